@@ -84,7 +84,7 @@ def erase_texts(policy_id: int, operation_id: int, person: Person) -> int:
     operation_ids: set[int] = set()
 
     def rewrite(data: bytes) -> bytes | None:
-        requests = _requests(operation_id, data)
+        requests = orders.load_readable(operation_id, data)
         new = []
         for request in requests:
             fields = person.erased_value(request.fields)
@@ -186,7 +186,8 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
             data |= {pk: copy.data for pk, copy in only_in_redis.items()}
             unknown_before = max([unknown_before, *(pk for pk in page_of_ids if pk not in data)])
             for pk, content in data.items():
-                previous = {each.previous for each in _requests(pk, content) if each.key in keys}
+                requests = orders.load_readable(pk, content)
+                previous = {request.previous for request in requests if request.key in keys}
                 following |= {each for each in previous if each}
                 if None in previous:
                     unknown_before = max(unknown_before, pk)
@@ -200,7 +201,7 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
         stored_ids = set(rows_of_page.values_list("id", flat=True))
         for redis_ids in chunks([pk for pk in page if pk not in stored_ids], _PAGE):
             for copy in copies.read(redis_ids).values():
-                if any(request.key in keys for request in _requests(copy.id, copy.data)):
+                if any(request.key in keys for request in orders.load_readable(copy.id, copy.data)):
                     operation_ids.add(copy.id)
     return operation_ids
 
@@ -210,19 +211,11 @@ def _older(keys: _Keys, since_ms: int, before: int) -> Iterator[int]:
     rows = Operation.objects.filter(policy_id=keys.policy_id, id__lt=before).order_by("-id")
     while page := list(rows.values_list("id", "start_at", "data")[:_PAGE]):
         for pk, _start_at, data in page:
-            if any(request.key in keys for request in _requests(pk, bytes(data))):
+            if any(request.key in keys for request in orders.load_readable(pk, bytes(data))):
                 yield pk
         if page[-1][1] < since_ms:
             return
         rows = rows.filter(id__lt=page[-1][0])
-
-
-def _requests(operation_id: int, data: bytes) -> list[Request]:
-    try:
-        return orders.load(data)
-    except msgspec.DecodeError:
-        log.error("operation_unreadable", operation=operation_id)
-        return []
 
 
 # -- their content -------------------------------------------------------------------------------

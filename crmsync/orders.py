@@ -17,7 +17,10 @@ from django.conf import settings
 
 from crmsync import signals
 from crmsync.adapters.base import Record
+from msgplatform.core import logging
 from msgplatform.core.queues import jobs
+
+log = logging.get(__name__)
 
 # The maximum of one order, which is claimed, decoded and marked as a whole.
 MAX_ENTRIES = 500
@@ -98,6 +101,15 @@ def dump(requests: Sequence[Request]) -> bytes:
 def load(data: bytes) -> list[Request]:
     """The requests of an operation's `data`. Raises msgspec.DecodeError."""
     return _requests.decode(data)
+
+
+def load_readable(operation_id: int, data: bytes) -> list[Request]:
+    """The requests of a stored operation; none, and a line in the log, if they cannot be read."""
+    try:
+        return load(data)
+    except msgspec.DecodeError:
+        log.error("operation_unreadable", operation=operation_id)
+        return []
 
 
 def split(entries: Sequence[Entry], size: int | None = None) -> Iterable[Sequence[Entry]]:

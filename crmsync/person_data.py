@@ -213,21 +213,21 @@ def _find_operations(person: Person, cursor: str) -> Slice:
     own_rows = [
         Row(str(pk), {"id": str(pk), "policy_id": policy_id, "requests": requests})
         for pk, policy_id, data in page
-        if (requests := _requests(person, policy_id, bytes(data)))
+        if (requests := _requests(person, pk, policy_id, bytes(data)))
     ]
     return Slice(own_rows, str(page[-1][0]) if len(page) == _OPERATIONS else "")
 
 
-def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any]]:
+def _requests(
+    person: Person, operation_id: int, policy_id: int, data: bytes
+) -> list[dict[str, Any]]:
     """Requests about the person, and the fields that name the person in requests about others."""
     if not person.is_in_bytes(data):
         return []
-    try:
-        requests = orders.load(data)
-    except msgspec.DecodeError:
-        return []
     requests = [
-        request for request in requests if person.erased_value(request.fields) != request.fields
+        request
+        for request in orders.load_readable(operation_id, data)
+        if person.erased_value(request.fields) != request.fields
     ]
     if not requests:  # nearly always: most operations name other people only
         return []
@@ -287,7 +287,7 @@ def _find_copies(person: Person, cursor: str) -> Slice:
     own_rows = [
         Row(str(copy.id), {"id": str(copy.id), "policy_id": copy.policy_id, "requests": requests})
         for copy in page
-        if (requests := _requests(person, copy.policy_id, copy.data))
+        if (requests := _requests(person, copy.id, copy.policy_id, copy.data))
     ]
     if next_place:
         return Slice(own_rows, f"{slot}:{next_place}")

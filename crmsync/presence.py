@@ -7,8 +7,6 @@ RedisError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from msgplatform.core.connections import work_redis
@@ -55,35 +53,6 @@ class PolicyFacts(msgspec.Struct, frozen=True):
     without_time: int = 0
 
 
-_crms = Presence(work_redis, "crm:live", LiveCrm, STALE_SECONDS)
-_policies = Presence(work_redis, "crm:policies", PolicyFacts, STALE_SECONDS)
-
-
-def report_crms(states: Mapping[int, LiveCrm]) -> None:
-    """Write the states of these CRMs, by their ids."""
-    _crms.report({str(crm): state for crm, state in states.items()})
-
-
-def withdraw_crms(crm_ids: list[int]) -> None:
-    """Delete the reports of CRMs that this handler no longer serves."""
-    _crms.withdraw(*map(str, crm_ids))
-
-
-def read_crms() -> dict[int, LiveCrm]:
-    """The reports by CRM id, without stale ones."""
-    return {int(key): state for key, state in _crms.read().items()}
-
-
-def report_policies(facts: Mapping[int, PolicyFacts]) -> None:
-    """Write the facts of these policies, by their ids."""
-    _policies.report({str(policy): policy_facts for policy, policy_facts in facts.items()})
-
-
-def withdraw_policies(policy_ids: list[int]) -> None:
-    """Delete the reports of policies that this poller no longer holds."""
-    _policies.withdraw(*map(str, policy_ids))
-
-
-def read_policies() -> dict[int, PolicyFacts]:
-    """The reports by policy id, without stale ones."""
-    return {int(key): facts for key, facts in _policies.read().items()}
+# By the ids of CRMs and of policies.
+crms = Presence(work_redis, "crm:live", LiveCrm, STALE_SECONDS)
+policies = Presence(work_redis, "crm:policies", PolicyFacts, STALE_SECONDS)

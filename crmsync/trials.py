@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -107,11 +107,8 @@ def check(row: Crm) -> Check:
         settings, credentials = row.settings, row.credentials
 
         def work() -> Check:
-            adapter = open_adapter(row.adapter, settings, credentials)
-            try:
+            with closing(open_adapter(row.adapter, settings, credentials)) as adapter:
                 return adapter.check(names)
-            finally:
-                adapter.close()
 
         return ask(work)
     except PlatformError as error:
@@ -198,8 +195,7 @@ def send(
     record = Record(key, int(time.time()), fields)
 
     def work() -> Trial:
-        adapter = open_adapter(name, settings, credentials)
-        try:
+        with closing(open_adapter(name, settings, credentials)) as adapter:
             # Sign in here too, so that the page does not list the login among the calls.
             adapter.check_mapping(list(record.fields))
             with record_answers() as answers:
@@ -215,8 +211,6 @@ def send(
             if crm_record:  # the mapping or the adapter's settings may contain a secret
                 crm_record = replace(crm_record, fields=_clean(adapter, crm_record.fields))
             return Trial(outcome, calls, crm_record, removal_outcome)
-        finally:
-            adapter.close()
 
     try:
         return ask(work)

@@ -133,30 +133,6 @@ class Directory(Snapshot[Known]):
             {row.pk: row.operator for row in gateways if row.operator},
         )
 
-    @property
-    def gateways(self) -> dict[int, Gateway]:
-        return self.known.gateways
-
-    @property
-    def receiving(self) -> dict[int, Gateway]:
-        return self.known.receiving
-
-    @property
-    def accounts(self) -> dict[int, Account]:
-        return self.known.accounts
-
-    @property
-    def account_names(self) -> dict[int, str]:
-        return self.known.account_names
-
-    @property
-    def batching(self) -> frozenset[int]:
-        return self.known.batching
-
-    @property
-    def closed(self) -> frozenset[int]:
-        return self.known.closed
-
     def reports_on(self, gateway: int) -> list[int]:
         """The gateways on whose messages this one may report: itself and its operator's others."""
         operators = self.known.operators
@@ -169,13 +145,13 @@ class Directory(Snapshot[Known]):
         enabled gateways without a process of their own."""
         return {
             gateway.id: gateway
-            for gateway in self.gateways.values()
+            for gateway in self.known.gateways.values()
             if (gateway.name in only if only else not gateway.row.own_process)
         }
 
     def account(self, biz_id: int, name: str) -> Account | None:
         """The system's account of this name; without a name its default or its only account."""
-        accounts = [account for account in self.accounts.values() if account.biz_id == biz_id]
+        accounts = [account for account in self.known.accounts.values() if account.biz_id == biz_id]
         if name:
             return next((account for account in accounts if account.row.name == name), None)
         default = [account for account in accounts if account.row.is_default]
@@ -184,7 +160,8 @@ class Directory(Snapshot[Known]):
     def owner_of(self, sp_number: str, text: str) -> Account | None:
         """The account that owns an MO: by the longest SP number that begins the MO's number, then
         by a keyword."""
-        candidates = [a for a in self.accounts.values() if sp_number.startswith(a.row.sp_number)]
+        accounts = self.known.accounts.values()
+        candidates = [a for a in accounts if sp_number.startswith(a.row.sp_number)]
         if not candidates:
             return None
         longest = max(len(account.row.sp_number) for account in candidates)

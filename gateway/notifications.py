@@ -42,13 +42,13 @@ def report(message: Finished, directory: Directory) -> Event:
         id=mt.id,
         reference=mt.reference,
         to=mt.user_number,
-        account=directory.account_names.get(mt.account, ""),
+        account=directory.known.account_names.get(mt.account, ""),
         state=message.final,
         error_code=code,
         error=sentence,
         parts=message.parts,
         times=(message.accepted_at, message.submitted_at, message.reported_at),
-        is_batch=mt.account in directory.batching,
+        is_batch=mt.account in directory.known.batching,
     )
 
 
@@ -116,7 +116,7 @@ def mo(message: Mo, directory: Directory) -> Event:
         "id": message.id,
         "from": message.user_number,
         "to": message.sp_number,
-        "account": directory.account_names.get(message.account, ""),
+        "account": directory.known.account_names.get(message.account, ""),
         "text": message.text,
         "parts": message.parts,
         "missing_parts": message.missing,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from django.db import transaction
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from gateway.connections import sms_redis
@@ -21,7 +21,7 @@ from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.person import redis_keys
 from msgplatform.core.person.identity import Person
-from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store
 from msgplatform.core.personal import MARK
 
 _CHUNK = 500
@@ -52,10 +52,6 @@ def _end_open(person: Person, rows: Sequence[Row]) -> int:
         own_ids = [m.id for m in store.read(page) if m.mt.user_number in person.phone_spellings]
         count += int(scripts.run("dismiss", own_ids)) if own_ids else 0
     return count
-
-
-def _nothing_to_erase(_person: Person, _rows: Sequence[Row]) -> int:
-    return 0
 
 
 # -- copies for a restore ------------------------------------------------------------------------
@@ -136,7 +132,6 @@ def _erased_mo(person: Person, mo: Mo) -> Mo:
 # -- the archive ---------------------------------------------------------------------------------
 _MT_COLUMNS = ("biz_id", "account_id", "user_number", "charge_number", "text", "final",
                "idempotency_key", "reference", "accepted_at")  # fmt: skip
-_MO_COLUMNS = ("biz_id", "account_id", "user_number", "sp_number", "text", "received_at")
 
 
 def _of_number(person: Person, model: type[Model]) -> QuerySet[Any]:
@@ -179,38 +174,38 @@ def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
     return transactions.retrying(erase_rows)
 
 
-def _find_received(person: Person, cursor: str) -> Slice:
-    return _page(_of_number(person, SgipMo), _MO_COLUMNS, cursor) if person.phones else Slice(())
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """A table whose rows of the person are found by number. `erased`: their columns afterwards."""
+
+    model: type[Model]
+    columns: Sequence[str]
+    erased: Mapping[str, Any]
+    condition: Q = dataclasses.field(default_factory=Q)
+
+    def find(self, person: Person, cursor: str) -> Slice:
+        if not person.phones:
+            return Slice(())
+        return _page(_of_number(person, self.model).filter(self.condition), self.columns, cursor)
+
+    def erase(self, _person: Person, rows: Sequence[Row]) -> int:
+        own_rows = self.model._default_manager.filter(id__in=[int(row.key) for row in rows])
+        return transactions.retrying(lambda: own_rows.update(**self.erased))
 
 
-def _erase_received(_person: Person, rows: Sequence[Row]) -> int:
-    mos = SgipMo.objects.filter(id__in=[int(row.key) for row in rows])
-    return transactions.retrying(lambda: mos.update(user_number=MARK, text=MARK, content=b""))
-
-
-def _find_reports(person: Person, cursor: str) -> Slice:
-    """Reports without a message. Other Reports are erased with their messages."""
-    if not person.phones:
-        return Slice(())
-    rows = _of_number(person, SgipReport).filter(mt_id=0)
-    return _page(rows, ("user_number", "state", "error_code", "received_at"), cursor)
-
-
-def _erase_reports(_person: Person, rows: Sequence[Row]) -> int:
-    reports = SgipReport.objects.filter(id__in=[int(row.key) for row in rows])
-    return transactions.retrying(lambda: reports.update(user_number=MARK))
-
-
-def _find_changes(person: Person, cursor: str) -> Slice:
-    if not person.phones:
-        return Slice(())
-    columns = ("user_number", "sp_number", "user_condition", "received_at")
-    return _page(_of_number(person, SgipUserRpt), columns, cursor)
-
-
-def _erase_changes(_person: Person, rows: Sequence[Row]) -> int:
-    changes = SgipUserRpt.objects.filter(id__in=[int(row.key) for row in rows])
-    return transactions.retrying(lambda: changes.update(user_number=MARK))
+_RECEIVED = _Table(
+    SgipMo, ("biz_id", "account_id", "user_number", "sp_number", "text", "received_at"),
+    {"user_number": MARK, "text": MARK, "content": b""},
+)  # fmt: skip
+# Reports without a message. Other Reports are erased with their messages.
+_REPORTS = _Table(
+    SgipReport, ("user_number", "state", "error_code", "received_at"), {"user_number": MARK},
+    Q(mt_id=0),
+)  # fmt: skip
+_CHANGES = _Table(
+    SgipUserRpt, ("user_number", "sp_number", "user_condition", "received_at"),
+    {"user_number": MARK},
+)  # fmt: skip
 
 
 def _find_mentions(person: Person, cursor: str) -> Slice:
@@ -242,14 +237,14 @@ def stores() -> Sequence[PersonStore]:
     """Redis first: once it holds nothing of the person, all of the messages' data was published and
     archived."""
     return (
-        PersonStore("sms.open", _("messages on their way"), _find_open, _nothing_to_erase,
+        PersonStore("sms.open", _("messages on their way"), _find_open, nothing_to_do,
                     _end_open),
         PersonStore("sms.copies", _("copies of archived messages in Redis"), _find_copies,
                     _erase_copies),
         PersonStore("sms.sent", _("messages sent"), _find_sent, _erase_sent),
-        PersonStore("sms.received", _("messages received"), _find_received, _erase_received),
-        PersonStore("sms.reports", _("Reports without a message"), _find_reports, _erase_reports),
-        PersonStore("sms.users", _("changes of users"), _find_changes, _erase_changes),
+        PersonStore("sms.received", _("messages received"), _RECEIVED.find, _RECEIVED.erase),
+        PersonStore("sms.reports", _("Reports without a message"), _REPORTS.find, _REPORTS.erase),
+        PersonStore("sms.users", _("changes of users"), _CHANGES.find, _CHANGES.erase),
         PersonStore("sms.mentions", _("messages received from others"), _find_mentions,
                     _erase_mentions),
         text_store("sms.texts", _("messages sent to others"), SgipMt,

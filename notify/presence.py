@@ -81,7 +81,7 @@ def after_death(state: LaneState) -> LaneState:
 
 def report(states: Mapping[int, LaneState]) -> None:
     """Report the states of these subscriptions. A state that is not repeated becomes stale."""
-    _lanes.report({str(subscription): state for subscription, state in states.items()})
+    _lanes.report(states)
 
 
 def read() -> dict[int, LaneState]:
@@ -98,17 +98,17 @@ def read() -> dict[int, LaneState]:
 # -- probes that people ask for ------------------------------------------------------------------
 def request_probe(subscription: int) -> None:
     """Make the next probe of this subscription due at once, whatever its breaker says."""
-    _probes.report({str(subscription): True})
+    _probes.report({subscription: True})
 
 
 def requested_probes() -> frozenset[int]:
     """The subscriptions whose next probe a person asked for."""
-    return frozenset(map(int, _probes.read()))
+    return frozenset(_probes.read_by_id())
 
 
 def withdraw_probes(subscriptions: Iterable[int]) -> None:
     """Take the requests back: the probes are on their queues."""
-    _probes.withdraw(*map(str, subscriptions))
+    _probes.withdraw(*subscriptions)
 
 
 # -- senders -------------------------------------------------------------------------------------
@@ -131,11 +131,11 @@ def dedicated_subscriptions() -> set[int]:
 def note_missing_processes(subscriptions: Collection[int]) -> dict[int, float]:
     """Store that the processes of exactly these subscriptions are missing. Returns subscription →
     seconds since its process is missing."""
-    now, times = time.time(), _missing.read()
-    since = {str(pk): times.get(str(pk), now) for pk in subscriptions}
+    now, times = time.time(), _missing.read_by_id()
+    since = {pk: times.get(pk, now) for pk in subscriptions}
     _missing.withdraw(*(times.keys() - since.keys()))
     _missing.report(since)
-    return {int(pk): max(0.0, now - at) for pk, at in since.items()}
+    return {pk: max(0.0, now - at) for pk, at in since.items()}
 
 
 def withdraw(sender: str) -> None:
@@ -143,6 +143,6 @@ def withdraw(sender: str) -> None:
     closed_ids = [
         key for key, state in read().items() if state.sender == sender and not state.is_open
     ]
-    _lanes.withdraw(*map(str, closed_ids))
+    _lanes.withdraw(*closed_ids)
     _senders.withdraw(sender)
     _dedicated.withdraw(sender)

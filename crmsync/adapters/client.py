@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from abc import abstractmethod
 from collections import deque
@@ -15,7 +16,13 @@ import msgspec
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import CredentialsRefused, CRMAdapter, Record, TooManyCalls
+from crmsync.adapters.base import (
+    CredentialsRefused,
+    CRMAdapter,
+    Record,
+    TooManyCalls,
+    outcome_of_error,
+)
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -25,6 +32,7 @@ from crmsync.adapters.outcomes import (
     Retry,
     Throttled,
     Unknown,
+    note_gone,
 )
 from crmsync.adapters.records import NOT_JSON, describe_not_json
 from msgplatform.core.errors import InvalidInput, Unavailable
@@ -288,3 +296,43 @@ class RestAdapter(CRMAdapter):
         if good:
             outcomes.update(self.store(good))
         return [outcomes[record.key] for record in batch]
+
+
+class UpsertAdapter(RestAdapter):
+    """Base of adapters for CRMs that update records by remote id, and store others by key."""
+
+    def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        deletions = [record for record in batch if record.deleted]
+        updates = [record for record in batch if record.remote_id and not record.deleted]
+        others = [record for record in batch if not record.remote_id and not record.deleted]
+        missing: Sequence[Record] = ()
+        try:
+            if updates:
+                update_outcomes, missing = self.update(updates)
+                outcomes.update(update_outcomes)
+                # These records were deleted in the CRM: store them anew, by key.
+                others += [dataclasses.replace(record, remote_id="") for record in missing]
+            if others:
+                outcomes.update(self.upsert(others))
+                outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)
+            if deletions:
+                outcomes.update(self.delete(deletions))
+        except (CredentialsRefused, Unavailable, InvalidInput) as error:
+            # No further record was sent: a token or the ids to be deleted could not be read.
+            outcome = outcome_of_error(error)
+            outcomes.update((r.key, outcome) for r in batch if r.key not in outcomes)
+        return outcomes
+
+    @abstractmethod
+    def update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
+        """Update by remote id. Returns the outcomes, and the records that the CRM does not hold.
+        Here and below the errors of `fields` mean that no record was sent."""
+
+    @abstractmethod
+    def upsert(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
+        """Store by key."""
+
+    @abstractmethod
+    def delete(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
+        """Delete records. A record that the CRM does not hold counts as deleted."""

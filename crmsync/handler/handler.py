@@ -119,7 +119,7 @@ class DataHandler(Worker):
         try:
             names = [_owned_name(workers.crm) for workers in self._served.values()]
             owners.disown(names, self.name)
-            presence.withdraw_crms(self._reported)
+            presence.crms.withdraw(*self._reported)
         except UNAVAILABLE:
             return  # the CRMs of this handler are free after OWNERSHIP_SECONDS
 
@@ -148,7 +148,7 @@ class DataHandler(Worker):
         owners.disown(surplus, self.name)
         for crm in (crms[name] for name in names if name not in surplus):
             if crm.id not in self._served:
-                before = presence.read_crms().get(crm.id)
+                before = presence.crms.read_by_id().get(crm.id)
                 workers = CrmWorkers(crm, self._policy, before, self._count)
                 # Start first: if the system has no thread left, the next turn tries again.
                 workers.start()
@@ -181,13 +181,13 @@ class DataHandler(Worker):
             self.heartbeat.failed += failures
 
     def _report(self) -> None:
-        presence.withdraw_crms([pk for pk in self._reported if pk not in self._served])
+        presence.crms.withdraw(*[pk for pk in self._reported if pk not in self._served])
         states = {
             pk: workers.limits.state()
             for pk, workers in self._served.items()
             if workers.is_owned() or workers.is_busy
         }
-        presence.report_crms(states)
+        presence.crms.report(states)
         self._reported = list(states)
         self._handlers = max(1, sum(beat.role == self.role for beat in alive()))
 

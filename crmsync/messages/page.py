@@ -141,7 +141,7 @@ class _Story:
         self._lanes: explanations.Lanes = {}
         if any(state.record and state.record.state in Record.OPEN for state in states):
             try:
-                self._lanes = presence.read_crms()
+                self._lanes = presence.crms.read_by_id()
             except RedisError:
                 self._lanes = None
 

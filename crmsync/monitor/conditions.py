@@ -87,7 +87,7 @@ def conditions() -> Iterator[Condition]:
             ),
         )
     yield from unless_away(
-        lambda: _source_trouble(working, presence.read_policies()), SOURCE, HORIZON
+        lambda: _source_trouble(working, presence.policies.read_by_id()), SOURCE, HORIZON
     )
     yield from unless_away(lambda: _find_stalls(working, now), STALLED)
     hour = counters.since(now - _HOUR)
@@ -145,7 +145,7 @@ def _find_stalls(working: Sequence[PolicyProgress], now: datetime) -> Iterator[C
         crm = progress.policy.crm_id
         if crm in confirmed_at and progress.confirmed_at is not None:
             confirmed_at[crm] = max(progress.confirmed_at.timestamp(), confirmed_at[crm])
-    held_ids = {crm for crm, live in presence.read_crms().items() if live.held_for > 0}
+    held_ids = {crm for crm, live in presence.crms.read_by_id().items() if live.held_for > 0}
     busy = {
         progress.policy.crm_id
         for progress in waiting

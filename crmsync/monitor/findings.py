@@ -33,7 +33,7 @@ def examine() -> Iterator[Finding]:
             "bad", f"CRM sync: {crm.name} is paused: {crm.paused_because}",
             "correct its settings in the console, and press Resume there",
         )  # fmt: skip
-    facts = presence.read_policies()
+    facts = presence.policies.read_by_id()
     for policy in policies:
         if not (policy.enabled and policy.crm.enabled):
             continue

@@ -166,7 +166,7 @@ def _redis_samples(crms: Sequence[Crm], policies: Sequence[PolicyProgress]) -> I
         crm, kind = queue_names[name]
         yield _QUEUE_ORDERS.of(depth, crm=crm, queue=kind)
     names = {crm.pk: crm.name for crm in crms}
-    for pk, live in sorted(presence.read_crms().items()):
+    for pk, live in sorted(presence.crms.read_by_id().items()):
         if pk not in names:  # it was deleted
             continue
         yield _CALL_SECONDS.of(live.latency, crm=names[pk])
@@ -175,7 +175,7 @@ def _redis_samples(crms: Sequence[Crm], policies: Sequence[PolicyProgress]) -> I
         yield _HELD.of(live.held_for, crm=names[pk])
         yield _BREAKERS.of(STATE_NUMBERS[live.breaker], crm=names[pk])
     # The reports of pollers on the policies that they hold.
-    facts = presence.read_policies()
+    facts = presence.policies.read_by_id()
     for progress in policies:
         policy_facts = facts.get(progress.policy.pk)
         yield _POLICY_HELD.of(policy_facts is not None, **progress.labels)

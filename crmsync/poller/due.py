@@ -128,12 +128,7 @@ def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
     by_operation = {}
     operations = models.Operation.objects.filter(id__in={operation for operation, _ in keys})
     for operation, data in operations.values_list("id", "data"):
-        try:
-            requests = orders.load(bytes(data))
-        except msgspec.DecodeError:
-            log.exception("operation_unreadable", operation=operation)
-            continue
-        for request in requests:
+        for request in orders.load_readable(operation, bytes(data)):
             if key := keys.get((operation, request.key)):
                 by_operation[operation, key] = request
     digests = {(row["operation_id"], row["key"]): row["digest"] for row in rows}

@@ -149,7 +149,7 @@ class PolicyPoll:
             changes = Changes(policy, self._holder, center)
             self._parts = center, changes, Comparison(policy, self._holder, center)
         center, changes, comparison = self._parts
-        live = presence.read_crms().get(crm.id)
+        live = presence.crms.read_by_id().get(crm.id)
         capacity = center.capacity(crm, live)
         now = sql.now()
         pause = self._read_at - time.monotonic()

@@ -152,7 +152,7 @@ class Poll(Worker):
             self._polls[policy_id] = poll, loop
             loop.start()
         if self._next_report.take():
-            presence.report_policies({key: poll.facts() for key, (poll, _) in self._polls.items()})
+            presence.policies.report({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():
             # Drop orders of killed handlers; the database has all their records.
             recovery.recover(is_only_copy=names.has_only_copies)
@@ -174,7 +174,7 @@ class Poll(Worker):
         end = time.monotonic() + _ROUND_SECONDS  # a deadline for all threads together
         for loop in loops:
             loop.stop(wait=max(0.01, end - time.monotonic()))
-        presence.withdraw_policies(list(policies))
+        presence.policies.withdraw(*policies)
 
     def _clean(self) -> float:
         return 0.0 if self._housekeeping.turn_if_due() else _CLEAN_SECONDS

@@ -140,11 +140,10 @@ def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
         adapter = directory.crm_from_row(row).open()
     except (InvalidInput, Undecryptable):
         return  # an alert already says that the CRM cannot be used
-    try:
-        adapter.check_mapping(list(fields))
-    except UnknownField:
-        raise
-    except (InvalidInput, Unavailable, CredentialsRefused):
-        return
-    finally:
-        adapter.close()
+    with contextlib.closing(adapter):
+        try:
+            adapter.check_mapping(list(fields))
+        except UnknownField:
+            raise
+        except (InvalidInput, Unavailable, CredentialsRefused):
+            return

@@ -6,17 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import msgspec
-
 from crmsync import copies, orders
 from crmsync.models import Operation
 from crmsync.orders import Request
-from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids
 from msgplatform.core.data.chunks import chunks
-
-log = logging.get(__name__)
 
 # Operations read at once: each may hold hundreds of requests.
 PAGE = 20
@@ -86,17 +81,9 @@ class OperationFinder:
             copies_by_id = copies.read([id for id in page if id not in stored_ids])
             for copy in sorted(copies_by_id.values(), key=lambda copy: copy.id):
                 if self._policy in (None, copy.policy_id):
-                    requests = _requests(copy.id, copy.data)
+                    requests = orders.load_readable(copy.id, copy.data)
                     yield KnownOperation(copy.id, copy.policy_id, requests, copy.start_at, False)
 
     def _from_row(self, row: Operation) -> KnownOperation:
-        requests = _requests(row.pk, bytes(row.data))
+        requests = orders.load_readable(row.pk, bytes(row.data))
         return KnownOperation(row.pk, row.policy_id, requests, row.start_at, True)
-
-
-def _requests(operation_id: int, data: bytes) -> list[Request]:
-    try:
-        return orders.load(data)
-    except msgspec.DecodeError:
-        log.error("operation_unreadable", operation=operation_id)
-        return []

@@ -138,7 +138,7 @@ class Forwarder(Worker):
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
         """Publish MOs. Their owner is stored first, for the archive."""
-        name, accounts = settings.SMS_DEFAULT_ACCOUNT, self.directory.accounts.values()
+        name, accounts = settings.SMS_DEFAULT_ACCOUNT, self.directory.known.accounts.values()
         default = next((account for account in accounts if account.row.name == name), None)
         mos: list[Mo] = []
         for mo in mo_store.read(ids):

@@ -156,7 +156,7 @@ class Arrivals:
         foreign = [a for a, what in zip(of_submits, became, strict=True) if what == "foreign"]
         if foreign and self._next_alert.take():
             first, report_in = foreign[0], of_submits[foreign[0]]
-            gateway = self._directory.receiving.get(first.gateway)
+            gateway = self._directory.known.receiving.get(first.gateway)
             name = gateway.name if gateway else str(first.gateway)
             event = alerts.AlertEvent(
                 "sms.report",

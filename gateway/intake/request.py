@@ -88,7 +88,7 @@ class Router:
     def route(self, account: Account, user_number: str) -> list[int]:
         """Gateway ids in the order in which they are tried. Raises InvalidInput."""
         fitting: list[tuple[Gateway, int]] = []  # (gateway, length of its longest prefix that fits)
-        for gateway in self._directory.gateways.values():
+        for gateway in self._directory.known.gateways.values():
             if account.gateways and gateway.id not in account.gateways:
                 continue
             lengths = [len(p) for p in gateway.prefixes if user_number.startswith(p)]
@@ -133,7 +133,7 @@ def _no_account(request: Request, directory: Directory) -> str:
     """The reason why the request has no account."""
     if request.account:
         return lazy_message(_("there is no account %(name)s"), name=repr(request.account))
-    if any(account.biz_id == request.biz for account in directory.accounts.values()):
+    if any(account.biz_id == request.biz for account in directory.known.accounts.values()):
         return lazy_message(_("name an account: there is no default one"))
     return lazy_message(
         _(

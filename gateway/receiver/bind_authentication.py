@@ -173,7 +173,7 @@ class BindAuthentication:
         # A gateway whose password cannot be decrypted cannot log in: the console shows why.
         unusable = [
             LinkState(gateway.id, "report", "", now, problem=gateway.problem)
-            for gateway in self._directory.receiving.values()
+            for gateway in self._directory.known.receiving.values()
             if gateway.smg_login_password is None
         ]
         return unusable + [
@@ -238,7 +238,7 @@ class BindAuthentication:
         each in constant time, so that the duration reveals none. Of several with this login the
         oldest enabled one counts."""
         match = None
-        gateways = self._directory.receiving.values()
+        gateways = self._directory.known.receiving.values()
         for gateway in sorted(gateways, key=lambda one: (one.row.enabled, -one.id)):
             name = _same(bind.login_name, gateway.row.smg_login_name)
             password = gateway.smg_login_password
@@ -262,7 +262,7 @@ class Networks:
 
     def refresh(self) -> None:
         """Take over changes in the console, and the present addresses of names."""
-        gateways = self._directory.receiving
+        gateways = self._directory.known.receiving
         self._by_gateway = {
             gateway.id: gateway.networks or self._of_host(str(gateway.row.host))
             for gateway in gateways.values()

@@ -77,7 +77,7 @@ class SmsReceiver(Worker):
     def turn(self) -> bool:
         """Make requests safe and answer them; waits itself when there are none. Asks the database
         only while there is no gateway at all."""
-        if not self.directory.receiving:
+        if not self.directory.known.receiving:
             self._refresh()
         if self.server is None:
             self._listen()

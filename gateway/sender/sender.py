@@ -77,7 +77,7 @@ class SmsSender(Worker):
 
     def turn(self) -> bool:
         """A round over all gateways; waits for changes itself when there is nothing to do."""
-        if not self.directory.gateways:  # a first turn must not wait for the refresher
+        if not self.directory.known.gateways:  # a first turn must not wait for the refresher
             self.directory.refresh()
         self.changed.clear()
         self._report_links()
@@ -93,7 +93,7 @@ class SmsSender(Worker):
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only and not outbound.is_off():
-            closed_ids = self.directory.closed
+            closed_ids = self.directory.known.closed
             count += self._stranded.turn(closed_ids, self._absent, self._bound)
         if count:
             self._idle.reset()
@@ -198,7 +198,7 @@ class SmsSender(Worker):
     def _absent(self) -> list[int]:
         """Gateways with a process of their own that does not run."""
         present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
-        gateways = self.directory.gateways.items()
+        gateways = self.directory.known.gateways.items()
         return [id for id, one in gateways if one.row.own_process and id not in present]
 
     def _report_links(self) -> None:

@@ -211,12 +211,12 @@ def make(folder: str) -> dict[str, Any]:
 
 def report(sales: Crm, broken: Crm, first: Policy, third: Policy) -> None:
     """As handlers and pollers do; it is forgotten within seconds."""
-    presence.report_crms({
+    presence.crms.report({
         sales.pk: presence.LiveCrm(3, 0.082, 412.0),
         broken.pk: presence.LiveCrm(0, 2.4, 0.0, State.OPEN, 42.0),
     })  # fmt: skip
     problem = "the source's server does not answer (Can't connect to server on '127.0.0.1')"
-    presence.report_policies({
+    presence.policies.report({
         first.pk: presence.PolicyFacts(2.1, 3),
         third.pk: presence.PolicyFacts(problem=problem, problem_for=700.0),
     })  # fmt: skip

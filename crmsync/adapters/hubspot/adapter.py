@@ -9,7 +9,6 @@ record shows by `objectWriteTraceId`, or by the unique property where that is mi
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -18,9 +17,9 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
-from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
+from crmsync.adapters.client import UpsertAdapter, is_whole, json_object, read_json
 from crmsync.adapters.hubspot import errors
-from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Refused, Retry, Unknown, note_gone
+from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Refused, Retry, Unknown
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
@@ -51,7 +50,7 @@ class HubSpotCredentials(AdapterCredentials, frozen=True, kw_only=True):
     token: str
 
 
-class HubSpotAdapter(RestAdapter):
+class HubSpotAdapter(UpsertAdapter):
     name = "hubspot"
     title = "HubSpot"
     Settings = HubSpotSettings
@@ -76,30 +75,14 @@ class HubSpotAdapter(RestAdapter):
         self._headers = [("authorization", f"Bearer {self.credentials.token}")]
 
     # -- writing ---------------------------------------------------------------------------------
-    def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
-        outcomes: dict[str, Outcome] = {}
-        deletions = [record for record in batch if record.deleted]
-        updates = [record for record in batch if record.remote_id and not record.deleted]
-        others = [record for record in batch if not record.remote_id and not record.deleted]
-        missing: Sequence[Record] = ()
-        if updates:
-            update_outcomes, missing = self._update(updates)
-            outcomes.update(update_outcomes)
-            # These records were deleted in HubSpot: store them anew, by key.
-            others += [dataclasses.replace(record, remote_id="") for record in missing]
-        if others:
-            inputs = [
-                {"idProperty": self.settings.id_property, "id": record.key, **self._input(record)}
-                for record in others
-            ]
-            outcomes.update(self._outcomes(others, self._batch("upsert", {"inputs": inputs})))
-            outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)
-        if deletions:
-            outcomes.update(self._archive(deletions))
-        return outcomes
+    def upsert(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
+        inputs = [
+            {"idProperty": self.settings.id_property, "id": record.key, **self._input(record)}
+            for record in records
+        ]
+        return self._outcomes(records, self._batch("upsert", {"inputs": inputs}))
 
-    def _update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
-        """Update by remote id. Returns the outcomes, and the records that HubSpot does not hold."""
+    def update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
         inputs = [{"id": record.remote_id, **self._input(record)} for record in records]
         response = self._batch("update", {"inputs": inputs})
         if len(records) == 1 and errors.is_not_found(response):
@@ -114,7 +97,7 @@ class HubSpotAdapter(RestAdapter):
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         # HubSpot refuses a batch that names an id twice. Two leads of one person have one id.
         by_id = {record.remote_id: record for record in records}
-        outcomes, missing = self._update(list(by_id.values()))
+        outcomes, missing = self.update(list(by_id.values()))
         outcomes.update((record.key, Ok(record.remote_id, created=False)) for record in missing)
         return {r.key: outcomes[by_id[r.remote_id].key] for r in records}
 
@@ -174,9 +157,8 @@ class HubSpotAdapter(RestAdapter):
             outcomes.update(dict.fromkeys(keys_left, unknown))
         return outcomes
 
-    def _archive(self, records: Sequence[Record]) -> dict[str, Outcome]:
-        """Archive records, after looking up the ids that are not known. A record that HubSpot does
-        not hold counts as deleted."""
+    def delete(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
+        """Archive records, after looking up the ids that are not known."""
         ids = {record.key: record.remote_id for record in records if record.remote_id}
         missing = [record.key for record in records if not record.remote_id]
         if missing:

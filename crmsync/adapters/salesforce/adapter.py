@@ -8,7 +8,6 @@ DELETE composite/sobjects?ids=                 deleted records
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,8 +15,8 @@ from urllib.parse import quote, urlencode
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored, outcome_of_error
-from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
-from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Throttled, note_gone
+from crmsync.adapters.client import UpsertAdapter, is_whole, json_object, read_json
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Throttled
 from crmsync.adapters.salesforce import session
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
 from msgplatform.core.data.chunks import chunks
@@ -27,7 +26,7 @@ from msgplatform.core.http.engine import Response
 _KEYS_IN_QUERY = 100  # a query goes in the URL
 
 
-class SalesforceAdapter(RestAdapter):
+class SalesforceAdapter(UpsertAdapter):
     name = "salesforce"
     title = "Salesforce"
     Settings = SalesforceSettings
@@ -50,40 +49,17 @@ class SalesforceAdapter(RestAdapter):
         return [*super().secrets(), self._session.token]
 
     # -- writing ---------------------------------------------------------------------------------
-    def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
-        outcomes: dict[str, Outcome] = {}
-        deletions = [record for record in batch if record.deleted]
-        updates = [record for record in batch if record.remote_id and not record.deleted]
-        others = [record for record in batch if not record.remote_id and not record.deleted]
-        missing: Sequence[Record] = ()
-        try:
-            if updates:
-                update_outcomes, missing = self._update(updates)
-                outcomes.update(update_outcomes)
-                # These records were deleted in Salesforce: store them anew, by key.
-                others += [dataclasses.replace(record, remote_id="") for record in missing]
-            if others:
-                path = f"sobjects/{self.settings.object}/{self.settings.external_id}"
-                if len(others) == 1:
-                    record = others[0]
-                    path += f"/{quote(record.key, safe='')}"
-                    response = self._session.ask("PATCH", path, record.fields)
-                    outcomes[record.key] = self._outcome_of_one(record, response)
-                else:
-                    pairs: list[tuple[Record, dict[str, str]]] = [(record, {}) for record in others]
-                    outcomes.update(self._update_many(f"composite/{path}", pairs)[0])
-                outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)
-            if deletions:
-                outcomes.update(self._delete(deletions))
-        except (CredentialsRefused, Unavailable, InvalidInput) as error:
-            # No record was sent: the token or the ids to be deleted could not be read.
-            outcome = outcome_of_error(error)
-            outcomes.update((r.key, outcome) for r in batch if r.key not in outcomes)
-        return outcomes
+    def upsert(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
+        path = f"sobjects/{self.settings.object}/{self.settings.external_id}"
+        if len(records) > 1:
+            pairs: list[tuple[Record, dict[str, str]]] = [(record, {}) for record in records]
+            return self._update_many(f"composite/{path}", pairs)[0]
+        record = records[0]
+        path += f"/{quote(record.key, safe='')}"
+        response = self._session.ask("PATCH", path, record.fields)
+        return {record.key: self._outcome_of_one(record, response)}
 
-    def _update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
-        """Update by remote id. Returns the outcomes, and the records that Salesforce does not
-        hold."""
+    def update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
         # The list form has the id in each record, not in the URL. Salesforce refuses a list that
         # names an id twice, and after a conflict two records may have one id.
         first_by_id = {_short_id(record.remote_id): record for record in reversed(records)}
@@ -118,7 +94,7 @@ class SalesforceAdapter(RestAdapter):
 
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         try:
-            outcomes, missing = self._update(records)
+            outcomes, missing = self.update(records)
         except (CredentialsRefused, Unavailable, InvalidInput) as error:  # there was no token
             outcome = outcome_of_error(error)
             return {record.key: outcome for record in records}
@@ -177,8 +153,7 @@ class SalesforceAdapter(RestAdapter):
         remote_id = session.long_id(str(body.get("id") or record.remote_id))
         return Ok(remote_id, bool(body.get("created", response.status == 201)))
 
-    def _delete(self, records: Sequence[Record]) -> dict[str, Outcome]:
-        """Delete records. A record that Salesforce does not hold counts as deleted."""
+    def delete(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         ids = {record.key: record.remote_id for record in records if record.remote_id}
         missing = [record.key for record in records if not record.remote_id]
         if missing:

@@ -55,7 +55,7 @@ def read_health(rows: Sequence[Crm]) -> dict[int, Health]:
     names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
     try:
         depths = jobs.depths([name for pair in names.values() for name in pair])
-        states = presence.read_crms()
+        states = presence.crms.read_by_id()
     except RedisError:
         return {row.pk: Health(None, None, None, dead[row.pk]) for row in rows}
     return {

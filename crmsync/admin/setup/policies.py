@@ -61,7 +61,7 @@ def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
     how_far = backlog.of_runs(runs.values())
     watermarks = Watermark.objects.in_bulk(ids)
     try:
-        facts, is_known = presence.read_policies(), True
+        facts, is_known = presence.policies.read_by_id(), True
     except RedisError:
         facts, is_known = {}, False
     return {

@@ -4,6 +4,7 @@ can name. `preview` does the reading."""
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -57,11 +58,8 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
         crm = directory.crm_from_row(form.instance.crm)
 
         def work() -> list[preview.Outcome]:
-            adapter = crm.open()
-            try:
+            with closing(crm.open()) as adapter:
                 return preview.dry_run(policy, adapter)
-            finally:
-                adapter.close()
 
         outcomes = trials.ask(work)
     except PlatformError as error:
@@ -103,11 +101,8 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
 def _fields(crm: Crm) -> list[Any] | None:
     """The CRM's fields; those that must be filled in come first, those that cannot be written
     last."""
-    adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
-    try:
+    with closing(open_adapter(crm.adapter, crm.settings, crm.credentials)) as adapter:
         fields = adapter.fields()
-    finally:
-        adapter.close()
     if fields is None:
         return None
     return sorted(fields.values(), key=lambda f: (not f.writable, not f.required, f.name.lower()))

@@ -1,11 +1,7 @@
-from typing import Any
-
 from crmsync.handler.handler import DataHandler
 from msgplatform.core.daemons.command import DaemonCommand
 
 
 class Command(DaemonCommand):
     help = "CRM sync: sends queued records to their CRMs."
-
-    def worker(self, **options: Any) -> DataHandler:
-        return DataHandler()
+    worker_class = DataHandler

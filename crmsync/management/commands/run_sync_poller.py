@@ -1,11 +1,7 @@
-from typing import Any
-
 from crmsync.poller.poller import Poll
 from msgplatform.core.daemons.command import DaemonCommand
 
 
 class Command(DaemonCommand):
     help = "CRM sync: reads what changed at the sources and queues it for the CRMs."
-
-    def worker(self, **options: Any) -> Poll:
-        return Poll()
+    worker_class = Poll

@@ -1,11 +1,7 @@
-from typing import Any
-
 from gateway.receiver.receiver import SmsReceiver
 from msgplatform.core.daemons.command import DaemonCommand
 
 
 class Command(DaemonCommand):
     help = "SMS: takes Reports, MOs and changes of users from the operator's gateways."
-
-    def worker(self, **options: Any) -> SmsReceiver:
-        return SmsReceiver()
+    worker_class = SmsReceiver

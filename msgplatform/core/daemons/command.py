@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -97,6 +97,7 @@ class DaemonCommand(BaseCommand):
     """Base of every `run_*` command: parses options, builds one worker, runs the loop."""
 
     requires_system_checks = []  # run explicitly below, so that a wrong setting is one sentence
+    worker_class: Callable[[], Worker]  # of a role without options of its own
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -111,7 +112,7 @@ class DaemonCommand(BaseCommand):
 
     def worker(self, **options: Any) -> Worker:
         """The role's worker, built from the command's options."""
-        raise NotImplementedError
+        return self.worker_class()
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.check()

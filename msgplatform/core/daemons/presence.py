@@ -42,8 +42,8 @@ if redis.call('PTTL', key) < longest then redis.call('PEXPIRE', key, longest) en
 class Presence(Generic[T]):
     """A hash of records by name, which is read as a whole.
 
-    The name is a process, or the unit that a process works for. A record lasts for `seconds` after
-    its last report; `seconds` may be computed from the record.
+    The name is a process, or the unit that a process works for, such as a row by its id. A record
+    lasts for `seconds` after its last report; `seconds` may be computed from the record.
     """
 
     def __init__(
@@ -57,23 +57,27 @@ class Presence(Generic[T]):
         self._decoder = msgspec.json.Decoder(record)
         self._seconds = seconds
 
-    def report(self, records: Mapping[str, T]) -> None:
+    def report(self, records: Mapping[str, T] | Mapping[int, T]) -> None:
         """Add or repeat these records; records of other names stay as they are."""
         arguments: list[str | float | bytes] = []
         for name, record in records.items():
             seconds = self._seconds(record) if callable(self._seconds) else self._seconds
-            arguments += [name, seconds, msgspec.json.encode(record)]
+            arguments += [str(name), seconds, msgspec.json.encode(record)]
         if arguments:
             self._script(keys=[self._key], args=arguments, client=self._redis())
 
-    def withdraw(self, *names: str) -> None:
+    def withdraw(self, *names: str | int) -> None:
         """Remove these records at once; for a process that ends in order."""
         if names:
-            self._redis().hdel(self._key, *names)
+            self._redis().hdel(self._key, *map(str, names))
 
     def read(self) -> dict[str, T]:
         """The records that have not expired, by name."""
         return {name: record for name, (record, _) in self.read_with_age().items()}
+
+    def read_by_id(self) -> dict[int, T]:
+        """Like `read`, of records whose names are ids of rows."""
+        return {int(name): record for name, record in self.read().items()}
 
     def read_with_age(self) -> dict[str, tuple[T, float]]:
         """Like `read`, with the seconds since each record's report."""

@@ -1,11 +1,7 @@
-from typing import Any
-
 from msgplatform.core.daemons.command import DaemonCommand
 from notify.archive.archiver import Archiver
 
 
 class Command(DaemonCommand):
     help = "Notify: moves final messages to the archive, deletes what was kept for long enough."
-
-    def worker(self, **options: Any) -> Archiver:
-        return Archiver()
+    worker_class = Archiver

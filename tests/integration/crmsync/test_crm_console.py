@@ -279,7 +279,7 @@ class TestCrms:
         jobs.put(MainQueue("alone").name, [{}], ttl=600)
         Crm.objects.filter(name="stopped").update(paused_at=sql.now(), paused_because="wrong token")
         Crm.objects.filter(name="off").update(enabled=False)
-        presence.report_crms({
+        presence.crms.report({
             crms["well"].pk: presence.LiveCrm(1, 0.25, 40.0),
             crms["opened"].pk: presence.LiveCrm(breaker=State.OPEN, retry_in=30.0),
             crms["held"].pk: presence.LiveCrm(held_for=12.0),

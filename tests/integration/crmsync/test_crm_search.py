@@ -390,7 +390,7 @@ class TestPage:
         assert shown["tryton"].resend_effect == ""
         assert page.resend_effect.startswith("1 dead record")
         opened = presence.LiveCrm(breaker=State.OPEN, retry_in=30)
-        presence.report_crms({sales.crm_id: opened})
+        presence.crms.report({sales.crm_id: opened})
         assert "breaker of its CRM is open" in self.card(lead, "sales").why
         settings.REDIS_URL = "unix:///nowhere/redis.sock"
         assert any("Redis is unavailable" in note for note in self.card(lead, "sales").notes)

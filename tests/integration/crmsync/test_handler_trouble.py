@@ -72,7 +72,7 @@ def lasting_ownership(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def live(crm: Crm) -> presence.LiveCrm:
     """What is reported of it."""
-    return presence.read_crms().get(crm.pk, presence.LiveCrm())
+    return presence.crms.read_by_id().get(crm.pk, presence.LiveCrm())
 
 
 class Clock:
@@ -283,7 +283,7 @@ class TestBreaker:
             clock.ahead += LONG.first
             sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
             sync.turn_until(
-                handler, lambda: crm.pk in presence.read_crms() and not live(crm).is_open
+                handler, lambda: crm.pk in presence.crms.read_by_id() and not live(crm).is_open
             )
         assert queued.counts() == (6, 0, 0, 1)
 
@@ -293,7 +293,7 @@ class TestBreaker:
         with serving(store) as server:
             crm = sync.http_crm(server, store)
             open_until_now = presence.LiveCrm(breaker=breaker.State.OPEN, retry_in=0.0)
-            presence.report_crms({crm.pk: open_until_now})
+            presence.crms.report({crm.pk: open_until_now})
             queued = sync.queued(sync.policy(crm), sync.requests("a"), check=True)
             sync.handled(queued, policy=slow)
         assert queued.record("a").state == CONFIRMED  # looked up by the probe, then sent
@@ -303,7 +303,7 @@ class TestBreaker:
         slow = breaker.Policy(failures_in_a_row=1, first=600, cap=600, jitter=0.0)
         crm = sync.http_crm(server, store)
         queued = sync.queued(sync.policy(crm), sync.requests("a"))
-        presence.report_crms({crm.pk: presence.LiveCrm(breaker=breaker.State.OPEN, retry_in=600)})
+        presence.crms.report({crm.pk: presence.LiveCrm(breaker=breaker.State.OPEN, retry_in=600)})
         with sync.running(policy=slow) as handler:
             for _ in range(15):
                 handler.turn()
@@ -399,7 +399,7 @@ def test_a_crm_that_hangs_does_not_delay_another(customers: Customers, store: St
     with serving(hang) as server:
         slow = sync.queued(sync.policy(sync.http_crm(server, store)), sync.requests("a"))
         with sync.running() as handler:
-            sync.turn_until(handler, lambda: presence.read_crms().get(slow.policy.crm_id))
+            sync.turn_until(handler, lambda: presence.crms.read_by_id().get(slow.policy.crm_id))
             quick = sync.queued(sync.policy(customers.crm()), sync.requests("xyz"))
             sync.turn_until(handler, lambda: set(quick.states().values()) == {CONFIRMED})
             assert slow.record("a").state == QUEUED
@@ -545,7 +545,7 @@ def test_what_is_reported(server: Sink, store: Store) -> None:
         said = live(crm)
         assert (said.breaker, said.in_flight) == ("closed", 0)
         sync.turn_until(handler, lambda: handler.heartbeat.done == 3)
-    assert presence.read_crms() == {}
+    assert presence.crms.read_by_id() == {}
 
 
 class TestWaiting:

@@ -275,7 +275,7 @@ class TestOneBadRow:
         shop = Shop(source, LAG, "name = name", zone="+08:00")
         shop.turn_until(lambda: states() == [State.QUEUED] * 2)
         assert shop.facts().without_time == 1
-        presence.report_policies({shop.row.pk: shop.facts()})
+        presence.policies.report({shop.row.pk: shop.facts()})
         assert of_flows.report_conditions() == {}
         alert = Alert.objects.get(key=f"crm.source:{shop.row.pk}")
         assert "have no time" in str(alert.subject)

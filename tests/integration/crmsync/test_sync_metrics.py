@@ -84,8 +84,8 @@ class TestMetrics:
 
     def test_what_handlers_and_pollers_report(self, policy: Policy) -> None:
         live = LiveCrm(in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
-        presence.report_crms({policy.crm_id: live})
-        presence.report_policies(
+        presence.crms.report({policy.crm_id: live})
+        presence.policies.report(
             {policy.pk: PolicyFacts(horizon_age=2.5, waiting=9, problem="gone")}
         )
         found = scraped()
@@ -180,7 +180,7 @@ class TestAlerts:
         watch()
         assert opened() == {key: "The source hive cannot be read"}
         assert "no route" in Alert.objects.get(open_key=key).text
-        presence.withdraw_policies([policy.pk])  # nobody can say whether it is over
+        presence.policies.withdraw(policy.pk)  # nobody can say whether it is over
         watch()
         assert list(opened()) == [key]
         report(policy)
@@ -238,7 +238,7 @@ class TestAlerts:
         self, policy: Policy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         put(policy, WAITING, next_at=sql.now())
-        presence.report_crms({policy.crm_id: presence.LiveCrm(held_for=3600)})
+        presence.crms.report({policy.crm_id: presence.LiveCrm(held_for=3600)})
         watch()
         pass_seconds(1400)
         assert opened() == {}
@@ -308,7 +308,7 @@ class TestAlerts:
         report(policy, problem="no route", problem_for=61)
         watch()
         (before,) = Alert.objects.values("subject", "text", "said")
-        presence.withdraw_policies([policy.pk])
+        presence.policies.withdraw(policy.pk)
         watch()
         (after,) = Alert.objects.filter(open_key__isnull=False).values("subject", "text", "said")
         assert after == before
@@ -344,7 +344,7 @@ def age_memory(seconds: int) -> None:
 
 
 def report(policy: Policy, **facts: Any) -> None:
-    presence.report_policies({policy.pk: PolicyFacts(**facts)})
+    presence.policies.report({policy.pk: PolicyFacts(**facts)})
 
 
 class TestDoctor:

@@ -88,7 +88,7 @@ def test_who_binds_to_us_with_it_is_refused(settings: Any) -> None:
     lose(settings, bad, "smg_login_password")
     receiver = SmsReceiver("127.0.0.1", 0)
     with turning(receiver):
-        until(lambda: receiver.port and receiver.directory.gateways)
+        until(lambda: receiver.port and receiver.directory.known.gateways)
         assert bind(receiver, "good") == sgip.Result.OK
         assert bind(receiver, "bad") == sgip.Result.LOGIN  # its address waits from here on
         until(lambda: (bad.pk, "report") in problems())

@@ -53,7 +53,7 @@ def gateway() -> Gateway:
     """As a sender that starts now sees it."""
     directory = Directory()
     directory.refresh()
-    return directory.gateways[gateway_id()]
+    return directory.known.gateways[gateway_id()]
 
 
 def hasten(schedule: str) -> None:

@@ -205,7 +205,7 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
     directory = Directory()
     row = gateway(1)
     directory.refresh(at_once=True)
-    link = Link(directory.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
+    link = Link(directory.known.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
     for result, verdict in ((0, "accepted"), *((busy, "unanswered") for busy in (11, 32, 33, 88))):
         late = sgip.SubmitResp((3010099999, 1121131500, 7), result).encode()
         link.on_events(Mock(), [sgip.Ignored(late, None)])
@@ -223,7 +223,7 @@ def test_a_request_that_our_own_connection_refuses_is_in_the_log(
     directory = Directory()
     row = gateway(1)
     directory.refresh(at_once=True)
-    link = Link(directory.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
+    link = Link(directory.known.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
     mo = sgip.Deliver((3010000001, 1121120000, 5), "8613800000000", SP_NUMBER).encode()
     refusal = sgip.DuplicateSequence("its sequence was used")
     link.on_events(Mock(peer="127.0.0.1:8801"), [sgip.Ignored(mo, refusal)])
@@ -424,7 +424,8 @@ def submitted_by_the_dead(row: SmsGateway, *numbers: int) -> list[str]:
     directory = Directory()
     directory.refresh(at_once=True)
     claimed = [ClaimedMessage(message, (), 0, 0) for message in messages]
-    (new,) = submits(packs(claimed, directory.gateways[row.pk]), directory.gateways[row.pk])
+    gateway = directory.known.gateways[row.pk]
+    (new,) = submits(packs(claimed, gateway), gateway)
     assert isinstance(new, NewSubmit)
     assert new.members == [Member(message.id, message.user_number) for message in messages]
     assert store.submit(row.pk, "dead", [new], 0.0)

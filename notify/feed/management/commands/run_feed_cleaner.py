@@ -1,11 +1,7 @@
-from typing import Any
-
 from msgplatform.core.daemons.command import DaemonCommand
 from notify.feed.cleaner.cleaner import Cleaner
 
 
 class Command(DaemonCommand):
     help = "Feed: deletes handled events, trims timelines, stops writing for readers who stay away."
-
-    def worker(self, **options: Any) -> Cleaner:
-        return Cleaner()
+    worker_class = Cleaner
