@@ -2,7 +2,7 @@ from django.urls import path
 
 from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.doors.api.management.resources import routes
-from notify.api import held, rotation, sandbox, subscriptions, trials
+from notify.api import held, sandbox, subscriptions, trials
 from notify.api.views import EventListView, MessageBatchView, MessageView
 from notify.setup.consumers import Consumer
 from notify.setup.event_types import OwnEventType, SharedEventType
@@ -10,7 +10,9 @@ from notify.setup.subscriptions import Subscription
 
 urlpatterns = [
     *routes(Consumer),
-    path("consumers/<slug:name>/rotate", rotation.RotateView.as_view(), name="consumer-rotate"),
+    path(
+        "consumers/<slug:name>/rotate", subscriptions.RotateView.as_view(), name="consumer-rotate"
+    ),
     path("held", held.HeldListView.as_view(), name="held"),
     path(
         "held/<slug:system>/<slug:consumer>/release",

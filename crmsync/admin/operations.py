@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
-from crmsync.messages.tries import first_tries
+from crmsync.messages.timeline import first_tries
 from crmsync.models import ExceptionEntry, Item, Operation, Record
 from msgplatform.core import personal
 from msgplatform.doors.admin import IdTimeFilter, PickFilter, audit, cells, row_id

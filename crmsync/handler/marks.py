@@ -21,11 +21,10 @@ from django.utils.translation import gettext_noop as _
 
 from crmsync.adapters.outcomes import Ok
 from crmsync.directory import Crm
-from crmsync.handler import confirmation
+from crmsync.handler import statements
 from crmsync.handler.adoption import of_crm
 from crmsync.handler.answers import Answer, DeliveryResult, FailedCall, Fault, Unsent
-from crmsync.handler.confirmation import NotUniform
-from crmsync.handler.recovery_entries import field_and_reason, open_entries, solve_entries
+from crmsync.handler.statements import NotUniform, field_and_reason, open_entries, solve_entries
 from crmsync.handler.verdicts import Row, Verdicts, name_of
 from crmsync.models import ExceptionEntry, Item, Record
 from crmsync.models.crms import MAX_REMOTE_ID
@@ -73,7 +72,7 @@ def _apply(
     new_ids = ids.reserve(len(buckets)).ids(buckets) if buckets else []
     counts = result.counts if is_first else Counter()
     marking = Marking(crm, order, answers, attempts, calls, new_ids, counts)
-    is_uniform = confirmation.is_uniform(result, answers)
+    is_uniform = statements.is_uniform(result, answers)
     transactions.retrying(lambda: marking.write(is_uniform))
     for fault in [answer.outcome for answer in attempts if isinstance(answer.outcome, Fault)][:1]:
         alerts.raise_event(_broken(crm, fault.message))
@@ -108,11 +107,11 @@ class Marking:
         if self.new_ids and Item.objects.filter(pk=self.new_ids[0]).exists():
             return True
         at, operation = self.first_try_at, self.answers[0].entry.operation
-        return at is not None and confirmation.has_first_try(operation, at)
+        return at is not None and statements.has_first_try(operation, at)
 
     def _confirm(self) -> None:
         now = sql.now()
-        self.first_try_at = confirmation.confirm(self.order, self.answers, now)
+        self.first_try_at = statements.confirm(self.order, self.answers, now)
         if _being_deleted(self.crm, self.order, self.answers):
             raise NotUniform
         solve_entries([answer.entry.record for answer in self.answers], self.crm.id, now)

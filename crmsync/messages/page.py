@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from crmsync import presence
-from crmsync.messages import explanations, policies, timeline, tries
+from crmsync.messages import explanations, policies, timeline
 from crmsync.messages.lines import RECORD, lead_title
 from crmsync.messages.policies import Policies
 from crmsync.messages.states import CrmState, read_problems, read_states
@@ -136,7 +136,7 @@ class _Story:
 
     def __init__(self, states: Sequence[CrmState]) -> None:
         self.states = states
-        self.tries = tries.read_tries(states)
+        self.tries = timeline.read_tries(states)
         self._now = sql.now()
         self._lanes: explanations.Lanes = {}
         if any(state.record and state.record.state in Record.OPEN for state in states):
@@ -190,7 +190,7 @@ class _Story:
         for item in items[: -_SHOWN_TRIES - 1 : -1]:
             request = self.tries.requests.get((item.operation_id, state.policy.pk))
             is_deletion = request is not None and request.deleted
-            parts = [_("to be deleted") if is_deletion else "", *tries.answer_parts(item)]
+            parts = [_("to be deleted") if is_deletion else "", *timeline.answer_parts(item)]
             sections = []
             if request and not request.deleted:
                 sections.append(Section(_("What was sent"), _fields(request, indent=None)))
@@ -199,8 +199,8 @@ class _Story:
                 Attempt(
                     at=item.at,
                     title=_("Try %(try)d of version %(version)d") % numbers,
-                    answer=tries.outcome_text(item),
-                    tone="good" if tries.is_success(item) else "bad",
+                    answer=timeline.outcome_text(item),
+                    tone="good" if timeline.is_success(item) else "bad",
                     seconds=item.milliseconds / 1000,
                     detail=" · ".join(part for part in parts if part),
                     sections=sections,

@@ -28,7 +28,7 @@ from notify.actions.resend import FAILED, FailedDeliveries, select_message
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.fields import EVENT_TYPE, SUBSCRIPTION, statuses
-from notify.messages.lines import lines as message_lines
+from notify.messages.states import lines as message_lines
 from notify.messages.states import local
 from notify.models import BizReceive, ReceiveMsg
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.archive import kept
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
 from notify.subscriptions.limits import MAX_DELAY_SECONDS
+
+if TYPE_CHECKING:
+    from msgplatform.core.archive import kept
 
 # A duplicate of a request may come as late as the last retry of a message that depends on it.
 _KEY_MARGIN_SECONDS = MAX_DELAY_SECONDS + DAY
@@ -46,6 +49,8 @@ KEYS = Archive("notify.keys", (Table(IdempotencyKey),), keep_keys)
 
 
 def kept_data() -> Sequence[kept.KeptData]:
+    from msgplatform.core.archive import kept  # programs load the module without it
+
     hot_settings = ("NOTIFY_KEEP_DAYS", "NOTIFY_KEEP_FAILED_DAYS")
     return (
         kept.of_ids(

@@ -38,7 +38,7 @@ from msgplatform.core.long_polls import WAITING
 from notify import orders, signals
 from notify.directory import Subscription
 from notify.maker import ending
-from notify.maker.payloads import Message, Texts, read_texts
+from notify.maker.enqueue import Message, Texts, read_texts
 from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.sender import webhook
 from notify.sender.claimed_order import ClaimedOrder

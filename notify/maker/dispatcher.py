@@ -22,7 +22,7 @@ from notify import orders
 from notify.directory import Subscription, Subscriptions
 from notify.maker import ending, enqueue
 from notify.maker.capacity import Capacity
-from notify.maker.payloads import Message, Texts, select
+from notify.maker.enqueue import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg, first_due, with_deliveries
 from notify.orders import in_turns
 

@@ -19,7 +19,7 @@ from django.db.models.functions import Cast
 from msgplatform.core.data import engines, ids, sql
 from msgplatform.core.errors import Undecryptable
 from notify import orders
-from notify.maker.payloads import Message, numbers, read_texts, select
+from notify.maker.enqueue import Message, numbers, read_texts, select
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions import formats, payload_filter
 from notify.subscriptions.matching import Filter, compile_filter

@@ -35,7 +35,7 @@ from notify.directory import Subscriptions
 from notify.maker import expiry
 from notify.maker.capacity import Capacity
 from notify.maker.dispatcher import Backlog, Dispatcher
-from notify.maker.payloads import Texts
+from notify.maker.enqueue import Texts
 from notify.maker.splitter import BATCH, Splitter
 from notify.models import BizReceive, ReceiveMsg, with_deliveries
 from notify.monitor.counters import CatalogueSubjects

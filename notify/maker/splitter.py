@@ -32,10 +32,10 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.tracing import spans
 from notify import orders, signals
 from notify.directory import Subscription, Subscriptions
-from notify.maker import ending, enqueue, fanout, payloads
+from notify.maker import ending, enqueue, fanout
 from notify.maker.capacity import Capacity
+from notify.maker.enqueue import Message
 from notify.maker.fanout import Slice
-from notify.maker.payloads import Message
 from notify.models import ReceiveMsg
 from notify.monitor import counters
 from notify.monitor.counters import CatalogueSubjects
@@ -126,7 +126,7 @@ class Splitter:
     def waiting(self) -> dict[int, int]:
         """System → number of messages that the next split may take. An idle turn costs one index
         dive for each system."""
-        systems = payloads.waiting_systems(_MAX_SYSTEMS)
+        systems = enqueue.waiting_systems(_MAX_SYSTEMS)
         if not systems:
             return {}
         share = 1.0 if len(systems) == 1 else min(1.0, _SHARES / len(systems))
@@ -135,7 +135,7 @@ class Splitter:
             mean = self._means[biz_id]
             limit = min(BATCH, self._max_deliveries / mean.deliveries, _BATCH_BYTES / mean.bytes)
             limits[biz_id] = max(1, int(limit * share))
-        return payloads.count_accepted(limits)
+        return enqueue.count_accepted(limits)
 
     def split(
         self,
@@ -240,7 +240,7 @@ class Splitter:
         plan = _Plan()
         try:
             with transaction.atomic(durable=True):
-                messages = payloads.lock_accepted(limits, payloads=capacity is not None)
+                messages = enqueue.lock_accepted(limits, payloads=capacity is not None)
                 self._choose(plan, messages, block.count)
                 if capacity:
                     self._plan_orders(plan, capacity, behind_ids)

@@ -36,10 +36,9 @@ from msgplatform.models import Biz
 from notify.archive import retention, stores
 from notify.archive.stores import Store, reading
 from notify.messages.fields import FIELDS
-from notify.messages.lines import lines, subscription_lines
 from notify.messages.page import file, page
 from notify.messages.records import records
-from notify.messages.states import ACCEPTED, STATUSES
+from notify.messages.states import ACCEPTED, STATUSES, lines, subscription_lines
 from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
 
 _NAMED = 10  # systems in a sentence

@@ -1,18 +1,31 @@
-"""The sender's writing thread: results go to the marker queue, then their orders are forgotten."""
+"""The writing of a sender about its attempts: results, which a thread of its own puts on the marker
+queue before their orders are forgotten; and the spans of traced messages.
+
+The consumer gets the attempt's `traceparent`, so that the consumer's spans are its children."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
+from msgplatform.core.tracing import spans
+from msgplatform.core.tracing.context import is_on, parse
 from notify import orders
-from notify.orders import Result
+from notify.directory import Subscription
+from notify.orders import Item, Result
 from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.webhook import Entry
+
+if TYPE_CHECKING:
+    from msgplatform.core.tracing.spans import Span
 
 log = logging.get(__name__)
 
@@ -25,7 +38,7 @@ _IDLE_SECONDS = 5.0
 MAX_WAITING = 20_000
 _JOIN_SECONDS = 10.0
 
-Entry = tuple[ClaimedOrder, Result]
+OrderResult = tuple[ClaimedOrder, Result]
 
 
 class ResultWriter:
@@ -34,8 +47,8 @@ class ResultWriter:
     def __init__(self) -> None:
         # Filled by the sending thread, emptied by this thread. A deque with one wake for a batch,
         # because a queue would wake this thread for every result.
-        self._entries: deque[Entry] = deque()
-        self._batch: list[Entry] = []  # this thread's own, until it is written
+        self._entries: deque[OrderResult] = deque()
+        self._batch: list[OrderResult] = []  # this thread's own, until it is written
         self._is_idle = False  # written by this thread: the next result must wake it
         self._loop = ThreadLoop("result-writer", self._write, last=self._write_all)
 
@@ -54,7 +67,7 @@ class ResultWriter:
     def put(self, order: ClaimedOrder, result: Result) -> None:
         self.put_all([(order, result)])
 
-    def put_all(self, entries: Sequence[Entry]) -> None:
+    def put_all(self, entries: Sequence[OrderResult]) -> None:
         self._entries.extend(entries)
         if self._is_idle or len(self._entries) >= BATCH:
             self._loop.wake()
@@ -91,3 +104,38 @@ class ResultWriter:
     def _write_all(self) -> None:
         while self._batch or self._entries:
             self._write()
+
+
+class AttemptSpans:
+    """The open spans, for the sending thread. The sender's window bounds their number."""
+
+    def __init__(self) -> None:
+        self._spans: dict[tuple[str, int], Span] = {}  # (claim, delivery) → span
+        self._is_on = is_on()
+
+    def begin(self, entries: list[Entry], subscription: Subscription) -> list[Entry]:
+        """The entries, with the attempt's `traceparent` instead of the message's."""
+        if not self._is_on or not any(item.trace for _, item in entries):
+            return entries
+        return [
+            (order, self._begin(order.order.claim, item, subscription) if item.trace else item)
+            for order, item in entries
+        ]
+
+    def _begin(self, claim: str, item: Item, subscription: Subscription) -> Item:
+        span = spans.start(
+            "notify deliver", parse(item.trace), kind="client", http_method="POST",
+            message_id=str(item.msg_id), delivery=str(item.id), attempt=item.attempt,
+            subscription=subscription.id,
+        )  # fmt: skip
+        self._spans[claim, item.id] = span
+        return msgspec.structs.replace(item, trace=spans.context_of(span).text)
+
+    def end(self, result: Result) -> None:
+        """End the span of an attempt that was answered, or failed."""
+        span = self._spans.pop((result.claim, result.id), None)
+        if span is None:
+            return
+        is_delivered = result.outcome == "delivered"
+        error = "" if is_delivered else result.error or f"HTTP {result.http_status}"
+        spans.end(span, error=error, http_status=result.http_status, outcome=result.outcome)

@@ -29,11 +29,10 @@ from msgplatform.core.rates import breaker
 from notify import orders, signals
 from notify.directory import Subscriptions
 from notify.sender import webhook
-from notify.sender.attempt_spans import AttemptSpans
 from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.claimer import OrderClaimer
 from notify.sender.lanes import Lane, Lanes, Usage
-from notify.sender.result_writer import ResultWriter
+from notify.sender.result_writer import AttemptSpans, ResultWriter
 from notify.subscriptions import answer_log
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 

@@ -23,7 +23,7 @@ from crmsync.admin import runs
 from crmsync.admin.setup import policy_trial
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import backlog
-from crmsync.policies import run_requests
+from crmsync.policies.schedule import ask, kinds
 from crmsync.setup.policies import PolicyResource
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
@@ -217,7 +217,7 @@ class PolicyAdmin(ResourceAdmin):
                 "problem": problem_text(health.facts)
                 if health.facts and health.facts.problem else "",
                 "runs": [(run, runs.progress(run, how_far[run.pk])) for run in rows],
-                "kinds": run_requests.kinds(row),
+                "kinds": kinds(row),
                 "may_operate": self.has_operate_permission(request),
             }  # fmt: skip
         return super().render_change_form(request, context, *args, **kwargs)
@@ -240,7 +240,7 @@ class PolicyAdmin(ResourceAdmin):
             raise PermissionDenied
         kind = request.POST.get("kind", "")
         try:
-            run_requests.ask(row, kind, request.user.get_username(), may_name=True)
+            ask(row, kind, request.user.get_username(), may_name=True)
         except InvalidInput:  # a kind that the page does not offer
             raise Http404 from None
         except NotNow as error:

@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import Throttled
 
-from gateway.api.xmlrpc import faults
+from gateway.api.xmlrpc import methods
 from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, count_messages, find_method
 from msgplatform.core import logging
 from msgplatform.core.errors import InvalidInput
@@ -73,7 +73,7 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     method = find_method(name)
     count = len(parameters)
     if count + 1 not in {len(signature) for signature in method.signatures}:
-        raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
+        raise methods.Fault(methods.WRONG_PARAMETERS, f"Call it so: {method.help}")
     if method.call is None:  # system.multicall: each call on its own; a failed one answers a fault
         (calls,) = parameters
         if not isinstance(calls, list) or not 1 <= len(calls) <= MAX_CALLS:
@@ -88,8 +88,8 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
     if caller is None:
         count_failure(api)
-        raise faults.Fault(
-            faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
+        raise methods.Fault(
+            methods.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
         )
     throttle = ApiKeyThrottle()
     # A reading call counts as reading, although every XML-RPC call is a POST.
@@ -116,14 +116,14 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
         return {"faultCode": fault.code, "faultString": fault.text}
 
 
-def _fault(error: Exception) -> faults.Fault:
+def _fault(error: Exception) -> methods.Fault:
     """The fault of an error; an unexpected error is logged, and its fault has an id for the log."""
-    fault = faults.of(error)
+    fault = methods.of(error)
     if fault is not None:
         return fault
     error_id = secrets.token_hex(8)
     log.exception("rpc_failed", error_id=error_id)
-    return faults.Fault(faults.INTERNAL, f"Something broke on our side: error_id {error_id}.")
+    return methods.Fault(methods.INTERNAL, f"Something broke on our side: error_id {error_id}.")
 
 
 # -- bytes ----------------------------------------------------------------------------------------
@@ -154,12 +154,12 @@ def _read_call(body: bytes) -> tuple[str, list[Any]]:
         parameters: Any = target.close()
         name = target.getmethodname()
     except DefusedXmlException:
-        raise faults.Fault(faults.NOT_XML, "DTDs and entities are not read here.") from None
+        raise methods.Fault(methods.NOT_XML, "DTDs and entities are not read here.") from None
     except Exception as error:  # noqa: BLE001 - the library raises what it likes
         why = str(error) or type(error).__name__
-        raise faults.Fault(faults.NOT_XML, f"This is no XML-RPC call: {why[:200]}") from None
+        raise methods.Fault(methods.NOT_XML, f"This is no XML-RPC call: {why[:200]}") from None
     if not name:
-        raise faults.Fault(faults.NOT_XML, "This is no XML-RPC call: it names no method.")
+        raise methods.Fault(methods.NOT_XML, "This is no XML-RPC call: it names no method.")
     return name, [_aware(value) for value in parameters]
 
 

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from crmsync import orders, presence
-from crmsync.messages import tries
+from crmsync.messages import timeline
 from crmsync.messages.index import LEADS, MESSAGES
 from crmsync.messages.page import page as message_page
 from crmsync.models import Item, LandingPage, Lead, Operation, Policy, Record, RecoveryEntry
@@ -362,7 +362,7 @@ class TestPage:
     def test_no_more_tries_than_a_page_shows(
         self, biz: Biz, policy: Policy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tries, "SHOWN_TRIES", 3)
+        monkeypatch.setattr(timeline, "SHOWN_TRIES", 3)
         lead = new_lead(biz)
         record = carry(policy, lead, RETRY)
         for number in range(5):

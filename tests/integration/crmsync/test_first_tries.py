@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from crmsync.adapters.outcomes import Ok, Retry
 from crmsync.handler import marks
 from crmsync.handler.answers import Answer, DeliveryResult
-from crmsync.messages import tries
+from crmsync.messages import timeline
 from crmsync.messages.states import CrmState, read_problems
 from crmsync.models import Item, Operation, Policy, Record
 from crmsync.orders import dump
@@ -50,7 +50,7 @@ def newer(queued: Queued, key: str, version: int) -> Queued:
 
 def story(queued: Queued, key: str) -> list[tuple[int, int, str, str]]:
     """Version, try, outcome and remote id, as the page of the record tells them."""
-    read = tries.read_tries([CrmState(queued.policy, queued.record(key))])
+    read = timeline.read_tries([CrmState(queued.policy, queued.record(key))])
     return [(i.version, i.attempt, i.outcome, i.remote_id) for i in read.items]
 
 
@@ -64,10 +64,10 @@ def test_the_operation_tells_the_tries_of_all_its_records(policy: Policy) -> Non
     assert first.counts() == (3, 0, 0, 1)
     assert story(first, "a") == [(1, 1, "ok", "r-a"), (2, 1, "ok", "r-a")]
     assert story(first, "b") == [(1, 1, "ok", "r-b")]
-    shown = tries.first_tries(stored(first), 10)
+    shown = timeline.first_tries(stored(first), 10)
     assert sorted(item.record_id for item in shown) == sorted(r.pk for r in first.records())
     assert shown[0].at.timestamp() * 1000 == pytest.approx(stored(first).end_at, abs=1)
-    assert len(tries.first_tries(first.operation, 2)) == 2
+    assert len(timeline.first_tries(first.operation, 2)) == 2
 
 
 @pytest.mark.parametrize("why", ["another claim", "newer version", "adopted"])

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from crmsync import erasure
-from crmsync.messages.tries import first_tries
+from crmsync.messages.timeline import first_tries
 from crmsync.models import ExceptionEntry, Item, Operation, Record, RecoveryEntry
 from crmsync.monitor import counters
 from crmsync.orders import Request, RetryQueue

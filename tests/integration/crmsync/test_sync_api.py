@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from crmsync.messages import page as message_page
 from crmsync.models import Crm, Item, Lead, Policy, Record, RecoveryEntry, Run, Source
-from crmsync.policies import run_requests
+from crmsync.policies import schedule
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import NotNow
 from msgplatform.doors.api.access import keys, throttling
@@ -194,9 +194,9 @@ class TestAskForARun:
         assert policy.requested == "changes"
 
     def test_two_at_the_same_moment(self, policy: Policy) -> None:
-        run_requests.ask(policy, "changes", "ann")
+        schedule.ask(policy, "changes", "ann")
         with pytest.raises(NotNow):
-            run_requests.ask(policy, "full", "bob")  # read before: it knows of none
+            schedule.ask(policy, "full", "bob")  # read before: it knows of none
         policy.refresh_from_db()
         assert (policy.requested, policy.requested_by) == ("changes", "ann")
 

@@ -15,7 +15,7 @@ import pytest
 from django.db import connections
 from rest_framework.settings import api_settings
 
-from gateway.api.xmlrpc import faults
+from gateway.api.xmlrpc import methods
 from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
@@ -134,7 +134,7 @@ class TestManyCallersAtOnce:
                 sms: Any = proxy.sms
                 if text % 3 == 0:
                     to, words = ("abc", "to: 'abc' is not a telephone number")
-                    assert refused(sms.send, shop.key, to, "x") == (faults.INVALID, words)
+                    assert refused(sms.send, shop.key, to, "x") == (methods.INVALID, words)
                 (id,) = sms.send(shop.key, NUMBER, f"{number} {text}")["ids"]
                 return str(id)
 
@@ -158,7 +158,7 @@ def test_many_recipients_and_options(proxy: Any, shop: Caller) -> None:
     assert (mt.priority, mt.reference) == (3, "order-7")
     assert (mt.expire_at, mt.schedule_at) == (soon.timestamp(), soon.timestamp() - 3600)
     code, _ = refused(proxy.sms.send, shop.key, numbers, "another", options)
-    assert code == faults.CONFLICT
+    assert code == methods.CONFLICT
 
 
 def test_many_texts(proxy: Any, shop: Caller) -> None:
@@ -173,7 +173,7 @@ def test_many_texts(proxy: Any, shop: Caller) -> None:
     assert len(proxy.sms.send_many(shop.key, [{"to": NUMBER, "text": "a"}] * 1000)) == 1000
     for count in (0, 1001):
         code, text = refused(proxy.sms.send_many, shop.key, [{"to": NUMBER, "text": "a"}] * count)
-        assert (code, text.split(":")[0]) == (faults.INVALID, "messages")
+        assert (code, text.split(":")[0]) == (methods.INVALID, "messages")
 
 
 def test_what_became_of_them(proxy: Any, shop: Caller) -> None:
@@ -192,14 +192,14 @@ def test_what_became_of_them(proxy: Any, shop: Caller) -> None:
     assert [r["found"] for r in proxy.sms.query(stranger.key, ids)] == [False, False]
     assert SgipMt.objects.count() == 0
     for wrong in ([], ["1"] * 1001, 7.5, [["7"]], {"a": "b"}):
-        assert refused(proxy.sms.query, shop.key, wrong)[0] == faults.INVALID
+        assert refused(proxy.sms.query, shop.key, wrong)[0] == methods.INVALID
 
 
 def test_an_id_that_is_given_twice(proxy: Any, shop: Caller) -> None:
     """Answered once, it would move the answers that follow to other ids."""
     (message,) = proxy.sms.send(shop.key, NUMBER, "hello")["ids"]
     code, sentence = refused(proxy.sms.query, shop.key, [message, "7", message])
-    assert code == faults.INVALID
+    assert code == methods.INVALID
     assert sentence == f"ids: {message} is given twice"
 
 
@@ -226,7 +226,7 @@ def test_a_refusal_names_the_field(
     proxy: Any, shop: Caller, to: Any, text: Any, options: Any, field: str
 ) -> None:
     code, sentence = refused(proxy.sms.send, shop.key, to, text, options)
-    assert code == faults.INVALID
+    assert code == methods.INVALID
     assert sentence.startswith(f"{field}: ") if field else sentence
     assert sms_client().keys("*") == []
 
@@ -237,7 +237,7 @@ class TestPhp:
     def test_an_empty_array_for_no_options(self, proxy: Any, shop: Caller) -> None:
         assert proxy.sms.send(shop.key, NUMBER, "x", [])["outcome"] == "created"
         code, sentence = refused(proxy.sms.send, shop.key, NUMBER, "x", ["reference"])
-        assert (code, sentence.split(":")[0]) == (faults.INVALID, "options")
+        assert (code, sentence.split(":")[0]) == (methods.INVALID, "options")
 
     def test_digits_as_integers(self, server: Server, proxy: Any, shop: Caller) -> None:
         """The stock client writes no integer of more than 32 bits."""
@@ -280,18 +280,18 @@ class TestIncoming:
         sms_rows.incoming(shop.biz, 1)
         assert proxy.sms.incoming(Caller("stock").key) == []
         writer = Caller("shop", "sms:write")
-        assert refused(proxy.sms.incoming, writer.key)[0] == faults.MISSING_SCOPE
+        assert refused(proxy.sms.incoming, writer.key)[0] == methods.MISSING_SCOPE
         code, sentence = refused(proxy.sms.incoming, shop.key, "x")
-        assert (code, sentence.split(":")[0]) == (faults.INVALID, "since_id")
+        assert (code, sentence.split(":")[0]) == (methods.INVALID, "since_id")
 
 
 def test_keys_and_scopes(proxy: Any, shop: Caller) -> None:
     for wrong in ("", "mp_x", shop.key[:-1] + "!", 7, ["x"], {"a": 1}):
-        assert refused(proxy.sms.send, wrong, NUMBER, "x")[0] == faults.UNAUTHENTICATED
+        assert refused(proxy.sms.send, wrong, NUMBER, "x")[0] == methods.UNAUTHENTICATED
     reader, writer = Caller("shop", "sms:read"), Caller("shop", "sms:write")
     code, sentence = refused(proxy.sms.send, reader.key, NUMBER, "x")
-    assert (code, "sms:write" in sentence) == (faults.MISSING_SCOPE, True)
-    assert refused(proxy.sms.query, writer.key, ["1"])[0] == faults.MISSING_SCOPE
+    assert (code, "sms:write" in sentence) == (methods.MISSING_SCOPE, True)
+    assert refused(proxy.sms.query, writer.key, ["1"])[0] == methods.MISSING_SCOPE
     assert proxy.sms.query(reader.key, ["1"]) == [{"id": "1", "found": False}]
 
 
@@ -304,7 +304,7 @@ def test_the_server_explains_itself(proxy: Any) -> None:
             isinstance(kind, str) for sign in proxy.system.methodSignature(name) for kind in sign
         )
     for call in (proxy.sms.nothing, proxy.system.methodHelp):
-        assert refused(call, "sms.nothing")[0] == faults.NO_METHOD
+        assert refused(call, "sms.nothing")[0] == methods.NO_METHOD
 
 
 class TestManyCallsInOne:
@@ -317,7 +317,7 @@ class TestManyCallsInOne:
         answers = calls()
         assert answers[0]["outcome"] == "created"
         assert len(store.read(answers[0]["ids"])) == 1
-        for number, code in ((1, faults.INVALID), (2, faults.UNAUTHENTICATED)):
+        for number, code in ((1, methods.INVALID), (2, methods.UNAUTHENTICATED)):
             with pytest.raises(xmlrpc.client.Fault) as caught:
                 answers[number]
             assert caught.value.faultCode == code
@@ -333,7 +333,7 @@ class TestManyCallsInOne:
     )
     def test_what_is_no_list_of_calls(self, proxy: Any, calls: Any, text: str) -> None:
         code, sentence = refused(proxy.system.multicall, calls)
-        assert (code, text in sentence) == (faults.INVALID, True)
+        assert (code, text in sentence) == (methods.INVALID, True)
 
     @pytest.mark.parametrize(
         "call",
@@ -347,7 +347,7 @@ class TestManyCallsInOne:
     def test_what_is_no_call(self, proxy: Any, call: Any) -> None:
         good = {"methodName": "system.listMethods", "params": []}
         bad, fine = proxy.system.multicall([call, good])
-        assert bad["faultCode"] == faults.INVALID
+        assert bad["faultCode"] == methods.INVALID
         assert "sms.send" in fine[0]
 
     def test_each_call_counts_for_the_limit(self, shop: Caller, settings: Any) -> None:
@@ -357,7 +357,7 @@ class TestManyCallsInOne:
         answer = shop.client.post("/rpc/", body, content_type="text/xml")
         (answers,), _ = xmlrpc.client.loads(answer.content)
         assert ["ids" in a[0] if isinstance(a, list) else a["faultCode"] for a in answers] == [
-            *[True] * 3, *[faults.THROTTLED] * 2,
+            *[True] * 3, *[methods.THROTTLED] * 2,
         ]  # fmt: skip
 
     def test_how_many_messages_they_may_show(self, proxy: Any, shop: Caller) -> None:
@@ -371,7 +371,7 @@ class TestManyCallsInOne:
         assert proxy.system.multicall([incoming] * 5) == [[[]]] * 5
         for calls in ([query(1000), one], [query(101)] * 10, [incoming] * 6):
             code, sentence = refused(proxy.system.multicall, [send, *calls])
-            assert (code, "1000 messages" in sentence) == (faults.INVALID, True)
+            assert (code, "1000 messages" in sentence) == (methods.INVALID, True)
         assert sms_client().keys("*mt:*") == []  # nothing of it was done
 
 
@@ -385,7 +385,7 @@ def test_a_wrong_number_of_parameters(proxy: Any, shop: Caller) -> None:
     for given in lists:
         code, sentence = refused(proxy.sms.send, *given)
         assert (code, "sms.send(key, to, text, options)" in sentence) == (
-            faults.WRONG_PARAMETERS, True,
+            methods.WRONG_PARAMETERS, True,
         )  # fmt: skip
 
 
@@ -410,12 +410,12 @@ class TestHostileBodies:
     )  # fmt: skip
     def test_what_is_no_call(self, server: Server, shop: Caller, body: bytes) -> None:
         code, sentence = raw(server, body)
-        assert code == faults.NOT_XML
+        assert code == methods.NOT_XML
         assert sentence
 
     def test_an_entity_bomb(self, server: Server, shop: Caller) -> None:
         assert raw(server, self.bomb) == (
-            faults.NOT_XML, "DTDs and entities are not read here."
+            methods.NOT_XML, "DTDs and entities are not read here."
         )  # fmt: skip
 
     def test_a_deep_one(self, server: Server, shop: Caller) -> None:
@@ -426,14 +426,14 @@ class TestHostileBodies:
             + opened + closed + b"</value></param></params></methodCall>"
         )  # fmt: skip
         code, sentence = raw(server, body)
-        assert (code, "deep" in sentence) == (faults.NOT_XML, True)
+        assert (code, "deep" in sentence) == (methods.NOT_XML, True)
 
     def test_a_large_one(self, server: Server, shop: Caller) -> None:
         body = b"<methodCall>" + b" " * (1024 * 1024) + b"</methodCall>"
-        assert raw(server, body)[0] == faults.TOO_LARGE
+        assert raw(server, body)[0] == methods.TOO_LARGE
 
     def test_a_packed_one(self, server: Server, shop: Caller) -> None:
-        assert raw(server, b"x", **{"Content-Encoding": "gzip"})[0] == faults.NOT_XML
+        assert raw(server, b"x", **{"Content-Encoding": "gzip"})[0] == methods.NOT_XML
 
     def test_the_server_lives_on(self, proxy: Any) -> None:
         assert proxy.system.listMethods()
@@ -465,7 +465,7 @@ def test_a_key_is_throttled_as_over_rest(shop: Caller, settings: Any) -> None:
             xmlrpc.client.loads(answer.content)
         except xmlrpc.client.Fault as fault:
             codes.append(fault.faultCode)
-    assert codes == [faults.THROTTLED]
+    assert codes == [methods.THROTTLED]
     assert len(sms_client().keys(f"{keys.PREFIX}mt:*")) == 2
     # REST counts on: it is the same key.
     assert shop.post("/api/v1/sms", {"to": NUMBER, "text": "x"}).status_code == 429
@@ -479,7 +479,7 @@ class TestDailyLimit:
 
     def test_it_is_a_limit_and_nothing_wrong(self, proxy: Any, shop: Caller) -> None:
         code, sentence = refused(proxy.sms.send, shop.key, NUMBER, "x")
-        assert code == faults.THROTTLED
+        assert code == methods.THROTTLED
         assert re.fullmatch(r".* limit of 1 messages a day .* repeat after \d+ seconds\.", sentence)
         (verdict,) = proxy.sms.send_many(shop.key, [{"to": NUMBER, "text": "x"}])
         assert verdict["code"] == "limit"
@@ -503,4 +503,4 @@ def test_without_redis_nothing_was_accepted(shop: Caller, settings: Any, method:
     body = xmlrpc.client.dumps((shop.key, *given), method)
     answer = shop.client.post("/rpc/", body, content_type="text/xml")
     code, _ = refused(xmlrpc.client.loads, answer.content)
-    assert code == faults.UNAVAILABLE
+    assert code == methods.UNAVAILABLE

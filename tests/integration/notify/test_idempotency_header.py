@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 
 from msgplatform.models import Biz
 from notify.intake import intake
+from notify.maker.enqueue import INLINE_BYTES
 from notify.maker.maker import Maker
-from notify.maker.payloads import INLINE_BYTES
 from notify.models import BizMsg, IdempotencyKey, Receive, ReceiveMsg
 from notify.sender.sender import Sender
 from notify.subscriptions import limits

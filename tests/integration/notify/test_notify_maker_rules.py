@@ -29,7 +29,7 @@ from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from notify import orders, presence
 from notify.intake import intake
-from notify.maker import capacity, dispatcher, ending, expiry, payloads
+from notify.maker import capacity, dispatcher, ending, enqueue, expiry
 from notify.maker import maker as maker_module
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
@@ -899,7 +899,7 @@ def test_times_are_written_alike_by_both_databases(biz: Biz) -> None:
     (message_id,) = publish(biz)
     BizMsg.objects.update(created_at="2026-11-21T10:20:30Z")
     with transaction.atomic():
-        (message,) = payloads.lock_accepted({biz.pk: 5})
+        (message,) = enqueue.lock_accepted({biz.pk: 5})
     assert message.id == message_id
     assert message.created_at == "2026-11-21T10:20:30.000000Z"
 

@@ -17,7 +17,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
 from notify import orders
 from notify.directory import Subscriptions
-from notify.maker import dispatcher, payloads, splitter
+from notify.maker import dispatcher, enqueue, splitter
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.sender import claimer, memory
@@ -157,7 +157,7 @@ def test_what_another_maker_has_locked_is_passed_over_in_each_system(busy: Biz, 
         assert Maker().splitter.split()[0] == 20
         return
     with transaction.atomic():
-        assert len(payloads.lock_accepted({busy.pk: 4, quiet.pk: 3})) == 7
+        assert len(enqueue.lock_accepted({busy.pk: 4, quiet.pk: 3})) == 7
         other = connection.copy()
         try:
             with other.cursor() as cursor:
@@ -173,12 +173,12 @@ def test_who_waits_is_found_by_index_dives(busy: Biz, quiet: Biz) -> None:
     for _ in range(4):
         publish(busy, 1000)
     publish(quiet, 1)
-    assert payloads.waiting_systems(10) == [busy.pk, quiet.pk]
+    assert enqueue.waiting_systems(10) == [busy.pk, quiet.pk]
     before = rows_read()
-    payloads.waiting_systems(10)
+    enqueue.waiting_systems(10)
     assert rows_read() - before < 50
     with connection.cursor() as cursor:
-        plan = str(sql.plan(cursor, _statement(lambda: payloads.waiting_systems(10))))
+        plan = str(sql.plan(cursor, _statement(lambda: enqueue.waiting_systems(10))))
     assert "biz_msg_to_split_of_biz" in plan
     assert "filesort" not in plan
     assert "TEMP B-TREE" not in plan

@@ -1,0 +1,195 @@
+"""The statements of marks: orders of one operation that a CRM has stored as a whole, and entries of
+the recovery log.
+
+Orders of which the CRM has stored every record are by far the most frequent. One statement marks
+all records, and one counts them in their operation. If these are all records of the operation and
+each was stored at its first try, the operation gets the time and no items are written:
+`messages.timeline` makes items from the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import connection
+
+from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Refused, Retry, Unknown
+from crmsync.handler.answers import Answer, DeliveryResult, Fault
+from crmsync.handler.verdicts import Row
+from crmsync.models import Operation, Record, RecoveryEntry
+from crmsync.models.crms import MAX_REMOTE_ID
+from crmsync.models.operations import MAX_MESSAGE
+from crmsync.monitor import failures
+from crmsync.orders import Order
+from msgplatform.core.data import claims, engines, sql
+from msgplatform.core.data.chunks import chunks
+
+_RECORDS, _OPERATIONS = Record._meta.db_table, Operation._meta.db_table
+_CONFIRMED, _QUEUED = int(Record.State.CONFIRMED), int(Record.State.QUEUED)
+
+
+class NotUniform(Exception):
+    """The transaction is rolled back, and the records are marked one by one."""
+
+
+def is_uniform(result: DeliveryResult, answers: Sequence[Answer]) -> bool:
+    """True if all records may be marked by one statement, as far as the answers tell."""
+    first = answers[0].entry.operation
+    return (
+        result.is_plain
+        and len(answers) <= claims.CHUNK
+        and all(
+            type(each.outcome) is Ok
+            and each.entry.operation == first
+            and len(each.outcome.remote_id or each.remote_id) <= MAX_REMOTE_ID
+            for each in answers
+        )
+    )
+
+
+def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | None:
+    """Mark the records of a uniform order, in the caller's transaction. Returns the time of their
+    first try if the operation notes it (milliseconds since 1970), so that they need no items; else
+    None. Raises NotUniform if one of them does not carry the claim any more, has a newer version or
+    was adopted."""
+    operation = answers[0].entry.operation
+    values, parameters = _remote_ids(answers)
+    row_ids = ",".join(str(answer.entry.record) for answer in answers)
+    statement = (
+        f"UPDATE {_RECORDS} {claims.by_primary_key(_RECORDS)} SET state = {_CONFIRMED}, "  # noqa: S608
+        "sent_version = version, sent_digest = digest, attempt = 0, next_at = NULL, "
+        f"claimed_by = '', sending_operation = 0, error_class = '', updated_at = %s{values} "
+        f"WHERE id IN ({row_ids}) AND state = {_QUEUED} AND claimed_by = %s "
+        "AND operation_id = %s AND NOT is_adopted"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [sql.stored(now), *parameters, order.claim, operation])
+        if cursor.rowcount != len(answers):
+            raise NotUniform
+        return _count(cursor, operation, answers, now)
+
+
+def _remote_ids(answers: Sequence[Answer]) -> tuple[str, list[Any]]:
+    """The part of the UPDATE that sets new ids in the CRM, with its parameters."""
+    new_ids: dict[int, str] = {}
+    for answer in answers:
+        remote_id = getattr(answer.outcome, "remote_id", "") or answer.remote_id
+        if remote_id and remote_id != answer.entry.remote_id:
+            new_ids[answer.entry.record] = remote_id
+    if not new_ids:
+        return "", []
+    value = engines.of().choice("remote_id", list(new_ids))
+    return f", remote_id = {value}", list(new_ids.values())
+
+
+def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime) -> int | None:
+    """Count the records in their operation. Returns the time of their first try if it notes it."""
+    count, milliseconds = len(answers), int(now.timestamp() * 1000)
+    is_first = all(not each.entry.attempt for each in answers)
+    if is_first and len({answer.milliseconds for answer in answers}) == 1:
+        cursor.execute(
+            f"UPDATE {_OPERATIONS} SET confirmed = records, end_at = %s, result = 1, "  # noqa: S608
+            "first_try_at = %s, first_try_ms = %s WHERE id = %s AND records = %s "
+            "AND confirmed = 0 AND replaced = 0 AND dead = 0 AND first_try_at IS NULL",
+            [milliseconds, milliseconds, answers[0].milliseconds, operation, count],
+        )
+        if cursor.rowcount:
+            return milliseconds
+    # Assign the counts last: later assignments of MySQL would use the new values.
+    is_last = f"end_at IS NULL AND records <= confirmed + replaced + dead + {count}"
+    cursor.execute(
+        f"UPDATE {_OPERATIONS} SET "  # noqa: S608
+        f"result = CASE WHEN {is_last} THEN (dead = 0) ELSE result END, "
+        f"end_at = CASE WHEN {is_last} THEN %s ELSE end_at END, "
+        "confirmed = confirmed + %s WHERE id = %s",
+        [milliseconds, count, operation],
+    )
+    return None
+
+
+def has_first_try(operation_id: int, at: int) -> bool:
+    """True if the operation notes that its records were stored at their first try at this time."""
+    return Operation.objects.filter(pk=operation_id, first_try_at=at).exists()
+
+
+_State = RecoveryEntry.State
+_MAX_FIELD = 128
+_ENTRY = (
+    "policy_id", "crm_id", "operation_id", "record_id", "key", "version", "error_class", "field",
+    "reason", "attempts", "request", "state", "created_at", "handled_by",
+)  # fmt: skip
+
+
+def field_and_reason(outcome: object) -> tuple[str, str]:
+    """The field at fault and the reason, as the CRM gave them, cut to the length of the columns."""
+    match outcome:
+        case Invalid(field=field, message=text):
+            return field[:_MAX_FIELD], text[:MAX_MESSAGE]
+        case Retry(why=text):
+            return "", text[:MAX_MESSAGE]
+        case (
+            Unknown(message=text) | Refused(message=text) | Fault(message=text) | Auth(message=text)
+        ):
+            return "", text[:MAX_MESSAGE]
+        case Conflict(existing_id=other) if other:
+            return "", f"The CRM holds this person as another record: {other}"[:MAX_MESSAGE]
+        case Conflict():
+            return "", "The CRM holds this person as another record, and does not say which."
+    return "", ""
+
+
+def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime) -> None:
+    """Open an entry of the recovery log for each of these records. A record has at most one open
+    entry: an entry that is open already is overwritten."""
+    if not dead:
+        return
+    entries = RecoveryEntry.objects.filter(
+        record_id__in=[row.id for row, _, _ in dead], state=_State.OPEN
+    )
+    open_entries = {
+        record: (entry, since)
+        for record, entry, since in entries.select_for_update().values_list(
+            "record_id", "id", "created_at"
+        )
+    }
+    if open_entries:  # the reason may have changed
+        failures.take_back(
+            RecoveryEntry.objects.filter(id__in=[pk for pk, _ in open_entries.values()])
+        )
+    new, old = [], []
+    for row, answer, error in dead:
+        field, reason = field_and_reason(answer.outcome)
+        request = msgspec.json.encode(answer.entry.request)
+        # The record's version: a newer one with the same values shares this request.
+        values: list[Any] = [
+            row.policy_id, crm_id, answer.entry.operation, row.id, row.key, row.version, error,
+            field, reason, row.attempt, request, int(_State.OPEN),
+        ]  # fmt: skip
+        if row.id in open_entries:
+            entry, since = open_entries[row.id]
+            old.append([entry, *values, since, ""])
+        else:
+            new.append([*values, now, ""])
+    table = RecoveryEntry._meta.db_table
+    sql.insert(table, _ENTRY, new)
+    sql.insert_or_update(table, ("id", *_ENTRY), old)
+    failed_records = [
+        (row.id, error, field_and_reason(answer.outcome)[1]) for row, answer, error in dead
+    ]
+    failures.add(crm_id, failed_records, min([now, *(since for _, since in open_entries.values())]))
+
+
+def solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
+    """Mark the entries of these records as solved: the CRM holds the records now."""
+    # One query for the whole order: nearly always it finds no open entry.
+    entries = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_State.OPEN, _State.RETRIED))
+    if not record_ids or not entries.order_by().exists():
+        return
+    for some in chunks(record_ids, claims.CHUNK):
+        some_entries = entries.filter(record_id__in=some).order_by()
+        if entry_ids := list(some_entries.values_list("id", flat=True)):
+            rows = RecoveryEntry.objects.filter(pk__in=entry_ids)
+            failures.take_back(rows)
+            rows.update(state=_State.SOLVED, handled_at=now)
