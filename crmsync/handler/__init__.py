@@ -8,6 +8,6 @@ call_limits    limits on calls: rate, quota, pauses that the CRM asks for, circu
 delivery       an order's records to the CRM, call by call; `answers` has one for each record
 adoption       records that people made in the CRM
 verdicts       the new state of a record after an answer
-marks          the verdicts in the database, in one transaction; `confirmation` marks orders of
-               which every record was stored, `recovery_entries` keeps the recovery log
+marks          the verdicts in the database, in one transaction
+statements     orders of which every record was stored, and the recovery log
 """

@@ -5,7 +5,7 @@ subscriptions        the form and the list of subscriptions, the page of a subsc
 subscription_cells   cells of the list; the card above one subscription: live state, chart, failures
 states               pausing, resuming, discarding, delivering now: for the list and for the page
 health               live state and counters of a page's rows, read in sets
-trial_sends          a test send: any event type of the catalogue, its request and its answer
+trials               a test send of any event type of the catalogue; a filter on the latest messages
 event_types          the catalogue of event types, and the reference of events
 """
 

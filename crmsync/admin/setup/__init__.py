@@ -2,12 +2,11 @@
 
 crms           list with the live state, form, test, resume
 crm_form       the kinds of CRMs, and the help with the settings of each
-trial_lead     one made-up lead, sent to a CRM at once; the calls and their answers
 sources        list, form, test
 policies       list, form, page of one: run now, watermark, last runs
 policy_trial   views that try a policy before it is saved: sample, dry run, fields of both sides
 preview        reads the newest rows for these trials and tests of sources, without a page
-probes         questions to other systems, with a deadline
+probes         questions to other systems: posted forms, and one made-up lead sent to a CRM at once
 """
 
 from crmsync.admin.setup import crms, policies, sources
