@@ -20,7 +20,6 @@ from crmsync.policies import mapping
 from crmsync.policies.mapping import FieldMapping
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
-from msgplatform.core.lazy_text import lazy_message
 
 UNUSABLE_CRM = "crm.unusable"
 UNUSABLE_POLICY = "crm.policy"
@@ -157,10 +156,12 @@ def fingerprint(row: models.Crm) -> str:
 
 
 def _unusable_crm(row: models.Crm, error: Exception) -> alerts.Condition:
-    return alerts.Condition(
+    return alerts.Condition.of(
         f"{UNUSABLE_CRM}:{row.pk}",
-        lazy_message(_("The CRM %(name)s cannot be used"), name=str(row)),
-        lazy_message(_("%(error)s Correct it in the console; its records wait."), error=str(error)),
+        _("The CRM %(name)s cannot be used"),
+        _("%(error)s Correct it in the console; its records wait."),
+        name=str(row),
+        error=str(error),
     )
 
 
@@ -229,10 +230,10 @@ def policy_from_row(row: models.Policy) -> Policy:
 
 
 def _unusable_policy(row: models.Policy, error: Exception) -> alerts.Condition:
-    return alerts.Condition(
+    return alerts.Condition.of(
         f"{UNUSABLE_POLICY}:{row.pk}",
-        lazy_message(_("The policy %(name)s cannot be used"), name=str(row)),
-        lazy_message(
-            _("%(error)s Correct it in the console; nothing is read for it."), error=str(error)
-        ),
+        _("The policy %(name)s cannot be used"),
+        _("%(error)s Correct it in the console; nothing is read for it."),
+        name=str(row),
+        error=str(error),
     )

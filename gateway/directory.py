@@ -18,7 +18,6 @@ from msgplatform.core.characters import fold
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http.addresses import Network
-from msgplatform.core.lazy_text import lazy_message
 
 GATEWAY_KIND, ACCOUNT_KIND = "sms.gateway_settings", "sms.account_settings"
 _MOBILE = re.compile(r"1[3-9]")
@@ -182,15 +181,11 @@ def _prefix(prefix: str) -> str:
 
 
 def _unusable(kind: str, row: SmsGateway | SmsAccount, error: Exception) -> alerts.Condition:
-    return alerts.Condition(
+    return alerts.Condition.of(
         f"{kind}:{row.pk}",
-        lazy_message(
-            _("The %(kind)s %(name)s cannot be used"),
-            kind=row._meta.verbose_name or "",
-            name=str(row),
-        ),
-        lazy_message(
-            _("%(error)s. Correct it in the console; what needs it waits, or is refused."),
-            error=str(error),
-        ),
+        _("The %(kind)s %(name)s cannot be used"),
+        _("%(error)s. Correct it in the console; what needs it waits, or is refused."),
+        kind=row._meta.verbose_name or "",
+        name=str(row),
+        error=str(error),
     )

@@ -16,7 +16,6 @@ from gateway.connections import SMS, sms_redis
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.flows.health import Finding
-from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.alert_store import AlertTable
 
 MISSING = "sms.replicas"  # the kind of the alert
@@ -114,20 +113,18 @@ class Shortage:
             return
         # An open alert does not end because another process has looked until now.
         if now - self._since >= MISSING_SECONDS or AlertTable().open_keys(MISSING):
-            yield Condition(
+            yield Condition.of(
                 f"{MISSING}:redis",
-                lazy_message(_("Replicas of the SMS Redis are missing")),
-                lazy_message(
-                    _(
-                        "%(count)d of %(replicas)d replicas are connected (SMS_REPLICAS). Until "
-                        "they are back, short messages are answered with 503 (unavailable or "
-                        "outcome-unknown), no Submit is written to a gateway, and Reports and MOs "
-                        "are refused. Start the replicas, and see their logs if they do not "
-                        "connect."
-                    ),
-                    count=count,
-                    replicas=settings.SMS_REPLICAS,
+                _("Replicas of the SMS Redis are missing"),
+                _(
+                    "%(count)d of %(replicas)d replicas are connected (SMS_REPLICAS). Until "
+                    "they are back, short messages are answered with 503 (unavailable or "
+                    "outcome-unknown), no Submit is written to a gateway, and Reports and MOs "
+                    "are refused. Start the replicas, and see their logs if they do not "
+                    "connect."
                 ),
+                count=count,
+                replicas=settings.SMS_REPLICAS,
             )
 
 

@@ -24,7 +24,6 @@ from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import engines, sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Biz
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
@@ -165,10 +164,12 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
             "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
             "more than five minutes; synchronise both machines' clocks."
         )
-        condition = alerts.Condition(
+        condition = alerts.Condition.of(
             f"notify.clock:{host}",
-            lazy_message(_("The clock of %(host)s differs from the database's"), host=host),
-            lazy_message(text, seconds=f"{self.clock_ahead:+.0f}"),
+            _("The clock of %(host)s differs from the database's"),
+            text,
+            host=host,
+            seconds=f"{self.clock_ahead:+.0f}",
         )
         was_settled = alerts.reconcile([condition.key], [condition] if is_wrong else [])
         self._clock_is_settled = was_settled and not is_wrong
@@ -256,11 +257,10 @@ def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, .
 
 
 def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:
-    return alerts.Condition(
+    return alerts.Condition.of(
         f"{KIND}:{row.pk}",
-        lazy_message(_("The subscription %(name)s cannot be used"), name=str(row)),
-        lazy_message(
-            _("%(error)s. Correct it in the console; its deliveries wait."),
-            error=str(error),
-        ),
+        _("The subscription %(name)s cannot be used"),
+        _("%(error)s. Correct it in the console; its deliveries wait."),
+        name=str(row),
+        error=str(error),
     )

@@ -36,7 +36,6 @@ from msgplatform.core import alerts
 from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.lazy_text import lazy_message
 
 _COLUMNS = tuple(Row.__dataclass_fields__)
 _values = attrgetter(*_COLUMNS)
@@ -237,12 +236,10 @@ def _set_aside(crm: Crm, order: Order, answer: Answer, error: Exception) -> aler
 
 
 def _broken(crm: Crm, text: str) -> alerts.AlertEvent:
-    return alerts.AlertEvent(
-        "crm.fault",
-        lazy_message(_("Records of the CRM %(name)s are set aside by a fault"), name=crm.name),
-        lazy_message(
-            _("%(fault)s. They are in the recovery log; correct the adapter and try them again."),
-            fault=text,
-        ),
-        key=f"crm.fault:{crm.id}",
+    return alerts.AlertEvent.of(
+        f"crm.fault:{crm.id}",
+        _("Records of the CRM %(name)s are set aside by a fault"),
+        _("%(fault)s. They are in the recovery log; correct the adapter and try them again."),
+        name=crm.name,
+        fault=text,
     )

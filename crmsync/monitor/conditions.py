@@ -76,15 +76,12 @@ def conditions() -> Iterator[Condition]:
     rows = Crm.objects.filter(paused_at__isnull=False).exclude(paused_because="")
     rows = rows.exclude(adapter=Crm.SANDBOX)
     for row in rows.only("name", "paused_because"):
-        yield Condition(
+        yield Condition.of(
             f"{PAUSED}:{row.pk}",
-            lazy_message(
-                _("The CRM %(name)s refuses the credentials and is paused"), name=str(row)
-            ),
-            lazy_message(
-                _("%(why)s Correct its settings in the console and resume it; its records wait."),
-                why=row.paused_because,
-            ),
+            _("The CRM %(name)s refuses the credentials and is paused"),
+            _("%(why)s Correct its settings in the console and resume it; its records wait."),
+            name=str(row),
+            why=row.paused_because,
         )
     yield from unless_away(
         lambda: _source_trouble(working, presence.policies.read_by_id()), SOURCE, HORIZON
@@ -99,37 +96,29 @@ def conditions() -> Iterator[Condition]:
         if dead_count + confirmed_count >= DEAD_OF and dead_count > DEAD_SHARE * (
             dead_count + confirmed_count
         ):
-            yield Condition(
+            yield Condition.of(
                 f"{DEAD}:{policy.pk}",
-                lazy_message(
-                    _("%(policy)s: %(dead)d of %(ended)d records are dead"),
-                    policy=str(policy),
-                    dead=dead_count,
-                    ended=dead_count + confirmed_count,
+                _("%(policy)s: %(dead)d of %(ended)d records are dead"),
+                _(
+                    "That was in the last hour. See in the recovery log what they were refused "
+                    "for. Correct the data and try them again there, or correct the mapping "
+                    "and start a run of everything: a try sends what the old mapping made."
                 ),
-                lazy_message(
-                    _(
-                        "That was in the last hour. See in the recovery log what they were refused "
-                        "for. Correct the data and try them again there, or correct the mapping "
-                        "and start a run of everything: a try sends what the old mapping made."
-                    )
-                ),
+                policy=str(policy),
+                dead=dead_count,
+                ended=dead_count + confirmed_count,
             )
     count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
     if count:
         more = lazy_message(_("%(count)d or more"), count=count)
-        yield Condition(
+        yield Condition.of(
             f"{RECOVERY}:old",
-            lazy_message(
-                _("Entries of the recovery log open for more than a day: %(count)s"),
-                count=more if count == _COUNTED else str(count),
+            _("Entries of the recovery log open for more than a day: %(count)s"),
+            _(
+                "Nobody sends these records unless somebody decides: try them again, correct "
+                "them or dismiss them in the console."
             ),
-            lazy_message(
-                _(
-                    "Nobody sends these records unless somebody decides: try them again, correct "
-                    "them or dismiss them in the console."
-                )
-            ),
+            count=more if count == _COUNTED else str(count),
         )
 
 
@@ -156,19 +145,15 @@ def _find_stalls(working: Sequence[PolicyProgress], now: datetime) -> Iterator[C
         progress.policy.crm_id: progress.policy.crm.name for progress in waiting
     }.items():
         if seconds[crm] > STALLED_SECONDS:
-            yield Condition(
+            yield Condition.of(
                 f"{STALLED}:{crm}",
-                lazy_message(
-                    _("%(crm)s has confirmed nothing for %(minutes)d minutes"),
-                    crm=name,
-                    minutes=round(STALLED_SECONDS / 60),
+                _("%(crm)s has confirmed nothing for %(minutes)d minutes"),
+                _(
+                    "Records wait for it. Look at its calls in the exception log, and check "
+                    "that run_sync_handler is running."
                 ),
-                lazy_message(
-                    _(
-                        "Records wait for it. Look at its calls in the exception log, and check "
-                        "that run_sync_handler is running."
-                    )
-                ),
+                crm=name,
+                minutes=round(STALLED_SECONDS / 60),
             )
 
 
@@ -214,51 +199,44 @@ def _source_trouble(
             unheld_ids.append(policy.pk)
             continue
         if source.problem and source.problem_for > UNREADABLE_SECONDS:
-            yield Condition(
+            yield Condition.of(
                 f"{SOURCE}:{policy.pk}",
-                lazy_message(_("The source %(name)s cannot be read"), name=str(policy.source)),
-                lazy_message(
-                    _(
-                        "%(problem)s Nothing new reaches %(crm)s until it can. Correct the source "
-                        "in the console, or repair its database; reading goes on by itself."
-                    ),
-                    problem=source.problem,
-                    crm=str(policy.crm),
+                _("The source %(name)s cannot be read"),
+                _(
+                    "%(problem)s Nothing new reaches %(crm)s until it can. Correct the source "
+                    "in the console, or repair its database; reading goes on by itself."
                 ),
+                name=str(policy.source),
+                problem=source.problem,
+                crm=str(policy.crm),
             )
         elif source.without_time:
-            yield Condition(
+            yield Condition.of(
                 f"{SOURCE}:{policy.pk}",
-                lazy_message(
-                    _("Rows of the source %(name)s have no time"), name=str(policy.source)
+                _("Rows of the source %(name)s have no time"),
+                _(
+                    "%(count)d rows or more have no time in %(column)s, so that they never "
+                    "reach %(crm)s. Set it in the source's database, and let the database "
+                    "set it in each row."
                 ),
-                lazy_message(
-                    _(
-                        "%(count)d rows or more have no time in %(column)s, so that they never "
-                        "reach %(crm)s. Set it in the source's database, and let the database "
-                        "set it in each row."
-                    ),
-                    count=source.without_time,
-                    column=policy.source.time_column,
-                    crm=str(policy.crm),
-                ),
+                name=str(policy.source),
+                count=source.without_time,
+                column=policy.source.time_column,
+                crm=str(policy.crm),
             )
         # An assumed horizon is as old as the source's `lag` says.
         elif source.exact and source.horizon_age > HORIZON_SECONDS:
-            yield Condition(
+            yield Condition.of(
                 f"{HORIZON}:{policy.pk}",
-                lazy_message(
-                    _("A transaction at the source %(name)s is left open"), name=str(policy.source)
+                _("A transaction at the source %(name)s is left open"),
+                _(
+                    "It has been open for %(minutes)d minutes. What is written meanwhile "
+                    "reaches %(crm)s only after it ends: commit it, or end its session in the "
+                    "source's database."
                 ),
-                lazy_message(
-                    _(
-                        "It has been open for %(minutes)d minutes. What is written meanwhile "
-                        "reaches %(crm)s only after it ends: commit it, or end its session in the "
-                        "source's database."
-                    ),
-                    minutes=round(source.horizon_age / 60),
-                    crm=str(policy.crm),
-                ),
+                name=str(policy.source),
+                minutes=round(source.horizon_age / 60),
+                crm=str(policy.crm),
             )
     keys = [f"{kind}:{pk}" for kind in (SOURCE, HORIZON) for pk in unheld_ids]
     yield from open_conditions(Q(open_key__in=keys))

@@ -31,7 +31,6 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
 
@@ -158,19 +157,15 @@ class Arrivals:
             first, report_in = foreign[0], of_submits[foreign[0]]
             gateway = self._directory.known.receiving.get(first.gateway)
             name = gateway.name if gateway else str(first.gateway)
-            event = alerts.AlertEvent(
-                "sms.report",
-                lazy_message(
-                    _("The gateway %(name)s reports on messages of another gateway"), name=name
+            event = alerts.AlertEvent.of(
+                f"sms.report:{first.gateway}",
+                _("The gateway %(name)s reports on messages of another gateway"),
+                _(
+                    "%(example)s, for one. Such Reports do not count. If one operator gave you "
+                    "both gateways, give both the same operator in the console."
                 ),
-                lazy_message(
-                    _(
-                        "%(example)s, for one. Such Reports do not count. If one operator gave you "
-                        "both gateways, give both the same operator in the console."
-                    ),
-                    example=f"{report_in.node}:{report_in.ts}:{report_in.seqno}",
-                ),
-                key=f"sms.report:{first.gateway}",
+                name=name,
+                example=f"{report_in.node}:{report_in.ts}:{report_in.seqno}",
             )
             self._alerts.put(event)
         return arrivals
@@ -218,16 +213,12 @@ class Arrivals:
         self._net.call(refuse_later)
         sequence = ":".join(map(str, arrival.request.sequence))
         log.error("set_aside", gateway=arrival.gateway, sequence=sequence, exc_info=error)
-        event = alerts.AlertEvent(
-            "sms.mo",
-            lazy_message(
-                _("A request of gateway %(id)s cannot be taken in"), id=str(arrival.gateway)
-            ),
-            lazy_message(
-                _("%(what)s. The gateway sends it again."),
-                what=f"{sequence}: {type(error).__name__}: {error}"[:900],
-            ),
-            key=f"sms.mo:{arrival.gateway}",
+        event = alerts.AlertEvent.of(
+            f"sms.mo:{arrival.gateway}",
+            _("A request of gateway %(id)s cannot be taken in"),
+            _("%(what)s. The gateway sends it again."),
+            id=str(arrival.gateway),
+            what=f"{sequence}: {type(error).__name__}: {error}"[:900],
         )
         self._alerts.put(event)
 

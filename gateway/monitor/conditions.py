@@ -74,14 +74,13 @@ def _outages() -> Iterator[Condition]:
             why = lazy_message(
                 _("run_sms_sender --gateway %(name)s is not running"), name=gateway.name
             )
-        yield Condition(
+        yield Condition.of(
             key,
-            lazy_message(_("No connection to the gateway %(name)s"), name=gateway.name),
-            lazy_message(
-                _("%(where)s: %(why)s. Messages without an alternative gateway wait."),
-                where=f"{gateway.row.host}:{gateway.row.port}",
-                why=why,
-            ),
+            _("No connection to the gateway %(name)s"),
+            _("%(where)s: %(why)s. Messages without an alternative gateway wait."),
+            name=gateway.name,
+            where=f"{gateway.row.host}:{gateway.row.port}",
+            why=why,
         )
 
 
@@ -130,17 +129,16 @@ def _failing() -> Iterator[Condition]:
     for pk, name in sorted(names.items()):
         total = endings[pk].total()
         if total >= MIN_FAILED and not any(endings[pk][final] for final in _GOOD):
-            yield Condition(
+            yield Condition.of(
                 f"{FAILING}:{pk}",
-                lazy_message(_("Every message fails at the gateway %(name)s"), name=name),
-                lazy_message(
-                    _(
-                        "%(failed)d messages ended in the last %(minutes)s minutes, and none was "
-                        "delivered."
-                    ),
-                    failed=total,
-                    minutes=f"{minutes:g}",
+                _("Every message fails at the gateway %(name)s"),
+                _(
+                    "%(failed)d messages ended in the last %(minutes)s minutes, and none was "
+                    "delivered."
                 ),
+                name=name,
+                failed=total,
+                minutes=f"{minutes:g}",
             )
 
 

@@ -27,8 +27,13 @@ from django.db import transaction
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
+
+
+def _text(message: str, values: Mapping[str, object]) -> str:
+    return lazy_message(message, **{n: v for n, v in values.items() if f"%({n})" in message})
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,12 @@ class AlertEvent:
     id: int = 0
     count: int = 1
 
+    @classmethod
+    def of(cls, key: str, subject: str, text: str, /, **values: object) -> AlertEvent:
+        """An event whose kind begins the key. The two messages share the values."""
+        kind = key.partition(":")[0]
+        return cls(kind, _text(subject, values), _text(text, values), key)
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -53,6 +64,11 @@ class Condition:
     key: str
     subject: str
     text: str
+
+    @classmethod
+    def of(cls, key: str, subject: str, text: str, /, **values: object) -> Condition:
+        """A condition with two messages (see `lazy_message`), which share the values."""
+        return cls(key, _text(subject, values), _text(text, values))
 
     @property
     def kind(self) -> str:

@@ -83,10 +83,12 @@ def conditions() -> Iterator[Condition]:
             text = _(
                 "The reason: %(why)s. Its deliveries wait; resume it in the console to send them."
             )
-            yield Condition(
+            yield Condition.of(
                 f"{DISABLED}:{row.pk}",
-                lazy_message(_("The subscription %(name)s was disabled"), name=str(row)),
-                lazy_message(text, why=reason or lazy_message(_("no reason is known"))),
+                _("The subscription %(name)s was disabled"),
+                text,
+                name=str(row),
+                why=reason or lazy_message(_("no reason is known")),
             )
         elif row.failing_since:
             subject = lazy_message(_("The subscription %(name)s is failing"), name=str(row))
@@ -120,7 +122,7 @@ def _of_missing_processes() -> Iterator[Condition]:
     for pk, seconds in sorted(missing_for.items()):
         key = f"{OWN_PROCESS}:{pk}"
         if seconds >= PATIENCE_SECONDS or key in open_keys:
-            yield Condition(key, lazy_message(subject, id=pk), lazy_message(text, id=pk))
+            yield Condition.of(key, subject, text, id=pk)
 
 
 # -- the text about a failing subscription -------------------------------------------------------

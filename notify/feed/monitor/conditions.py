@@ -36,31 +36,27 @@ def conditions() -> Iterator[Condition]:
     counts = of_topics()
     if counts:
         topics = ", ".join(f"{topic} {count}" for topic, count in counts.items())
-        yield Condition(
+        yield Condition.of(
             SET_ASIDE_KEY,
-            lazy_message(_("Feed: events were set aside: %(which)s"), which=topics),
-            lazy_message(
-                _(
-                    "Their posts or changes do not reach all timelines. Read their reasons in the "
-                    "console, remove the cause, and replay them there."
-                )
+            _("Feed: events were set aside: %(which)s"),
+            _(
+                "Their posts or changes do not reach all timelines. Read their reasons in the "
+                "console, remove the cause, and replay them there."
             ),
+            which=topics,
         )
     for topic, age in backlog.oldest(sql.now()).items():
         if age > settings.FEED_LATE_SECONDS:
-            yield Condition(
+            yield Condition.of(
                 f"{LATE}:{topic}",
-                lazy_message(
-                    _("Feed: events of topic %(topic)s have waited for long"), topic=topic
+                _("Feed: events of topic %(topic)s have waited for long"),
+                _(
+                    "The oldest has waited for %(seconds)d seconds. Look at the scheduler in "
+                    "the console: if it gives way to others, the database needs rest or more "
+                    "capacity; if not, start more run_feed_dispatcher."
                 ),
-                lazy_message(
-                    _(
-                        "The oldest has waited for %(seconds)d seconds. Look at the scheduler in "
-                        "the console: if it gives way to others, the database needs rest or more "
-                        "capacity; if not, start more run_feed_dispatcher."
-                    ),
-                    seconds=round(age),
-                ),
+                topic=topic,
+                seconds=round(age),
             )
 
 
