@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
@@ -13,6 +13,7 @@ from crmsync.messages.states import CrmState, read_error_classes, read_states
 from crmsync.models import LandingPage, Lead, Record
 from msgplatform.core import personal
 from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
 from msgplatform.core.flows.page import Hit, Tone
 from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
@@ -26,7 +27,7 @@ RECORD = "record-"  # prefix of a record's id; a lead's id has none
 def of_leads(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     """Lead → its line; a fixed number of queries for any number of leads."""
     leads = list(Lead.objects.filter(id__in=ids))
-    names = _systems(lead.biz_id for lead in leads)
+    names = sql.names_by_id(Biz.objects.all(), (lead.biz_id for lead in leads))
     forms = {
         form.appkey: f"{form} ({form.appkey})"
         for form in LandingPage.objects.filter(appkey__in={lead.appkey for lead in leads})
@@ -67,7 +68,7 @@ def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     keys = {record.pk: policies.lead_of(record.key) for record in records
             if record.policy_id in hive}  # fmt: skip
     leads = Lead.objects.in_bulk({key for key in keys.values() if key is not None})
-    names = _systems(lead.biz_id for lead in leads.values())
+    names = sql.names_by_id(Biz.objects.all(), (lead.biz_id for lead in leads.values()))
     states = [
         CrmState(policies_by_id[record.policy_id], record, error_class=error_classes[record.pk])
         for record in records
@@ -108,7 +109,3 @@ def lead_title(lead: Lead, is_masked: bool = False) -> str:
     parts = [part for part in (lead.name, lead.phone) if part]
     text = " · ".join(personal.masked(parts) if is_masked else parts) or lead.uid or str(lead.pk)
     return _("%s (deleted)") % text if lead.is_delete else text
-
-
-def _systems(ids: Iterable[int]) -> dict[int, str]:
-    return {biz.pk: str(biz) for biz in Biz.objects.filter(id__in=set(ids))}

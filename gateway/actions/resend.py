@@ -175,8 +175,8 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]
 
 
 def _show(messages: Tally[tuple[int, str]], started_at: datetime) -> Preview:
-    account_ids = {account for account, _final in messages.groups}
-    accounts = dict(SmsAccount.objects.filter(pk__in=account_ids).values_list("pk", "name"))
+    account_ids = (account for account, _final in messages.groups)
+    accounts = sql.names_by_id(SmsAccount.objects.only("name"), account_ids)
     titles = {
         (account, final): f"{accounts.get(account, account)} · {SgipMt.Final(final).label}"
         for account, final in messages.groups

@@ -3,7 +3,7 @@ without joins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from gateway import codes
 from gateway.messages.in_flight import searched_numbers
 from gateway.models import SgipMo, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
+from msgplatform.core.data import sql
 from msgplatform.doors.admin import (
     IdTimeFilter,
     PickFilter,
@@ -32,19 +33,13 @@ _WITHOUT_OWNER = "0"
 
 def named(rows: list[Any]) -> list[Any]:
     """Rows with the names of what they refer to: three queries for any number of rows."""
-    bizs = _names(Biz, (getattr(row, "biz_id", 0) for row in rows))
-    accounts = _names(SmsAccount, (getattr(row, "account_id", 0) for row in rows))
-    gateways = _names(SmsGateway, (getattr(row, "gateway_id", 0) for row in rows))
-    for row in rows:
-        row.biz_name = bizs.get(getattr(row, "biz_id", 0), "")
-        row.account_name = accounts.get(getattr(row, "account_id", 0), "")
-        row.gateway_name = gateways.get(getattr(row, "gateway_id", 0), "")
+    models: Mapping[str, Any] = {"biz": Biz, "account": SmsAccount, "gateway": SmsGateway}
+    for field, model in models.items():
+        ids = [getattr(row, f"{field}_id", 0) for row in rows]
+        names = sql.names_by_id(model.objects.all(), ids)
+        for row, pk in zip(rows, ids, strict=True):
+            setattr(row, f"{field}_name", names.get(pk, ""))
     return rows
-
-
-def _names(model: Any, ids: Iterable[int]) -> dict[int, str]:
-    row_ids = {pk for pk in ids if pk}
-    return {row.pk: str(row) for row in model.objects.filter(pk__in=row_ids)} if row_ids else {}
 
 
 class OwnerFilter(PickFilter):

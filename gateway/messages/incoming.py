@@ -58,8 +58,7 @@ def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
 
 def shown(rows: Sequence[SgipMo]) -> list[Incoming]:
     """Rows in their order. One query reads the accounts' names."""
-    accounts = SmsAccount.objects.filter(pk__in={row.account_id for row in rows})
-    names = dict(accounts.values_list("pk", "name"))
+    names = sql.names_by_id(SmsAccount.objects.only("name"), (row.account_id for row in rows))
     return [
         Incoming(
             id=str(row.pk),

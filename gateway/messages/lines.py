@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from django.utils.translation import gettext as _
 
@@ -14,6 +13,7 @@ from gateway.lifecycle.messages import Finished
 from gateway.messages.states import TONES
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.core import personal
+from msgplatform.core.data import sql
 from msgplatform.core.durations import age
 from msgplatform.core.flows.page import Hit
 from msgplatform.models import Biz
@@ -44,9 +44,9 @@ def archived_lines(ids: Sequence[int]) -> dict[int, Hit]:
 
 def _lines(rows: Sequence[SgipMt], states: dict[int, str]) -> list[Hit]:
     """Three queries for any number of rows."""
-    systems = _names(Biz, (row.biz_id for row in rows))
-    accounts = _names(SmsAccount, (row.account_id for row in rows))
-    gateways = _names(SmsGateway, (row.gateway_id for row in rows))
+    systems = sql.names_by_id(Biz.objects.all(), (row.biz_id for row in rows))
+    accounts = sql.names_by_id(SmsAccount.objects.all(), (row.account_id for row in rows))
+    gateways = sql.names_by_id(SmsGateway.objects.all(), (row.gateway_id for row in rows))
     hits = []
     for row in rows:
         ended_at, duration = row.ended_at or row.reported_at, ""
@@ -70,9 +70,3 @@ def _lines(rows: Sequence[SgipMt], states: dict[int, str]) -> list[Hit]:
             )
         )
     return hits
-
-
-def _names(model: Any, ids: Iterable[int]) -> dict[int, str]:
-    """Id → name. A deleted row has no name."""
-    row_ids = {pk for pk in ids if pk}
-    return {row.pk: str(row) for row in model.objects.filter(pk__in=row_ids)} if row_ids else {}

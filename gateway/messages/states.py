@@ -19,6 +19,7 @@ from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data import sql
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.core.flows.page import Tone
 
@@ -59,7 +60,8 @@ def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
     live_messages = store.read(requested_ids)
     live_ids = {message.mt.id for message in live_messages}
     own_messages = [message for message in live_messages if message.mt.biz == biz]
-    names = _names({message.mt.account for message in own_messages})
+    account_ids = [message.mt.account for message in own_messages]
+    names = sql.names_by_id(SmsAccount.objects.only("name"), account_ids)
     live_states = {
         message.mt.id: _state(
             live_row(message), message.final or message.state, names.get(message.mt.account, "")
@@ -76,7 +78,7 @@ def archived_states(biz: int, ids: Sequence[int]) -> dict[int, State]:
         return {}
     # No condition on the system: MariaDB might use it and read all rows of the system.
     rows = [row for row in SgipMt.objects.filter(id__in=ids).order_by("-id") if row.biz_id == biz]
-    names = _names({row.account_id for row in rows})
+    names = sql.names_by_id(SmsAccount.objects.only("name"), (row.account_id for row in rows))
     return {row.pk: _state(row, row.final, names.get(row.account_id, "")) for row in rows}
 
 
@@ -98,11 +100,6 @@ def _state(row: SgipMt, state: str, account: str) -> State:
         reported_at=_iso(row.reported_at),
         archived_at=_iso(row.archived_at),
     )
-
-
-def _names(accounts: set[int]) -> dict[int, str]:
-    rows = SmsAccount.objects.filter(pk__in=accounts).values_list("pk", "name") if accounts else ()
-    return dict(rows)
 
 
 def _iso(time: datetime | None) -> str | None:

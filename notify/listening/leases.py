@@ -41,7 +41,7 @@ from notify.maker import ending
 from notify.maker.enqueue import Message, Texts, read_texts
 from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.sender import webhook
-from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.in_flight import ClaimedOrder
 
 # The beginning of a listener's claim; a sender's is 32 hexadecimal digits.
 CLAIM_PREFIX = "listen-"

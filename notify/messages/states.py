@@ -16,6 +16,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from msgplatform.core.data import sql
 from msgplatform.core.flows.messages import Values
 from msgplatform.core.flows.page import Hit, Tone
 from msgplatform.core.lazy_text import joined
@@ -93,7 +94,7 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
         .order_by()
         .values(*columns, *([] if store.cold else ["state"]))
     )
-    systems = {biz.pk: str(biz) for biz in Biz.objects.filter(id__in={r["biz_id"] for r in rows})}
+    systems = sql.names_by_id(Biz.objects.all(), (row["biz_id"] for row in rows))
     deliveries = store.deliveries_of(message_ids)
     groups = _groups(store, deliveries)
     groups_of_interest = groups

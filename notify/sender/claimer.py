@@ -19,8 +19,7 @@ from msgplatform.core.rates.backoff import Backoff
 from notify import orders, presence, signals
 from notify.directory import Subscription, Subscriptions
 from notify.orders import Order, in_turns
-from notify.sender.claimed_order import ClaimedOrder
-from notify.sender.memory import Memory
+from notify.sender.in_flight import ClaimedOrder, Memory
 from notify.sender.strays import Strays
 
 # Orders that one round takes, plus at most a step. Further orders are for the next round.

@@ -18,7 +18,7 @@ from msgplatform.core.rates.rate_limit import RateLimit
 from notify.directory import Subscription
 from notify.orders import Item, in_turns
 from notify.presence import LaneState
-from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.in_flight import ClaimedOrder
 
 # A consumer that answers with such a status is down, or not open to this platform.
 _NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})

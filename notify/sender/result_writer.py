@@ -21,7 +21,7 @@ from msgplatform.core.tracing.context import is_on, parse
 from notify import orders
 from notify.directory import Subscription
 from notify.orders import Item, Result
-from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.in_flight import ClaimedOrder
 from notify.sender.webhook import Entry
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from msgplatform.core.rates import breaker
 from notify import orders, signals
 from notify.directory import Subscriptions
 from notify.sender import webhook
-from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.claimer import OrderClaimer
+from notify.sender.in_flight import ClaimedOrder
 from notify.sender.lanes import Lane, Lanes, Usage
 from notify.sender.result_writer import AttemptSpans, ResultWriter
 from notify.subscriptions import answer_log

@@ -25,7 +25,7 @@ from msgplatform.core.lazy_text import lazy_message
 from notify import directory, operations, orders
 from notify.models import BizReceive
 from notify.sender import webhook
-from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.in_flight import ClaimedOrder
 from notify.subscriptions.limits import MASK, MAX_PAYLOAD_BYTES
 
 EVENT_TYPE = "webhook.test"

@@ -14,7 +14,7 @@ from msgplatform.core.http.response import charset, kept_headers, readable, retr
 from notify import orders
 from notify.directory import Subscription
 from notify.orders import ENCRYPTED, MAX_RESPONSE_BODY, MAX_RESPONSE_HEADERS, Item, Order, Result
-from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.in_flight import ClaimedOrder
 from notify.subscriptions import limits, signing
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents
 

@@ -162,3 +162,9 @@ def first(rows: QuerySet[Any, Any], limit: int) -> list[Any]:
     row_ids = list(rows.values_list("pk", flat=True)[:limit])
     rows_by_id = rows.model._base_manager.using(rows.db).in_bulk(row_ids)
     return [rows_by_id[pk] for pk in row_ids if pk in rows_by_id]
+
+
+def names_by_id(rows: QuerySet[Any, Any], ids: Iterable[int]) -> dict[int, str]:
+    """Id → name of the row, as its model writes it (`__str__`). Id 0, which refers to nothing, and
+    a deleted row have none. One statement at most."""
+    return {pk: str(row) for pk, row in rows.in_bulk({pk for pk in ids if pk}).items()}

@@ -10,6 +10,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from msgplatform.core.data import sql
 from msgplatform.core.flows.page import Hit, Tone
 from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed, FeedUser
@@ -27,8 +28,7 @@ def lines(ids: Sequence[int]) -> dict[int, Hit]:
     posts = {post.pk: post for post in Feed.objects.filter(id__in=ids)}
     events = {event.pk: event for event in EventQueue.objects.filter(qid__in=ids)}
     rows: list[Feed | EventQueue] = [*posts.values(), *events.values()]
-    systems = Biz.objects.filter(id__in={row.biz_id for row in rows})
-    names = {biz.pk: str(biz) for biz in systems}
+    names = sql.names_by_id(Biz.objects.all(), (row.biz_id for row in rows))
     by_id: dict[int, Hit] = {}
     for pk in ids:
         post, event = posts.get(pk), events.get(pk)

@@ -32,8 +32,8 @@ from notify.maker.capacity import Capacity
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
 from notify.sender import strays
-from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.claimer import OrderClaimer
+from notify.sender.in_flight import ClaimedOrder
 from notify.sender.sender import Sender
 from tests.support.http_sinks import Sink, answering, refusing_port
 
@@ -519,7 +519,7 @@ class TestSharing:
     def test_memory_is_bounded_and_everybody_has_a_turn(
         self, biz: Biz, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("notify.sender.memory.MAX_ITEMS", 250)
+        monkeypatch.setattr("notify.sender.in_flight.MAX_ITEMS", 250)
         rows = [subscribed(biz, f"s{n}") for n in range(10)]
         for row in rows:
             put(row, 3)

@@ -20,7 +20,7 @@ from notify.directory import Subscriptions
 from notify.maker import dispatcher, enqueue, splitter
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
-from notify.sender import claimer, memory
+from notify.sender import claimer, in_flight
 from notify.sender.claimer import OrderClaimer
 from tests.support.notify_rows import publish, subscription
 
@@ -235,7 +235,7 @@ def put_orders(rows: list[BizReceive], items: int) -> None:
 def test_a_sender_has_room_for_the_orders_of_another_system(
     busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "MAX_ITEMS", 1000)
+    monkeypatch.setattr(in_flight, "MAX_ITEMS", 1000)
     many = subscriptions(busy, 30)
     put_orders(many, 100)
     known = Subscriptions()
@@ -272,7 +272,7 @@ def test_nearly_full_memory_is_filled_in_few_scripts(
     monkeypatch.setattr(claimer, "ROUND_ORDERS", 50)
     assert one.claim() == 50, "the size of an order is known now"
     monkeypatch.setattr(claimer, "ROUND_ORDERS", 160)
-    monkeypatch.setattr(memory, "MAX_ITEMS", 700)  # 525 for all
+    monkeypatch.setattr(in_flight, "MAX_ITEMS", 700)  # 525 for all
     calls: list[int] = []
     claim_all = jobs.claim_all
 

@@ -14,7 +14,7 @@ from msgplatform.core.queues import jobs
 from notify import orders
 from notify.orders import Result
 from notify.sender import result_writer
-from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.in_flight import ClaimedOrder
 from notify.sender.result_writer import ResultWriter
 
 SECONDS = 60.0

@@ -12,7 +12,7 @@ from msgplatform.core.rates import breaker as circuit
 from notify.orders import Item, Order
 from notify.presence import LaneState
 from notify.sender import lanes
-from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.in_flight import ClaimedOrder
 from notify.sender.lanes import Lane, Lanes, Usage, is_alive
 
 POLICY = circuit.Policy(failures_in_a_row=3, first=10.0, jitter=0.0)

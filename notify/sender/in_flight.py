@@ -1,14 +1,38 @@
-"""The memory for orders in flight: the usage of each system, and the queues whose orders fit."""
+"""The orders in flight in a sender, each from its claim to its last result, and the memory that
+they take: the usage of each system, and the queues whose orders fit."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from sys import getsizeof
 
-from notify import orders
+from msgplatform.core.queues import jobs
+from notify import orders, presence
 from notify.orders import Order
-from notify.sender.claimed_order import ClaimedOrder
+
+
+@dataclass(eq=False, slots=True)
+class ClaimedOrder:
+    """An order in flight. `item_size`: bytes of memory that an item takes.
+
+    `before`: the report of the sender that had this subscription's queue before, if any.
+    """
+
+    claimed: jobs.Claimed
+    order: Order
+    # Items without a stored result; at 0 the order can be forgotten. Only the result writer's
+    # thread changes the number. The claiming thread may see a change late.
+    open_items: int
+    item_size: int
+    # Items that are not in flight yet. Only the sending thread changes the number.
+    unsent_items: int
+    # True if unsent items go back: another sender owns the queue, or had this order before. Set by
+    # the claiming thread.
+    is_lost: bool = False
+    before: presence.LaneState | None = None
+
 
 # Bounds of all orders in flight: a thousand subscriptions with full orders would be a gigabyte.
 # Beyond the bounds queues wait for their turn, and the queue that has waited longest comes first.
