@@ -156,7 +156,7 @@ class CrmAdmin(ResourceAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
-            path("test/", wrap(self.test_view), name="crmsync_crm_test_new"),
+            path("test/", wrap(self.test_view), name="crmsync_crm_test"),
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_crm_test"),
             path("<int:pk>/lead/", wrap(probes.page(self)), name="crmsync_crm_test_lead"),
             *SandboxCrms(self).urls(),
@@ -176,10 +176,7 @@ class CrmAdmin(ResourceAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row = context.get("original")
-        name, url_arguments = (
-            ("crmsync_crm_test", [row.pk]) if row else ("crmsync_crm_test_new", [])
-        )
-        context["test_url"] = reverse(f"admin:{name}", args=url_arguments)
+        context["test_url"] = reverse("admin:crmsync_crm_test", args=[row.pk] if row else [])
         if row:
             row.health = health = read_health([row])[row.pk]
             may_follow = request.user.has_perm("crmsync.view_recoveryentry")

@@ -189,7 +189,7 @@ class PolicyAdmin(ResourceAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
-            path("try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try_new"),
+            path("try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try"),
             path("<int:pk>/try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try"),
             path("<int:pk>/request/", wrap(self.request_view), name="crmsync_policy_request"),
             *super().get_urls(),
@@ -199,11 +199,9 @@ class PolicyAdmin(ResourceAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row = context.get("original")
-        name, url_arguments = (
-            ("crmsync_policy_try", [row.pk]) if row else ("crmsync_policy_try_new", [])
-        )
+        row_ids = [row.pk] if row else []
         context["try_urls"] = {
-            what.replace("-", "_"): reverse(f"admin:{name}", args=[*url_arguments, what])
+            what.replace("-", "_"): reverse("admin:crmsync_policy_try", args=[*row_ids, what])
             for what in _VIEWS
         }
         if row:

@@ -54,7 +54,7 @@ class SourceAdmin(ResourceAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
-            path("test/", wrap(self.test_view), name="crmsync_source_test_new"),
+            path("test/", wrap(self.test_view), name="crmsync_source_test"),
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_source_test"),
             *super().get_urls(),
         ]
@@ -63,10 +63,7 @@ class SourceAdmin(ResourceAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         row = context.get("original")
-        name, url_arguments = (
-            ("crmsync_source_test", [row.pk]) if row else ("crmsync_source_test_new", [])
-        )
-        context["test_url"] = reverse(f"admin:{name}", args=url_arguments)
+        context["test_url"] = reverse("admin:crmsync_source_test", args=[row.pk] if row else [])
         context["may_test"] = (
             super().has_change_permission(request) if row else self.has_add_permission(request)
         )
