@@ -15,6 +15,6 @@ foreign = pytest.fixture(sources.foreign)
 def lasting_reports() -> Iterator[None]:
     """No report is over because the machine stood still for some seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        for reports in (presence._crms, presence._policies):
+        for reports in (presence.crms, presence.policies):
             patch.setattr(reports, "_seconds", 3600.0)
         yield
