@@ -1,19 +1,15 @@
-"""Lock rows of users, which is needed to change their relations or visits, or how their posts are
-merged; and events of the queue, stored in the transaction that changes posts or relations."""
+"""Lock rows of users: needed to change their relations or visits, or how their posts are merged."""
 
 from __future__ import annotations
 
-import json
 from bisect import bisect
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 
 from django.db import connection
 
-from msgplatform.core.data import engines, ids, sql
+from msgplatform.core.data import engines, sql
 from msgplatform.core.data.chunks import chunks
-from notify.feed.models import EventQueue, FeedUser
+from notify.feed.models import FeedUser
 
 _CHUNK = 500
 
@@ -66,38 +62,3 @@ def _share_lock_pushed(biz: int, uids: Sequence[str]) -> list[str]:
             )
             locked_uids += [row[0] for row in cursor.fetchall()]
     return locked_uids
-
-
-COLUMNS = (
-    "qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position", "reason",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An event of upkeep, after relations or posts changed.
-
-    `uid` is the user whose posts or timeline change; `data` depends on the kind.
-    """
-
-    biz: int
-    uid: str
-    kind: EventQueue.Kind
-    data: Mapping[str, str] = field(default_factory=dict)
-
-
-def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:
-    """Store the events in the caller's transaction, with ids of `block`, which no other rows may
-    use."""
-    numbers = block.ids([ids.bucket(event.biz, event.uid) for event in events])
-    rows = [
-        (qid, e.biz, "upkeep", str(e.kind), 0, json.dumps(e.data) if e.data else "", e.uid, now,
-         "", "")
-        for qid, e in zip(numbers, events, strict=True)
-    ]  # fmt: skip
-    insert(rows)
-
-
-def insert(rows: Sequence[tuple[object, ...]]) -> None:
-    """Insert rows of COLUMNS. Existing events do not change."""
-    sql.insert_or_keep(EventQueue._meta.db_table, COLUMNS, rows)

@@ -22,7 +22,7 @@ from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict, judge_each
-from notify.feed import users
+from notify.feed import upkeep_events
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 from notify.feed.monitor import counters
@@ -134,7 +134,9 @@ def delete(biz: int, post_id: int) -> bool:
         now = sql.now()
         if rows.filter(delete_date=None).update(delete_date=now):
             kind = EventQueue.Kind.DELETE
-            users.add([users.Event(biz, author, kind, {"feed": str(post_id)})], block, now)
+            upkeep_events.add(
+                [upkeep_events.Event(biz, author, kind, {"feed": str(post_id)})], block, now
+            )
         return True
 
     return transactions.retrying(mark_deleted)
@@ -175,7 +177,9 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
     )
     # The event has the post's id. Ids rise with time, so the oldest event has the lowest id.
     waiting, kind = int(EventQueue.Status.WAITING), str(EventQueue.Kind.POST)
-    users.insert([(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts])
+    upkeep_events.insert(
+        [(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts]
+    )
     # Counters come last, because other processes wait for these rows until the commit. If the
     # answer to the COMMIT is lost, the posts are stored once, and counted twice.
     counts = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)

@@ -13,7 +13,7 @@ from django.db.models import Q
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
-from notify.feed import users
+from notify.feed import upkeep_events
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from notify.feed.timeline import find, merge
 from notify.feed.timeline.find import VISIT_SECONDS, NewestPosts
@@ -111,7 +111,7 @@ def _activate(biz: int, uid: str, block: ids.Block) -> None:
             biz_id=biz, fri_uid=uid, relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW)
         )
         relations.exclude(delivery=Friend.Delivery.BOTH).update(delivery=Friend.Delivery.BOTH)
-        users.add([users.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
+        upkeep_events.add([upkeep_events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
 
 def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
@@ -126,7 +126,7 @@ def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
             Q(visit_date=None) | Q(visit_date__lt=hour_ago), biz_id=biz, uid=uid, active=True
         )
         if rows.update(visit_date=now) and has_authors_to_write:
-            users.add([users.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
+            upkeep_events.add([upkeep_events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
 
 # -- unread posts ----------------------------------------------------------------------------------

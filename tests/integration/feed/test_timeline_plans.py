@@ -18,7 +18,7 @@ from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE
 from msgplatform.models import Biz
-from notify.feed import person_data, person_users, timeline, users
+from notify.feed import person_data, person_users, timeline, upkeep_events
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedUser
@@ -189,7 +189,9 @@ def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:
     check(lambda: timeline.read(BIZ, "bob"))
     check(lambda: drain("upkeep"))
     assert written("bob")
-    users.add([users.Event(BIZ, "author1", EventQueue.Kind.MERGE)], ids.reserve(1), sql.now())
+    upkeep_events.add(
+        [upkeep_events.Event(BIZ, "author1", EventQueue.Kind.MERGE)], ids.reserve(1), sql.now()
+    )
     FeedUser.objects.filter(uid="author1").update(merging=FeedUser.Merging.BECOMING)
     check(lambda: drain("upkeep"))
     assert user("author1").merging != FeedUser.Merging.BECOMING

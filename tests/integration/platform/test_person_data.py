@@ -43,7 +43,7 @@ from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
-from notify.feed import person_users, users
+from notify.feed import person_users, upkeep_events, users
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
 from notify.feed.intake import posts, relations
@@ -893,8 +893,8 @@ def test_a_named_user_of_a_later_page_is_exported_once(
 
 def unfollowed(biz: Biz, reader: str) -> int:
     """An event of upkeep about the timeline of a reader."""
-    event = users.Event(biz.pk, "author", EventQueue.Kind.UNFOLLOW, {"reader": reader})
-    users.add([event], ids.reserve(1), sql.now())
+    event = upkeep_events.Event(biz.pk, "author", EventQueue.Kind.UNFOLLOW, {"reader": reader})
+    upkeep_events.add([event], ids.reserve(1), sql.now())
     return int(EventQueue.objects.filter(topic="upkeep").latest("qid").pk)
 
 
