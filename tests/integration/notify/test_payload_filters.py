@@ -17,7 +17,7 @@ from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify.actions import backfill
 from notify.flow import FLOW
-from notify.intake import sealing
+from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.support.management import Manager
@@ -246,7 +246,7 @@ def test_a_system_whose_filters_take_long_holds_up_no_other(
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_payload_that_cannot_be_read_is_set_aside_as_without_a_filter(is_sealed: bool) -> None:
     """It neither stops the maker nor disappears."""
-    sealing.forget()
+    intake.forget()
     biz = Biz.objects.create(name="cellar", encrypts_payloads=is_sealed)
     row = subscription(biz, "shop", filter={"data": 1})
     (pk,) = published(biz, 1)
@@ -312,7 +312,7 @@ class TestTrial:
 
 
 def test_a_sealed_payload_is_opened_for_it() -> None:
-    sealing.forget()
+    intake.forget()
     biz = Biz.objects.create(name="cellar", encrypts_payloads=True)
     subscription(biz, "large", filter=LARGE)
     small, large = published(biz, {"total": 1}, {"total": 101})
