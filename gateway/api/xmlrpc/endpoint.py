@@ -1,7 +1,7 @@
 """XML-RPC at /rpc/ for any stock client: the same intake, scopes and limits as REST.
 
 The API key is the first parameter of every method. Every error is a fault with a stable code
-(`faults.py`) and a sentence; the HTTP status is 200, as XML-RPC has it. The bytes are read with
+(`methods.py`) and a sentence; the HTTP status is 200, as XML-RPC has it. The bytes are read with
 bounds on depth, without DTD and entities.
 """
 
