@@ -8,8 +8,6 @@ from collections.abc import Container
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.company.person_data import erasure_list
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import alerts
@@ -38,19 +36,17 @@ def report() -> None:
     for row in rows:
         waited = now - (row.repeated_at or row.created_at)
         if row.error and row.state == _State.WAITING:
-            subject = lazy_message(_("An erasure of one person's data fails"))
+            subject = lazy_message("An erasure of one person's data fails")
             text = lazy_message(
-                _(
-                    "%(error)s in %(store)s. It is tried again each minute; the entry "
-                    "erasure_failed in the log of run_bulk has more."
-                ),
+                "%(error)s in %(store)s. It is tried again each minute; the entry "
+                "erasure_failed in the log of run_bulk has more.",
                 error=row.error,
                 store=row.store,
             )
         elif waited > PATIENCE:
-            subject = lazy_message(_("An erasure of one person's data waits"))
+            subject = lazy_message("An erasure of one person's data waits")
             text = lazy_message(
-                _("It was asked for %(age)s ago. On their way: %(open)s."),
+                "It was asked for %(age)s ago. On their way: %(open)s.",
                 age=age(waited.total_seconds()),
                 open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
             )
@@ -68,15 +64,13 @@ def report() -> None:
 def raise_for_list(error: OSError) -> None:
     """The list of this machine cannot be written."""
     text = lazy_message(
-        _(
-            "%(file)s: %(why)s. Nothing repeats the erasures that it lacks after the database is "
-            "restored, and no erasure can be asked for on this machine."
-        ),
+        "%(file)s: %(why)s. Nothing repeats the erasures that it lacks after the database is "
+        "restored, and no erasure can be asked for on this machine.",
         file=str(erasure_list.path()),
         why=error.strerror or type(error).__name__,
     )
     subject = lazy_message(
-        _("The list of erasures on %(host)s cannot be written"), host=socket.gethostname()
+        "The list of erasures on %(host)s cannot be written", host=socket.gethostname()
     )
     alerts.raise_alert(ERASURE, subject, text, _list_key())
 

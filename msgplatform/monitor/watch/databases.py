@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.daemons import writers
@@ -33,12 +31,10 @@ class ClusterOfDatabases:
             places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
             conditions[WRITERS] = Condition(
                 key(WRITERS, _DATABASE),
-                lazy_message(_("Programs write to several servers of the database")),
+                lazy_message("Programs write to several servers of the database"),
                 lazy_message(
-                    _(
-                        "%(places)s. Locks of rows are of one server, so two programs may do the "
-                        "same work. Have every program connect to the one address of HAProxy."
-                    ),
+                    "%(places)s. Locks of rows are of one server, so two programs may do the "
+                    "same work. Have every program connect to the one address of HAProxy.",
                     places=places[:1000],
                 ),
             )
@@ -46,12 +42,10 @@ class ClusterOfDatabases:
         if state is not None and state.size < state.expected:
             conditions[GALERA] = Condition(
                 key(GALERA, _DATABASE),
-                lazy_message(_("Servers of the database are missing")),
+                lazy_message("Servers of the database are missing"),
                 lazy_message(
-                    _(
-                        "The cluster has %(size)d of %(expected)d servers: it may stop when one "
-                        "more fails. Start the others, and see their logs if they do not come back."
-                    ),
+                    "The cluster has %(size)d of %(expected)d servers: it may stop when one "
+                    "more fails. Start the others, and see their logs if they do not come back.",
                     size=state.size,
                     expected=state.expected,
                 ),

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.utils import timezone
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
@@ -42,16 +41,14 @@ def report_backlogs() -> Errors:
                 Condition(
                     f"{key(BACKLOG, flow.name)}:{wait.which}",
                     lazy_message(
-                        _("%(flow)s: %(what)s has waited for more than %(minutes)s minutes"),
+                        "%(flow)s: %(what)s has waited for more than %(minutes)s minutes",
                         flow=flow.title,
                         what=wait.what,
                         minutes=f"{minutes:g}",
                     ),
                     lazy_message(
-                        _(
-                            "It has waited since %(since)s. See in the console whether the "
-                            "programs run and keep up; start more of them if all are busy."
-                        ),
+                        "It has waited since %(since)s. See in the console whether the "
+                        "programs run and keep up; start more of them if all are busy.",
                         since=moment(wait.since),
                     ),
                 )
@@ -175,15 +172,13 @@ def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Con
         yield Condition(
             f"{flow.name}.{FAILURES}:{subject}",
             lazy_message(
-                _("%(flow)s: messages were given up: %(where)s"),
+                "%(flow)s: messages were given up: %(where)s",
                 flow=flow.title,
                 where=group[0].where,
             ),
             lazy_message(
-                _(
-                    "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
-                    "themselves: send them again or acknowledge them on Failures."
-                ),
+                "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
+                "themselves: send them again or acknowledge them on Failures.",
                 count=total,
                 since=moment(since),
                 answers=answers,

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
@@ -86,12 +84,10 @@ def report_memory() -> None:
     holding = [
         Condition(
             key(MEMORY, name),
-            lazy_message(_("The Redis of %(variable)s is nearly full"), variable=variables[name]),
+            lazy_message("The Redis of %(variable)s is nearly full", variable=variables[name]),
             lazy_message(
-                _(
-                    "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
-                    "raise its maxmemory, or see why so much waits."
-                ),
+                "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
+                "raise its maxmemory, or see why so much waits.",
                 used=f"{memory.used / GIB:.1f}",
                 limit=f"{memory.limit / GIB:.1f}",
             ),
@@ -112,9 +108,9 @@ def report_traces() -> None:
     holding = [
         Condition(
             TRACES,
-            lazy_message(_("Traces are not exported")),
+            lazy_message("Traces are not exported"),
             lazy_message(
-                _("%(count)s programs, among them %(name)s: %(why)s. Messages go on."),
+                "%(count)s programs, among them %(name)s: %(why)s. Messages go on.",
                 count=len(names),
                 name=names[0],
                 why=failing[names[0]],
@@ -129,13 +125,11 @@ def report_id_nodes() -> None:
     count = id_nodes.count_held()
     condition = Condition(
         IDS,
-        lazy_message(_("Few programs more can make ids")),
+        lazy_message("Few programs more can make ids"),
         lazy_message(
-            _(
-                "%(count)s of %(all)s id nodes of the database are in use, one by each process "
-                "that makes ids. A process without one accepts and splits nothing: run fewer "
-                "processes, or move systems to another cell."
-            ),
+            "%(count)s of %(all)s id nodes of the database are in use, one by each process "
+            "that makes ids. A process without one accepts and splits nothing: run fewer "
+            "processes, or move systems to another cell.",
             count=count,
             all=id_nodes.NODES,
         ),
@@ -189,17 +183,17 @@ class Disks:
                 continue
             free, total = beat.disk_free_bytes / GIB, beat.disk_bytes / GIB
             text = lazy_message(
-                _("%(free)s of %(total)s GiB are free for STATE_DIR."),
+                "%(free)s of %(total)s GiB are free for STATE_DIR.",
                 free=f"{free:.1f}", total=f"{total:.1f}",
             )  # fmt: skip
             if seconds is not None:
                 text = lazy_message(
-                    _("%(text)s At the pace of the last hour it is full in about %(age)s."),
+                    "%(text)s At the pace of the last hour it is full in about %(age)s.",
                     text=text, age=age(seconds),
                 )  # fmt: skip
             yield Condition(
                 key(DISK, host),
-                lazy_message(_("The disk of %(host)s is nearly full"), host=host),
+                lazy_message("The disk of %(host)s is nearly full", host=host),
                 text,
             )
 
@@ -241,9 +235,9 @@ def report_unavailable(
     holding = [
         Condition(
             key(REDIS, name),
-            lazy_message(_("The Redis of %(variable)s does not answer"), variable=variables[name]),
+            lazy_message("The Redis of %(variable)s does not answer", variable=variables[name]),
             lazy_message(
-                _("%(error)s Programs that need it wait, and go on when it answers again."),
+                "%(error)s Programs that need it wait, and go on when it answers again.",
                 error=str(error)[:500],
             ),
         )
