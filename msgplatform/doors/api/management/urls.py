@@ -14,7 +14,7 @@ from msgplatform.doors.api.management.platform_file import views
 from msgplatform.doors.api.management.resources import routes
 
 urlpatterns = [
-    *features.gather("api_urls", "urlpatterns"),
+    *features.gather("api", "urlpatterns"),
     *routes(systems.System),
     *routes(systems.Key, systems.KeyListView),
     path("alerts", alerts.AlertListView.as_view(), name="alerts"),
