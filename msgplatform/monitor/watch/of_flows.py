@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -110,8 +110,9 @@ def report_failures() -> Errors:
         with noting(errors, kinds := [f"{flow.name}.{FAILURES}"]):
             failures = flow.health.failures()
             # A full list may lack a place that has an open alert.
-            undecided_keys = _Every() if len(failures) >= MAX_FAILURES else ()
-            alerts.reconcile(kinds, list(_failure_conditions(flow, failures)), undecided_keys)
+            is_full = len(failures) >= MAX_FAILURES
+            conditions = list(_failure_conditions(flow, failures))
+            alerts.reconcile(kinds, conditions, lambda key, is_full=is_full: is_full)
     return errors
 
 
@@ -142,22 +143,7 @@ def resolve_undeclared() -> None:
     if undeclared_kinds:
         alerts.reconcile(undeclared_kinds, ())
     if BACKLOG in open_kinds:
-        alerts.reconcile([BACKLOG], (), _BacklogsOfFlows())
-
-
-class _Every(Container[str]):
-    """Holds every key."""
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-
-class _BacklogsOfFlows(Container[str]):
-    """Holds the keys of alerts about the backlogs of the flows in FLOWS."""
-
-    def __contains__(self, alert_key: object) -> bool:
-        flow_name = str(alert_key).removeprefix(f"{BACKLOG}:").partition(":")[0]
-        return flows.get(flow_name) is not None
+        alerts.reconcile([BACKLOG], (), lambda key: flows.get(key.split(":")[1]) is not None)
 
 
 def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Condition]:

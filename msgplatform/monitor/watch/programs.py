@@ -60,7 +60,7 @@ class Programs:
         holding = [_condition(role, last_beats, exits_by_role) for role in sorted(silent_roles)]
         standing = {beat.role: beat for beat in beats if stands_still(beat)}
         holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
-        alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing})
+        alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing}.__contains__)
 
 
 def stands_still(beat: Heartbeat) -> bool:

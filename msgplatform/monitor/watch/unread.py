@@ -64,4 +64,4 @@ class UnreadAlerts:
             )
             subject = lazy_message("Alerts %(kind)s cannot be looked up", kind=kind)
             holding.append(Condition(key(WATCH, kind), subject, text))
-        alerts.reconcile([WATCH], holding, {key(WATCH, kind) for kind in errors})
+        alerts.reconcile([WATCH], holding, {key(WATCH, kind) for kind in errors}.__contains__)
