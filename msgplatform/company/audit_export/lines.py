@@ -104,17 +104,6 @@ def public_keys(texts: Sequence[str]) -> dict[str, Ed25519PublicKey]:
     return {key_name(key): key for key in keys}
 
 
-def malformed(keys: Sequence[str]) -> list[int]:
-    """The places, counted from 1, of texts that are not a private key."""
-    places = []
-    for place, key in enumerate(keys, 1):
-        try:
-            Signer(key)
-        except ValueError:
-            places.append(place)
-    return places
-
-
 def claimed_number(line: bytes) -> int | None:
     """The number that a line claims, true or not; None without one."""
     try:
