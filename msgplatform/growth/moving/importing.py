@@ -27,13 +27,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import KeyStore
 from msgplatform.core.secrets import encryption
 from msgplatform.growth.moving.exporting import PROGRESS_ROWS
-from msgplatform.growth.moving.system_file import (
-    ApiKeyLine,
-    Header,
-    KeyLine,
-    ObjectLine,
-    Reader,
-)
+from msgplatform.growth.moving.system_file import ApiKeyLine, Header, KeyLine, ObjectLine, Reader
 from msgplatform.models import ApiKey, AuditLog, Biz
 from msgplatform.setup.platform_file import applying, kinds, reading
 from msgplatform.setup.platform_file.kinds import Kind

@@ -24,13 +24,7 @@ from gateway.lifecycle import mo_store, store
 from gateway.lifecycle.messages import Mo
 from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
-from msgplatform.company.person_data import (
-    erasure_list,
-    erasures,
-    people,
-    reports,
-    runner,
-)
+from msgplatform.company.person_data import erasure_list, erasures, people, reports, runner
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.company.person_data.stores import all_stores

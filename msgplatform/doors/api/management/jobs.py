@@ -24,12 +24,7 @@ from msgplatform.doors.api.schema import operation
 from msgplatform.jobs import control
 from msgplatform.messages import filter_fields
 from msgplatform.models import BulkJob
-from msgplatform.setup.fields import (
-    FlagField,
-    TextField,
-    WholeNumberField,
-    check_known,
-)
+from msgplatform.setup.fields import FlagField, TextField, WholeNumberField, check_known
 
 SCOPE = "manage:jobs"
 _FILTER = 'Which messages, by the filters of the action: {"biz": "orders"}'

@@ -2,14 +2,7 @@ from django.urls import path
 
 from msgplatform.core import features
 from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
-from msgplatform.doors.api.management import (
-    alerts,
-    failures,
-    jobs,
-    people,
-    statistics,
-    systems,
-)
+from msgplatform.doors.api.management import alerts, failures, jobs, people, statistics, systems
 from msgplatform.doors.api.management.platform_file import views
 from msgplatform.doors.api.management.resources import routes
 

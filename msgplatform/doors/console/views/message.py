@@ -16,13 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform import person_limits
-from msgplatform.core.errors import (
-    UNAVAILABLE,
-    InvalidInput,
-    NotNow,
-    PlatformError,
-    Unavailable,
-)
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow, PlatformError, Unavailable
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import PageLink, TimelineEntry
 from msgplatform.core.tracing import message_rows
