@@ -150,8 +150,6 @@ class AuditLog(models.Model):
         return cls(actor=actor[:150], action=action, target=target[:200], detail=values)
 
     @classmethod
-    def record(cls, actor: str, action: str, target: str, /, **detail: Any) -> AuditLog:
+    def record(cls, actor: str, action: str, target: str, /, **detail: Any) -> None:
         """Store an action."""
-        entry = cls.entry(actor, action, target, **detail)
-        entry.save(force_insert=True)
-        return entry
+        cls.entry(actor, action, target, **detail).save(force_insert=True)

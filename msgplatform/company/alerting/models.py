@@ -159,19 +159,16 @@ class AlertRule(Named):
 
     def clean(self) -> None:
         super().clean()
-        self._clean_kinds()
-        if (self.quiet_from is None) != (self.quiet_until is None):
-            words = _("Quiet hours have a beginning and an end: set both times, or none.")
-            raise ValidationError({"quiet_from": words})
-        if self.quiet_from is not None and self.quiet_from == self.quiet_until:
-            raise ValidationError({"quiet_until": _("This is the time at which they begin.")})
-
-    def _clean_kinds(self) -> None:
         kinds: Any = self.kinds
         is_list = isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)
         if not is_list or len(kinds) > _MAX_KINDS:
             words = _('Write a list of at most %d kinds: ["sms.*"].') % _MAX_KINDS
             raise ValidationError({"kinds": words})
+        if (self.quiet_from is None) != (self.quiet_until is None):
+            words = _("Quiet hours have a beginning and an end: set both times, or none.")
+            raise ValidationError({"quiet_from": words})
+        if self.quiet_from is not None and self.quiet_from == self.quiet_until:
+            raise ValidationError({"quiet_until": _("This is the time at which they begin.")})
 
 
 class AlertMessage(models.Model):

@@ -7,7 +7,6 @@ The stored text is `enc1:` and a Fernet token (AES-128-CBC with HMAC-SHA256) of 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -36,11 +35,6 @@ class State(StrEnum):
 def new_key() -> str:
     """A fresh key: 32 random bytes in URL-safe base64."""
     return Fernet.generate_key().decode()
-
-
-def fingerprint(key: str) -> str:
-    """A name of a key. The name does not reveal the key, which has 256 random bits."""
-    return hashlib.sha256(f"msgplatform: {key}".encode()).hexdigest()[:16]
 
 
 def malformed(keys: Sequence[str], read: Callable[[str], object] = Fernet) -> list[int]:

@@ -26,9 +26,9 @@ def hidden_fields(model: type[models.Model] | None = None) -> frozenset[str]:
     return frozenset({"hash", "password"}).union(*map(encrypted_names, classes))
 
 
-def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> AuditLog:
+def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> None:
     """Store an action with the person. `changes`: field → its values before and after."""
-    return AuditLog.record(request.user.get_username(), action, target, **detail)
+    AuditLog.record(request.user.get_username(), action, target, **detail)
 
 
 def message_target(flow: str, id: int | str) -> str:

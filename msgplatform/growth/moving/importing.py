@@ -25,7 +25,7 @@ from msgplatform.core import cells, flows
 from msgplatform.core.cells import Cell
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import KeyStore
-from msgplatform.core.secrets import encryption
+from msgplatform.core.secrets import key_files
 from msgplatform.growth.moving.exporting import PROGRESS_ROWS
 from msgplatform.growth.moving.system_file import ApiKeyLine, Header, KeyLine, ObjectLine, Reader
 from msgplatform.models import ApiKey, AuditLog, Biz
@@ -146,7 +146,7 @@ def _refuse_place(header: Header) -> None:
             f"The file comes from cell {source}, and this is cell {this_cell}: all cells must have "
             "the same number of cells."
         )
-    names = [encryption.fingerprint(key) for key in settings.ENCRYPTION_KEYS]
+    names = [key_files.fingerprint(key) for key in settings.ENCRYPTION_KEYS]
     if header.encryption_key not in names:
         raise Refused(
             f"The secrets in the file are encrypted with the key {header.encryption_key} (a "

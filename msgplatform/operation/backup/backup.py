@@ -33,7 +33,7 @@ from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, schema_state, sql
 from msgplatform.core.errors import NotNow, Permanent
-from msgplatform.core.secrets import encryption
+from msgplatform.core.secrets import key_files
 from msgplatform.core.servers.private_server import find_program, private_directory
 from msgplatform.operation.supervision.platform import embedded_redis
 
@@ -74,7 +74,7 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     manifest: Manifest = {
         "version": __version__,
         "began_at": sql.now().isoformat(),
-        "encryption_keys": sorted(map(encryption.fingerprint, settings.ENCRYPTION_KEYS)),
+        "encryption_keys": sorted(map(key_files.fingerprint, settings.ENCRYPTION_KEYS)),
         "databases": {},
     }
     for alias in connections:

@@ -22,7 +22,7 @@ from msgplatform.core import connections as redis_connections
 from msgplatform.core import flows
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.data import engines
-from msgplatform.core.secrets import encryption
+from msgplatform.core.secrets import key_files
 from msgplatform.operation.backup.backup import (
     ERASURES,
     MANIFEST,
@@ -99,7 +99,7 @@ def _check(manifest: Manifest) -> None:
             f"The backup has the databases {', '.join(databases)}; configured are "
             f"{', '.join(connections)}: set COLD_DATABASE_URL as it was."
         )
-    fingerprints = set(map(encryption.fingerprint, settings.ENCRYPTION_KEYS))
+    fingerprints = set(map(key_files.fingerprint, settings.ENCRYPTION_KEYS))
     if not set(manifest["encryption_keys"]) <= fingerprints:
         raise BackupRefused(
             "ENCRYPTION_KEY is not the one of this backup: its secrets could not be read. Set the "
