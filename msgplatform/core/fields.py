@@ -189,7 +189,7 @@ class Named(models.Model):
         if self.refuses_digits and self.pk is None and self.name.isdecimal():
             words = _("A name of digits alone would be taken for an id: put a letter into it.")
             raise ValidationError({"name": words})
-        rows = type(self)._default_manager
+        rows: Any = type(self)._default_manager
         if self.pk and rows.filter(pk=self.pk, name=self.name).exists():
             return
         others = rows.exclude(pk=self.pk).exclude(name=self.name)

@@ -162,8 +162,8 @@ class AlertRule(Named):
         kinds: Any = self.kinds
         is_list = isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)
         if not is_list or len(kinds) > _MAX_KINDS:
-            words = _('Write a list of at most %d kinds: ["sms.*"].') % _MAX_KINDS
-            raise ValidationError({"kinds": words})
+            sentence = _('Write a list of at most %d kinds: ["sms.*"].') % _MAX_KINDS
+            raise ValidationError({"kinds": sentence})
         if (self.quiet_from is None) != (self.quiet_until is None):
             words = _("Quiet hours have a beginning and an end: set both times, or none.")
             raise ValidationError({"quiet_from": words})

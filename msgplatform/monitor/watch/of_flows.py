@@ -112,7 +112,7 @@ def report_failures() -> Errors:
             # A full list may lack a place that has an open alert.
             is_full = len(failures) >= MAX_FAILURES
             conditions = list(_failure_conditions(flow, failures))
-            alerts.reconcile(kinds, conditions, lambda key, is_full=is_full: is_full)
+            alerts.reconcile(kinds, conditions, lambda key: is_full)  # noqa: B023 - called at once
     return errors
 
 

@@ -11,10 +11,9 @@ from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
-from rest_framework.generics import RetrieveAPIView
+from rest_framework.generics import GenericAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.doors.api.bodies import text
@@ -62,7 +61,7 @@ class AlertSerializer(serializers.ModelSerializer[Alert]):
         return super().to_representation(instance)
 
 
-class _Alerts:
+class _Alerts(GenericAPIView[Alert]):
     tag = "alerts"
     required_scope = SCOPE
     answers_limited_keys = False
@@ -105,7 +104,7 @@ class AcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
     note: Annotated[str, text("Who does what about it", MAX_NOTE)]
 
 
-class _ActView(_Alerts, APIView):
+class _ActView(_Alerts):
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 

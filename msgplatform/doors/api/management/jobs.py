@@ -9,10 +9,9 @@ from typing import Any
 from django.db import IntegrityError
 from django.http import Http404
 from rest_framework import serializers, status
-from rest_framework.generics import RetrieveAPIView
+from rest_framework.generics import GenericAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from msgplatform.core import flows
 from msgplatform.core.intake.idempotency import check_key
@@ -81,7 +80,7 @@ class PreviewSerializer(serializers.Serializer[dict[str, Any]]):
     )
 
 
-class _Jobs:
+class _Jobs(GenericAPIView[BulkJob]):
     tag = "bulk jobs"
     required_scope = SCOPE
     answers_limited_keys = False
@@ -156,7 +155,7 @@ class JobView(_Jobs, QueryView, RetrieveAPIView[BulkJob]):
     """
 
 
-class _ChangeView(_Jobs, APIView):
+class _ChangeView(_Jobs):
     """A change of a job; its POST has no body."""
 
     answers_not_now = True
