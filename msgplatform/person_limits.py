@@ -106,9 +106,7 @@ def limit_person(user: Any, system_names: Iterable[str] | None, actor: str) -> b
     changes = set_limit(user, system_names)
     if changes is None:
         return False
-    detail = {"changes": {"systems": changes}}
-    target = user.get_username()[:200]
-    AuditLog.objects.create(actor=actor, action="user_limited", target=target, detail=detail)
+    AuditLog.record(actor, "user_limited", user.get_username(), changes={"systems": changes})
     return True
 
 

@@ -80,7 +80,10 @@ def make(using: str = "default") -> None:
     )
     for role, has in _HAS.items():
         ids = {pk for pk, *names in permissions if has(*names)}
-        _give(_group(role, using), ids)
+        group = _group(role, using)
+        # Write nothing if it has exactly these already.
+        if set(group.permissions.values_list("pk", flat=True)) != ids:
+            group.permissions.set(ids)
 
 
 def _group(role: str, using: str) -> Group:
@@ -95,10 +98,3 @@ def _group(role: str, using: str) -> Group:
     group, _is_new = Group.objects.using(using).get_or_create(name=name)
     Role.objects.using(using).create(name=role, group=group)
     return group
-
-
-def _give(group: Group, permission_ids: set[int]) -> None:
-    """Give the group exactly these permissions; writes nothing if it has them already."""
-    current_ids = set(group.permissions.values_list("pk", flat=True))
-    if current_ids != permission_ids:
-        group.permissions.set(permission_ids)

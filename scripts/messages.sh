@@ -24,7 +24,12 @@ po=zh_Hans/LC_MESSAGES/django.po
 options=(--locale zh_Hans --no-wrap --add-location file --no-obsolete)
 
 mkdir -p locale/zh_Hans/LC_MESSAGES
-"$python" manage.py makemessages "${options[@]}" \
+# `lazy_message("…")` marks its text, as gettext_noop does.
+DJANGO_SETTINGS_MODULE=msgplatform.settings "$python" -c 'import sys
+from django.core.management import execute_from_command_line
+from django.core.management.commands import makemessages
+makemessages.Command.xgettext_options += ["--keyword=lazy_message"]
+execute_from_command_line(sys.argv)' makemessages "${options[@]}" \
   --ignore '.venv*' --ignore tests --ignore bench --ignore demo --ignore node_modules --ignore deploy --ignore scripts
 # A text that is merely similar to another one has no translation.
 msgattrib --clear-fuzzy --empty --no-wrap --output-file="$state/own.po" locale/$po

@@ -10,12 +10,7 @@ from django.db import models
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import (
-    EncryptedJSONField,
-    ExactCharField,
-    refuse_digits,
-    refuse_other_spelling,
-)
+from msgplatform.core.fields import EncryptedJSONField, ExactCharField, Named
 
 MAX_REMOTE_ID = 191
 # A record is dead after at most ten attempts; a wait is at most a day.
@@ -38,9 +33,10 @@ def validate_retry_seconds(waits: Any) -> None:
         )
 
 
-class Crm(models.Model):
+class Crm(Named):
     """A CRM with its connection. `adapter` names one of `crmsync.adapters.registry`."""
 
+    refuses_digits = True
     # The adapter of a CRM of the platform's own: it fails when somebody tells it to.
     SANDBOX: ClassVar[str] = "sandbox"
 
@@ -89,10 +85,3 @@ class Crm(models.Model):
         verbose_name_plural = _("CRMs")
         ordering = ["name"]
         permissions = [("operate_crm", "Can resume CRMs")]
-
-    def __str__(self) -> str:
-        return str(self.name)
-
-    def clean(self) -> None:
-        refuse_digits(self, self.name)
-        refuse_other_spelling(self, self.name)

@@ -11,7 +11,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models.crms import Crm
-from msgplatform.core.fields import EncryptedTextField, ExactCharField, refuse_other_spelling
+from msgplatform.core.fields import EncryptedTextField, ExactCharField, Named
 from msgplatform.models import Biz
 
 HIVE = "hive"  # the source that always exists: the table `lead`
@@ -24,7 +24,7 @@ MAX_RUN = timedelta(days=7)
 MAX_UNREAD = 1_000_000  # rows that are counted for the time that is left
 
 
-class Source(models.Model):
+class Source(Named):
     """A table whose changes are read: the hive, or one in another database."""
 
     name = ExactCharField(_("name"), max_length=100, unique=True)
@@ -66,11 +66,8 @@ class Source(models.Model):
         verbose_name_plural = _("sources")
         ordering = ["name"]
 
-    def __str__(self) -> str:
-        return str(self.name)
-
     def clean(self) -> None:
-        refuse_other_spelling(self, self.name)
+        super().clean()
         has_fault = "/" in self.name or self.name != self.name.strip()
         stored_names = Source.objects.filter(pk=self.pk).values_list("name", flat=True)
         if has_fault and self.name != stored_names.first():  # a name of an earlier release stays

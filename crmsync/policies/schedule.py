@@ -157,7 +157,4 @@ def ask(policy: Policy, kind: str, by: str, may_name: bool = False) -> None:
         rows = Policy.objects.filter(pk=policy.pk, requested="")
         if not rows.update(requested=kind, requested_by=by[:_MAX_NAME]):
             raise NotNow(_("Somebody asked for a run already; it begins within seconds."))
-        AuditLog.objects.create(
-            actor=by[:_MAX_NAME], action="run_requested", target=f"{policy} #{policy.pk}"[:200],
-            detail={"kind": kind},
-        )  # fmt: skip
+        AuditLog.record(by, "run_requested", f"{policy} #{policy.pk}", kind=kind)

@@ -127,8 +127,7 @@ def _run_audited(
 
 
 def _audit(by: str, action: str, entry: str, **detail: Any) -> None:
-    target = f"recovery log {entry}"
-    AuditLog.objects.create(actor=by[:150], action=action, target=target[:200], detail=detail)
+    AuditLog.record(by, action, f"recovery log {entry}", **detail)
 
 
 def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:

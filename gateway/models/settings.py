@@ -16,14 +16,14 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
 from gateway.models import validators
-from msgplatform.core.fields import EncryptedTextField, ExactSlugField, refuse_other_spelling
+from msgplatform.core.fields import EncryptedTextField, ExactSlugField, Named
 from msgplatform.models import Biz
 
 MAX_NUMBER = 21  # digits of an SP number with its extension, as SGIP has them
 _digits = RegexValidator(r"^[0-9]+$", _("Digits only."))
 
 
-class SmsGateway(models.Model):
+class SmsGateway(Named):
     """An SMG of the operator. Field names are SGIP's where it has them; times are seconds."""
 
     name = ExactSlugField(
@@ -179,11 +179,8 @@ class SmsGateway(models.Model):
         verbose_name_plural = _("gateways")
         ordering = ["name"]
 
-    def __str__(self) -> str:
-        return str(self.name)
-
     def clean(self) -> None:
-        refuse_other_spelling(self, self.name)
+        super().clean()
         if self.node_id is None:
             try:
                 sgip.sp_node_id(self.area_code, self.corp_id)
@@ -192,7 +189,7 @@ class SmsGateway(models.Model):
                 raise ValidationError({"area_code": words}) from None
 
 
-class SmsAccount(models.Model):
+class SmsAccount(Named):
     """How a business system sends: its number, its fees, its limits."""
 
     biz = models.ForeignKey(
@@ -292,11 +289,8 @@ class SmsAccount(models.Model):
         verbose_name_plural = _("accounts")
         ordering = ["name"]
 
-    def __str__(self) -> str:
-        return str(self.name)
-
     def clean(self) -> None:
-        refuse_other_spelling(self, self.name)
+        super().clean()
         faults: dict[str, Any] = {}
         if len(self.sp_number) + (self.extension_digits or 0) > MAX_NUMBER:
             faults["extension_digits"] = _("With the SP number at most 21 digits.")

@@ -17,7 +17,7 @@ can be looked up: even if a process dies, no alert stays open after its conditio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -147,14 +147,16 @@ def resolve(key: str, comes_again: bool = False) -> None:
 
 
 def reconcile(
-    kinds: Collection[str], holding: Iterable[Condition], undecided_keys: Container[str] = ()
+    kinds: Collection[str],
+    holding: Iterable[Condition],
+    is_undecided: Callable[[str], bool] = lambda key: False,
 ) -> bool:
     """Make the open alerts of these kinds match what holds now; it can be repeated at any time.
 
     A condition without an open alert raises one; a condition with one renews its text. Open alerts
-    whose condition does not hold are resolved, except for `undecided_keys`, whose condition this
-    process does not know. Raises only what iterating `holding` raises; returns False if the open
-    alerts could not be read, and nothing was done.
+    whose condition does not hold are resolved, except for keys that are undecided: this process
+    does not know their condition. Raises only what iterating `holding` raises; returns False if the
+    open alerts could not be read, and nothing was done.
     """
     try:
         # Read open alerts first, so that an alert which is raised meanwhile is not resolved.
@@ -173,7 +175,7 @@ def reconcile(
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
         _log_unread("alerts_not_renewed", error, keys=len(open_keys & conditions.keys()))
     for key in sorted(open_keys - conditions.keys()):
-        if key not in undecided_keys:
+        if not is_undecided(key):
             _when_committed(_resolution(key), comes_again=True)
     return True
 

@@ -7,7 +7,7 @@ settings      what an installation changes; the platform's settings read it
 models        its tables, with the platform's `app_label`
 admin         lists and forms of the console
 console_urls  `urlpatterns` below `/console/`, `menu` with its pages in the side bar
-api_urls      `urlpatterns` below `/api/v1/`
+api           `urlpatterns` below `/api/v1/`
 root_urls     `urlpatterns` of addresses elsewhere
 person_stores `stores` with data of people
 retention     `kept_data` for the page Retention

@@ -169,23 +169,31 @@ def encrypted_names(model: type[models.Model]) -> frozenset[str]:
     return frozenset(f.name for f in fields if isinstance(f, EncryptedTextField))
 
 
-def refuse_digits(row: models.Model, name: str) -> None:
-    """Raise ValidationError for the field `name` if the name of a new row has only digits:
-    addresses and filters take a name or an id, and would take digits for an id."""
-    if row.pk is None and name.isdecimal():
-        raise ValidationError(
-            {"name": _("A name of digits alone would be taken for an id: put a letter into it.")}
-        )
+class Named(models.Model):
+    """A model whose rows have a name that people give: the unique field `name`."""
 
+    # True where addresses and filters take a name or an id, and would take digits for an id.
+    refuses_digits = False
+    name: Any
 
-def refuse_other_spelling(row: models.Model, name: str) -> None:
-    """Raise ValidationError for the field `name` if another row's name differs from it only in
-    case: two configurations would undo each other, and people would confuse the two. A stored name
-    stays."""
-    if row.pk and type(row)._default_manager.filter(pk=row.pk, name=name).exists():
-        return
-    rows = type(row)._default_manager.exclude(pk=row.pk).exclude(name=name)
-    rivals = rows.annotate(folded=Lower("name")).filter(folded=name.lower())
-    if existing_name := rivals.values_list("name", flat=True).first():
-        words = _("There is %(stored)s already: use its spelling, or another name.")
-        raise ValidationError({"name": words % {"stored": existing_name}})
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+    def clean(self) -> None:
+        """Refuses a new name of digits, and one that differs from another row's only in case: two
+        configurations would undo each other, and people would confuse the two. A stored name
+        stays."""
+        if self.refuses_digits and self.pk is None and self.name.isdecimal():
+            words = _("A name of digits alone would be taken for an id: put a letter into it.")
+            raise ValidationError({"name": words})
+        rows: Any = type(self)._default_manager
+        if self.pk and rows.filter(pk=self.pk, name=self.name).exists():
+            return
+        others = rows.exclude(pk=self.pk).exclude(name=self.name)
+        rivals = others.annotate(folded=Lower("name")).filter(folded=self.name.lower())
+        if existing_name := rivals.values_list("name", flat=True).first():
+            words = _("There is %(stored)s already: use its spelling, or another name.")
+            raise ValidationError({"name": words % {"stored": existing_name}})

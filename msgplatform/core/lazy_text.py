@@ -1,12 +1,13 @@
 """Texts that are stored once, and shown in several languages.
 
-    text = lazy_message(_("The gateway %(name)s is down"), name="north")
+    text = lazy_message("The gateway %(name)s is down", name="north")
     text                     a str in the language of the settings: for logs, webhooks and mails
     translated(text)         the text in the reader's language
     translate(dump(text))    the text in the reader's language, after it was stored
 
-Messages are marked with `gettext_noop`, so that catalogues have them. A parameter is a number, a
-name, another lazy message, or a lazy translation without parameters of its own.
+Catalogues have the text of a call (`scripts/messages.sh`); a text in a variable is marked with
+`gettext_noop`. A parameter is a number, a name, another lazy message, or a lazy translation without
+parameters of its own.
 """
 
 from __future__ import annotations

@@ -14,10 +14,6 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.models import AuditLog, BulkJob
 
 _State = BulkJob.State
-# Change → the state that it leads to; `BulkJob.FROM` has the states before it.
-CHANGES: Mapping[str, _State] = {
-    "pause": _State.PAUSED, "resume": _State.PENDING, "cancel": _State.CANCELLED,
-}  # fmt: skip
 
 
 def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> Counted:
@@ -82,33 +78,26 @@ def start(request: JobRequest, size: Counted, actor: str) -> BulkJob:
             started_from=request.request_key,
             created_by=actor,
         )
-        AuditLog.objects.create(
-            actor=actor,
-            action=f"bulk_{request.action}",
-            target=f"{request.flow} #{job.pk}",
-            detail={
-                "filter": job.filter,
-                "count": size.count,
-                "more": size.more,
-                "rate": request.rate,
-            },
-        )
+        AuditLog.record(
+            actor, f"bulk_{request.action}", f"{request.flow} #{job.pk}",
+            filter=job.filter, count=size.count, more=size.more, rate=request.rate,
+        )  # fmt: skip
     return job
 
 
-def change(job_id: int, name: str) -> tuple[BulkJob, bool]:
-    """The job after a change of CHANGES, and whether the change changed its state.
+def change(job_id: int, to: str, actor: str) -> tuple[BulkJob, bool]:
+    """Bring a job into a state of `BulkJob.FROM`, with its line in the audit log. Returns the job,
+    and whether its state has changed.
 
     Raises BulkJob.DoesNotExist, and NotNow for a job that has ended.
     """
-    to = CHANGES[name]
     with transaction.atomic():
         job = BulkJob.objects.select_for_update().get(pk=job_id)
-        is_same = job.state == to or (name == "resume" and job.state == _State.RUNNING)
-        if is_same:
+        if job.state == to or (to, job.state) == (_State.PENDING, _State.RUNNING):
             return job, False
         if job.state not in BulkJob.FROM[to]:
             raise NotNow(f"This job has ended: it is {job.state}.")
+        AuditLog.record(actor, f"bulk_{to}", job.audit_target, changes={"state": [job.state, to]})
         job.state = to
         job.save(update_fields=["state"])
     return job, True

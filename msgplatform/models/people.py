@@ -4,8 +4,10 @@ actions."""
 
 from __future__ import annotations
 
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import models
@@ -140,3 +142,14 @@ class AuditLog(models.Model):
 
     def __str__(self) -> str:
         return f"{self.actor}: {self.action} {self.target}"
+
+    @classmethod
+    def entry(cls, actor: str, action: str, target: str, /, **detail: Any) -> AuditLog:
+        """An entry that is not stored yet. `changes` of a detail: field → values before, after."""
+        values = msgspec.to_builtins(detail, enc_hook=str)
+        return cls(actor=actor[:150], action=action, target=target[:200], detail=values)
+
+    @classmethod
+    def record(cls, actor: str, action: str, target: str, /, **detail: Any) -> None:
+        """Store an action."""
+        cls.entry(actor, action, target, **detail).save(force_insert=True)

@@ -5,17 +5,13 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import (
-    ExactCharField,
-    ExactSlugField,
-    refuse_digits,
-    refuse_other_spelling,
-)
+from msgplatform.core.fields import ExactCharField, ExactSlugField, Named
 
 
-class Biz(models.Model):
+class Biz(Named):
     """A business system owns API keys, publishes events, sends SMS, posts and submits leads."""
 
+    refuses_digits = True
     name = ExactSlugField(
         _("name"), max_length=64, unique=True, help_text=_("Short, stable, lower case: orders")
     )
@@ -56,10 +52,6 @@ class Biz(models.Model):
 
     def __str__(self) -> str:
         return self.title or self.name
-
-    def clean(self) -> None:
-        refuse_digits(self, self.name)
-        refuse_other_spelling(self, self.name)
 
 
 class ApiKey(models.Model):

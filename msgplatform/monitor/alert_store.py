@@ -17,7 +17,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.lazy_text import LazyMessage, dump, load
-from msgplatform.models import Alert, AlertNews
+from msgplatform.models import Alert, AlertNews, AuditLog
 from msgplatform.models.failures import MAX_NOTE
 
 log = logging.get(__name__)
@@ -123,23 +123,33 @@ def open_conditions(rows: Q) -> list[alerts.Condition]:
 
 
 def acknowledge(alert: Alert, by: str, note: str) -> bool:
-    """Store who looks after an open alert. False if the alert was acknowledged or resolved after
-    `alert` was read, so that nobody overwrites a note that they have not read."""
+    """Store who looks after an open alert, also in the audit log. False if the alert was
+    acknowledged or resolved after `alert` was read, so that nobody overwrites a note that they have
+    not read."""
     unchanged = Alert.objects.filter(
         pk=alert.pk, open_key__isnull=False, acknowledged_at=alert.acknowledged_at
     )
     values = {"acknowledged_by": by[:150], "note": note[:MAX_NOTE]}
-    return bool(unchanged.update(acknowledged_at=timezone.now(), **values))
+    with transaction.atomic():
+        if not unchanged.update(acknowledged_at=timezone.now(), **values):
+            return False
+        changes = {"note": [alert.note or None, note]}
+        AuditLog.record(by, "alert_acknowledged", str(alert), key=alert.key, changes=changes)
+    return True
 
 
-def resolve(ids: Collection[int]) -> int:
-    """Resolve the alerts that are open; returns their number. The watch opens an alert again if its
-    cause still holds."""
+def resolve(ids: Collection[int], by: str) -> int:
+    """Resolve the alerts that are open, also in the audit log; returns their number. The watch
+    opens an alert again if its cause still holds."""
     open_rows = Alert.objects.filter(pk__in=ids, open_key__isnull=False)
     with transaction.atomic():
-        open_ids = list(open_rows.select_for_update().values_list("pk", flat=True))
+        rows, now = list(open_rows.select_for_update()), timezone.now()
+        for row in rows:
+            changes = {"resolved_at": [None, now.isoformat()]}
+            AuditLog.record(by, "alert_resolved", str(row), key=row.key, changes=changes)
+        open_ids = [row.pk for row in rows]
         _note(open_ids, is_end=True)
-        return open_rows.filter(pk__in=open_ids).update(resolved_at=timezone.now(), open_key=None)
+        return open_rows.filter(pk__in=open_ids).update(resolved_at=now, open_key=None)
 
 
 def _note(ids: Collection[int], is_end: bool = False) -> None:

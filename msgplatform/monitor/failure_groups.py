@@ -137,12 +137,10 @@ def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str
     )
     count = acknowledge(snapshot, place, group.answer, note, actor)
     if count:
-        AuditLog.objects.create(
-            actor=actor,
-            action="failures_acknowledged",
-            target=f"{flow.name}: {place}, {group.answer}"[:200],
-            detail={"count": count, "note": note, "until": snapshot.until.isoformat()},
-        )
+        AuditLog.record(
+            actor, "failures_acknowledged", f"{flow.name}: {place}, {group.answer}",
+            count=count, note=note, until=snapshot.until.isoformat(),
+        )  # fmt: skip
     return count
 
 

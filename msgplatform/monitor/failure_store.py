@@ -74,24 +74,19 @@ def add(
         )  # fmt: skip
     # `last_at` is the statement's time, not `now`: no counted message ended later (`acknowledge`).
     row = f"({', '.join(['%s'] * (len(_COLUMNS) - 1))}, {sql.now_sql()})"
-    names = ", ".join(map(connection.ops.quote_name, _COLUMNS))
-    statement = (
-        f"INSERT INTO {_TABLE} ({names}) VALUES {', '.join([row] * len(counts))} {_on_conflict()}"  # noqa: S608
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-
-
-def _on_conflict() -> str:
-    """The clause that adds to an existing group. `since` comes first, as it needs the old count."""
     name, engine = connection.ops.quote_name, engines.of()
+    # The clause that adds to an existing group. `since` comes first, as it needs the old count.
     new, old = engine.new_value, f"{_TABLE}.{{}}"
     sets = [f"since = CASE WHEN {old.format(name('count'))} > 0 THEN {old.format('since')} "
             f"ELSE {new('since')} END"]  # fmt: skip
     sum_columns = map(name, ("count", "lost"))
     sets += [f"{column} = {old.format(column)} + {new(column)}" for column in sum_columns]
     sets += [f"{column} = {new(column)}" for column in ("sample", "said", "last_at")]
-    return f"{engine.upsert(['flow', 'subject', 'answer'])}{', '.join(sets)}"
+    upsert = f"{engine.upsert(['flow', 'subject', 'answer'])}{', '.join(sets)}"
+    names, rows = ", ".join(map(name, _COLUMNS)), ", ".join([row] * len(counts))
+    statement = f"INSERT INTO {_TABLE} ({names}) VALUES {rows} {upsert}"  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
 
 
 def take_back(flow: str, messages: Iterable[Rescue]) -> None:

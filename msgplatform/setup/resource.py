@@ -46,17 +46,6 @@ class Stored:
     changed_secrets: Sequence[str] = ()
 
 
-def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog:
-    """An entry of the audit log, not stored yet."""
-    values = msgspec.to_builtins(detail, enc_hook=str)
-    return AuditLog(actor=actor, action=action, target=target[:200], detail=values)
-
-
-def record(actor: str, action: str, target: str, **detail: Any) -> None:
-    """Store an action in the audit log."""
-    audit_entry(actor, action, target, **detail).save(force_insert=True)
-
-
 def system_of(name: str) -> Biz:
     """The business system with this name. Raises Http404."""
     row = Biz.objects.filter(name=name).first()
@@ -239,7 +228,7 @@ class Resource(Declaration):
         return salted_hmac("resource", content, algorithm="sha256").hexdigest()[:20]
 
     def audit(self, action: str, target: str, **detail: Any) -> None:
-        entry = audit_entry(self.actor, action, target, **detail)
+        entry = AuditLog.entry(self.actor, action, target, **detail)
         if self.audit_entries is None:
             entry.save(force_insert=True)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
@@ -13,11 +15,23 @@ from msgplatform.core.flows.setup import Setup
 from msgplatform.core.intake.moved_keys import TableKeys
 from notify.feed.actions.actions import ACTIONS
 from notify.feed.messages.index import MESSAGES
-from notify.feed.models import FeedIdempotency
+from notify.feed.models import Feed, FeedIdempotency
 from notify.feed.monitor import conditions, failures, first_steps, metrics
 from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.person_data import stores
-from notify.feed.retention import ARCHIVES, kept_data
+from notify.feed.retention import ARCHIVES, ENTRIES, EVENTS, keep_entries, keep_events
+
+
+def kept_data() -> Sequence[kept.KeptData]:
+    """Feed's data for the page Retention."""
+    return (
+        kept.of_table(_("handled events"), EVENTS.tables[0], keep_events, "FEED_KEEP_EVENT_HOURS"),
+        kept.of_table(
+            _("entries of timelines"), ENTRIES.tables[0], keep_entries, "FEED_KEEP_ENTRY_DAYS"
+        ),
+        kept.of_ids(_("posts and relations"), Feed, kept.for_ever),
+    )
+
 
 FLOW = Flow(
     name="feed",

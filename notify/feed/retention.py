@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from django.conf import settings
-from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.archive import kept
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import DAILY as BY_DAY
 from msgplatform.core.archive.description import Archive, Table
-from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
+from notify.feed.models import EventQueue, FeedBroadcast, FeedIdempotency
 
 KEEP_PACE_DAYS = 7  # the longest period of the scheduler's charts
 _KEEP_KEYS_DAYS = 7  # within which a caller may repeat a request
@@ -33,14 +29,3 @@ EVENTS = Archive("feed.events", (Table(EventQueue, column="qid", step=BY_DAY),),
 ENTRIES = Archive("feed.entries", (Table(FeedBroadcast, column="feed_id"),), keep_entries)
 KEYS = Archive("feed.keys", (Table(FeedIdempotency),), lambda: _KEEP_KEYS_DAYS * DAY)
 ARCHIVES = EVENTS, ENTRIES, KEYS
-
-
-def kept_data() -> Sequence[kept.KeptData]:
-    """Feed's data for the page Retention."""
-    return (
-        kept.of_table(_("handled events"), EVENTS.tables[0], keep_events, "FEED_KEEP_EVENT_HOURS"),
-        kept.of_table(
-            _("entries of timelines"), ENTRIES.tables[0], keep_entries, "FEED_KEEP_ENTRY_DAYS"
-        ),
-        kept.of_ids(_("posts and relations"), Feed, kept.for_ever),
-    )

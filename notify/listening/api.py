@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from django.conf import settings
 from django.http import Http404
+from django.urls import path
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -249,3 +250,13 @@ def _usable(row: BizReceive) -> directory.Subscription:
         return directory.from_row(row)
     except directory.UNUSABLE as error:
         raise NotNow(f"This subscription cannot be used: {error}") from None
+
+
+urlpatterns = [
+    path("consumers/<slug:consumer>/listen", ListenView.as_view(), name="listen"),
+    path(
+        "consumers/<slug:consumer>/listen/<id:pk>",
+        ListenResultView.as_view(),
+        name="listen-result",
+    ),
+]

@@ -139,9 +139,8 @@ def _disable(row: Row, streak: _Streak, now: datetime) -> None:
         return
     rows = BizReceive.objects.filter(id=row.id)
     rows.update(status=_Status.DISABLED, disabled_reason=reason[:200], disabled_said=dump(reason))
-    AuditLog.objects.create(
-        actor="platform",
-        action="subscription_disabled",
-        target=f"{rows.select_related('biz', 'receive').get()} #{row.id}"[:200],
-        detail={"reason": reason, "failures": failures, "before": _Status(row.status).name},
-    )
+    AuditLog.record(
+        "platform", "subscription_disabled",
+        f"{rows.select_related('biz', 'receive').get()} #{row.id}",
+        reason=reason, failures=failures, before=_Status(row.status).name,
+    )  # fmt: skip

@@ -11,12 +11,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.fields import (
-    EncryptedJSONField,
-    EncryptedTextField,
-    ExactSlugField,
-    refuse_other_spelling,
-)
+from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField, ExactSlugField, Named
 from msgplatform.core.lazy_text import translate
 from msgplatform.models import Biz
 from notify.subscriptions import answer_log, formats, limits, payload_filter, signing
@@ -30,7 +25,7 @@ def default_schedule() -> list[int]:
     return list(DEFAULT_SCHEDULE)
 
 
-class Receive(models.Model):
+class Receive(Named):
     """A consumer: where messages go and how they are signed."""
 
     class Delivery(models.TextChoices):
@@ -111,7 +106,7 @@ class Receive(models.Model):
         return self.delivery == self.Delivery.LISTEN
 
     def clean(self) -> None:
-        refuse_other_spelling(self, self.name)
+        super().clean()
         limits.url_of(self.url, is_listened=self.is_listened)
         with suppress(Undecryptable):  # the headers must be entered again
             limits.headers_beside(self.header_prefix, self.headers)

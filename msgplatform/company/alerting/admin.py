@@ -154,9 +154,6 @@ class StateFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(state.value, str(state.label)) for state in State]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(state=self.value()) if self.value() else queryset
-
 
 class ChannelFilter(PickFilter):
     title = _("alert channel")

@@ -1,10 +1,11 @@
-"""The test of an alert channel, over the management API."""
+"""Alert channels and rules, and the test of a channel, over the management API."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.http import Http404
+from django.urls import path
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,9 +13,9 @@ from rest_framework.views import APIView
 
 from msgplatform.company.alerting import outbox
 from msgplatform.company.alerting.models import AlertChannel
-from msgplatform.company.alerting.setup import SCOPE
+from msgplatform.company.alerting.setup import SCOPE, AlertChannelResource, AlertRuleResource
 from msgplatform.core.errors import NotNow, Undecryptable
-from msgplatform.doors.api.management.resources import audit
+from msgplatform.doors.api.management.resources import audit, routes
 from msgplatform.doors.api.schema import operation
 
 
@@ -49,3 +50,14 @@ class AlertChannelTestView(APIView):
         except Undecryptable as error:
             raise NotNow(str(error)) from None
         return Response(ChannelCheckSerializer(outcome).data)
+
+
+urlpatterns = [
+    *routes(AlertChannelResource),
+    path(
+        "alert-channels/<slug:name>/tests",
+        AlertChannelTestView.as_view(),
+        name="alert-channel-test",
+    ),
+    *routes(AlertRuleResource),
+]

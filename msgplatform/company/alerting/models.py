@@ -12,13 +12,7 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import (
-    EncryptedTextField,
-    ExactCharField,
-    ExactSlugField,
-    refuse_digits,
-    refuse_other_spelling,
-)
+from msgplatform.core.fields import EncryptedTextField, ExactCharField, ExactSlugField, Named
 from msgplatform.models import Alert, Biz
 from msgplatform.models.alerts import Severity, check_zone, own_language, own_zone
 
@@ -37,9 +31,10 @@ class Weekday(models.IntegerChoices):
     SUNDAY = 7, _("Sunday")
 
 
-class AlertChannel(models.Model):
+class AlertChannel(Named):
     """A place where people read alerts, or an address that is called while all is well."""
 
+    refuses_digits = True
     name = ExactSlugField(
         _("name"), max_length=64, unique=True, help_text=_("Short, stable, lower case: operators")
     )
@@ -91,24 +86,21 @@ class AlertChannel(models.Model):
         verbose_name_plural = _("alert channels")
         ordering = ["name"]
 
-    def __str__(self) -> str:
-        return str(self.name)
-
     @property
     def is_heartbeat(self) -> bool:
         return self.heartbeat_seconds > 0
 
     def clean(self) -> None:
-        refuse_digits(self, self.name)
-        refuse_other_spelling(self, self.name)
+        super().clean()
         if 0 < self.heartbeat_seconds < 10:
             words = _("Call it every 10 seconds or less often; 0 switches the heartbeat off.")
             raise ValidationError({"heartbeat_seconds": words})
 
 
-class AlertRule(models.Model):
+class AlertRule(Named):
     """Which alerts go to which channels, and when."""
 
+    refuses_digits = True
     name = ExactSlugField(
         _("name"), max_length=64, unique=True, help_text=_("Short, stable, lower case: night-shift")
     )
@@ -165,25 +157,18 @@ class AlertRule(models.Model):
         verbose_name_plural = _("alert rules")
         ordering = ["name"]
 
-    def __str__(self) -> str:
-        return str(self.name)
-
     def clean(self) -> None:
-        refuse_digits(self, self.name)
-        refuse_other_spelling(self, self.name)
-        self._clean_kinds()
+        super().clean()
+        kinds: Any = self.kinds
+        is_list = isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)
+        if not is_list or len(kinds) > _MAX_KINDS:
+            sentence = _('Write a list of at most %d kinds: ["sms.*"].') % _MAX_KINDS
+            raise ValidationError({"kinds": sentence})
         if (self.quiet_from is None) != (self.quiet_until is None):
             words = _("Quiet hours have a beginning and an end: set both times, or none.")
             raise ValidationError({"quiet_from": words})
         if self.quiet_from is not None and self.quiet_from == self.quiet_until:
             raise ValidationError({"quiet_until": _("This is the time at which they begin.")})
-
-    def _clean_kinds(self) -> None:
-        kinds: Any = self.kinds
-        is_list = isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)
-        if not is_list or len(kinds) > _MAX_KINDS:
-            words = _('Write a list of at most %d kinds: ["sms.*"].') % _MAX_KINDS
-            raise ValidationError({"kinds": words})
 
 
 class AlertMessage(models.Model):

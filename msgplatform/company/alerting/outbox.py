@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.alerting import texts
 from msgplatform.company.alerting.child import MAX_SECONDS, Child, Outcome
@@ -163,12 +162,10 @@ def report_failing(channels: Iterable[AlertChannel]) -> None:
     conditions = [
         Condition(
             key(CHANNEL, str(row.pk)),
-            lazy_message(_("Alerts do not reach the channel %(name)s"), name=row.name),
+            lazy_message("Alerts do not reach the channel %(name)s", name=row.name),
             lazy_message(
-                _(
-                    "%(shown)s has failed since %(since)s: %(error)s. What waits for it is tried "
-                    "again for 24 hours."
-                ),
+                "%(shown)s has failed since %(since)s: %(error)s. What waits for it is tried "
+                "again for 24 hours.",
                 shown=row.shown,
                 since=moment(row.failing_since) if row.failing_since else "",
                 error=row.last_error.rstrip("."),

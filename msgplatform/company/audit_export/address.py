@@ -14,6 +14,7 @@ from msgplatform.checks import NEW_KEY, TAG
 from msgplatform.company.audit_export import lines
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
+from msgplatform.core.secrets import encryption
 
 _SYSLOG_SOCKET = "/dev/log"
 _SYSLOG_PORT = 601  # RFC 6587, §4: syslog over TCP
@@ -69,7 +70,7 @@ def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
             obj="AUDIT_SIGNING_KEY",
             id="msgplatform.E012",
         )
-    for place in lines.malformed(settings.AUDIT_SIGNING_KEYS):
+    for place in encryption.malformed(settings.AUDIT_SIGNING_KEYS, lines.Signer):
         yield Error(
             f"AUDIT_SIGNING_KEY: key {place} of {len(settings.AUDIT_SIGNING_KEYS)} is not usable",
             hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {NEW_KEY}. "

@@ -161,7 +161,7 @@ class Exporter:
                 words = _("%(why)s. Entries have waited since %(since)s; none is lost.")
                 alerts.raise_alert(
                     AUDIT,
-                    lazy_message(_("The audit log is not exported")),
+                    lazy_message("The audit log is not exported"),
                     lazy_message(words, why=str(error), since=moment(since)),
                     key=AUDIT,
                 )

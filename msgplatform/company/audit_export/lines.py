@@ -20,10 +20,7 @@ from datetime import UTC
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from msgplatform.models import AuditLog
@@ -102,17 +99,6 @@ def public_keys(texts: Sequence[str]) -> dict[str, Ed25519PublicKey]:
     """Public keys by name. Raises ValueError for a text that is no key."""
     keys = [Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(text)) for text in texts]
     return {key_name(key): key for key in keys}
-
-
-def malformed(keys: Sequence[str]) -> list[int]:
-    """The places, counted from 1, of texts that are not a private key."""
-    places = []
-    for place, key in enumerate(keys, 1):
-        try:
-            Signer(key)
-        except ValueError:
-            places.append(place)
-    return places
 
 
 def claimed_number(line: bytes) -> int | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from django.http import Http404, StreamingHttpResponse
+from django.urls import path
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers, status
 from rest_framework.generics import RetrieveAPIView
@@ -20,7 +21,7 @@ from msgplatform.core.errors import Unavailable
 from msgplatform.core.person.identity import KINDS, MAX_IDENTIFIERS
 from msgplatform.doors.api.bodies import field, text
 from msgplatform.doors.api.json import decode
-from msgplatform.doors.api.management.resources import actor, audit
+from msgplatform.doors.api.management.resources import actor
 from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
 
@@ -97,10 +98,13 @@ class ErasureSerializer(serializers.ModelSerializer[Erasure]):
         read_only_fields = fields
 
 
-class _PersonView(APIView):
+class _PersonData:
     tag = "person data"
     required_scope = SCOPE
     answers_limited_keys = False
+
+
+class _PersonView(_PersonData, APIView):
     max_body_bytes = _BODY_BYTES
 
 
@@ -116,8 +120,7 @@ class PersonFindView(_PersonView):
         a keyed hash of each identifier.
         """
         person = people.person_of(decode(request, IdentifiersBody, _BODY_BYTES).identifiers)
-        hashes = people.hashes(person.identifiers)
-        audit(request, "person_found", "person data", hashes=hashes)
+        people.record(actor(request), "person_found", person)
         return Response(FoundSerializer({"kinds": reports.preview(person)}).data)
 
 
@@ -137,20 +140,16 @@ class PersonExportView(_PersonView):
         document that ends in the middle is not whole.
         """
         person = people.person_of(decode(request, IdentifiersBody, _BODY_BYTES).identifiers)
-        hashes = people.hashes(person.identifiers)
-        audit(request, "person_exported", "person data", hashes=hashes)
+        people.record(actor(request), "person_exported", person)
         return StreamingHttpResponse(reports.export(person), content_type="application/json")
 
 
-class ErasureListView(ListView):
+class ErasureListView(_PersonData, ListView):
     """List erasures.
 
     Newest first: who asked for which, what is done, and what is waited for.
     """
 
-    tag = "person data"
-    required_scope = SCOPE
-    answers_limited_keys = False
     max_body_bytes = _BODY_BYTES
     serializer_class = ErasureSerializer
     queryset = Erasure.objects.all()
@@ -180,15 +179,12 @@ class ErasureListView(ListView):
         return Response(ErasureSerializer(row).data, status.HTTP_201_CREATED)
 
 
-class ErasureView(QueryView, RetrieveAPIView[Erasure]):
+class ErasureView(_PersonData, QueryView, RetrieveAPIView[Erasure]):
     """Show an erasure.
 
     It has ended when the state is done or cancelled.
     """
 
-    tag = "person data"
-    required_scope = SCOPE
-    answers_limited_keys = False
     serializer_class = ErasureSerializer
     queryset = Erasure.objects.all()
     lookup_field = "key"
@@ -207,10 +203,7 @@ def _changed(request: Request, key: str, change: Callable[[str, str], Erasure]) 
     return Response(ErasureSerializer(row).data)
 
 
-class _ChangeView(APIView):
-    tag = "person data"
-    required_scope = SCOPE
-    answers_limited_keys = False
+class _ChangeView(_PersonData, APIView):
     answers_not_now = True
 
 
@@ -237,3 +230,21 @@ class ErasureCancelView(_ChangeView):
         What is erased stays erased. 409 when it has ended.
         """
         return _changed(request, key, erasures.cancel)
+
+
+urlpatterns = [
+    path("person-data/erasures", ErasureListView.as_view(), name="erasures"),
+    path("person-data/erasures/<slug:key>", ErasureView.as_view(), name="erasure"),
+    path(
+        "person-data/erasures/<slug:key>/cancel",
+        ErasureCancelView.as_view(),
+        name="erasure-cancel",
+    ),
+    path(
+        "person-data/erasures/<slug:key>/end",
+        ErasureEndView.as_view(),
+        name="erasure-end",
+    ),
+    path("person-data/export", PersonExportView.as_view(), name="person-export"),
+    path("person-data/find", PersonFindView.as_view(), name="person-find"),
+]

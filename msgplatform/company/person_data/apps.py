@@ -10,4 +10,4 @@ class PersonDataConfig(AppConfig):
         from msgplatform.core import features
 
         features.upkeep.append(f"{self.name}.runner.ErasureRunner")
-        features.web_threads.append(f"{self.name}.list_keeping.keep_in_thread")
+        features.web_threads.append(f"{self.name}.runner.keep_in_thread")

@@ -92,9 +92,7 @@ def read_into_database() -> int:
     for row in Erasure.objects.filter(key__in=cancelled_keys, state__in=Erasure.OPEN):
         change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
         if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
-            AuditLog.objects.create(
-                actor="run_bulk", action="erasure_cancelled", target=row.audit_target
-            )
+            AuditLog.record("run_bulk", "erasure_cancelled", row.audit_target)
     for key in cancelled_keys:
         del lines[key]
     known_keys = set(Erasure.objects.filter(key__in=list(lines)).values_list("key", flat=True))

@@ -39,8 +39,10 @@ def start(
             created_by=actor[:150],
             created_at=sql.now(),
         )
-        detail = {"reason": reason, "hashes": row.hashes, "ends_open": ends_open}
-        audit(actor, "person_erased", row.audit_target, detail)
+        AuditLog.record(
+            actor, "person_erased", row.audit_target,
+            reason=reason, hashes=row.hashes, ends_open=ends_open,
+        )  # fmt: skip
         erasure_list.add(row)
     return row
 
@@ -64,7 +66,7 @@ def end_open(key: str, actor: str) -> Erasure:
         row.ends_open, row.lease_until = True, None
         row.save(update_fields=["ends_open", "lease_until"])
         erasure_list.add(row)  # after a restore its repetition does not wait either
-        audit(actor, "erasure_ends_open", row.audit_target, {})
+        AuditLog.record(actor, "erasure_ends_open", row.audit_target)
     return row
 
 
@@ -76,7 +78,7 @@ def cancel(key: str, actor: str) -> Erasure:
         row.state, row.finished_at = _State.CANCELLED, sql.now()
         row.identifiers = {}
         row.save(update_fields=["state", "finished_at", "identifiers"])
-        audit(actor, "erasure_cancelled", row.audit_target, {})
+        AuditLog.record(actor, "erasure_cancelled", row.audit_target)
         erasure_list.cancel(row.key)
     return row
 
@@ -88,7 +90,7 @@ def repeat_all(actor: str) -> int:
     rows = Erasure.objects.filter(state=_State.DONE, created_at__gte=kept_since())
     keys = [row.key for row in rows if row.identifiers]
     count = Erasure.objects.filter(key__in=keys).update(**AGAIN, repeated_at=sql.now())
-    audit(actor, "erasures_repeated", "erasures", {"count": count})
+    AuditLog.record(actor, "erasures_repeated", "erasures", count=count)
     return count
 
 
@@ -102,12 +104,6 @@ AGAIN = {
 def kept_since() -> datetime:
     """Erasures that were requested before this time keep no identifiers."""
     return sql.now() - timedelta(days=settings.PERSON_ERASURE_DAYS)
-
-
-def audit(actor: str, action: str, target: str, detail: Mapping[str, object]) -> None:
-    AuditLog.objects.create(
-        actor=actor[:150], action=action, target=target[:200], detail=dict(detail)
-    )
 
 
 def _open(key: str) -> Erasure:

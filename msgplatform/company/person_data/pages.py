@@ -11,14 +11,12 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from msgplatform import person_limits
 from msgplatform.company.person_data import erasures, people, reports
@@ -28,7 +26,7 @@ from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person.identity import KINDS, Person
 from msgplatform.doors.admin import Textarea, confirmed, sees_personal
-from msgplatform.doors.console.views.page import page
+from msgplatform.doors.console.views.page import page, staff_view
 
 FIND, ERASE = "msgplatform.find_person", "msgplatform.erase_person"
 VIEW = "msgplatform.view_erasure"
@@ -83,8 +81,7 @@ def _require(request: HttpRequest, *permissions: str) -> None:
         raise PermissionDenied
 
 
-@staff_member_required
-@require_http_methods(["GET", "POST"])
+@staff_view("GET", "POST")
 @confirmed
 def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The form, what is found, and the latest erasures."""
@@ -97,7 +94,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         if person and "export" in request.POST:
             if not _can_export(request):
                 raise PermissionDenied
-            _audit(request, "person_exported", person)
+            people.record(request.user.get_username(), "person_exported", person)
             return StreamingHttpResponse(
                 reports.export(person),
                 content_type="application/json",
@@ -108,7 +105,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
             if row:
                 return redirect("console:erasure", row.key)
         if person:
-            _audit(request, "person_found", person)
+            people.record(request.user.get_username(), "person_found", person)
             preview = reports.preview(person)
     # Earlier erasures that share one of the person's identifiers.
     hashes = set(people.hashes(person.identifiers)) if person else set()
@@ -165,11 +162,6 @@ def _mark(person: Person) -> str:
     return " ".join(people.hashes(person.identifiers))
 
 
-def _audit(request: HttpRequest, action: str, person: Person) -> None:
-    detail = {"hashes": people.hashes(person.identifiers)}
-    erasures.audit(request.user.get_username(), action, "person data", detail)
-
-
 def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
     flow = flows.get(hits.flow)
     sample = [row.data for row in hits.sample]
@@ -195,8 +187,7 @@ def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any
     }
 
 
-@staff_member_required
-@require_http_methods(["GET", "POST"])
+@staff_view("GET", "POST")
 def erasure(request: HttpRequest, key: str) -> HttpResponse:
     """One erasure: its progress, what it waits for, and the proof."""
     _require(request, FIND, ERASE, VIEW)

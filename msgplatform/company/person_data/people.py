@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.person import identity
 from msgplatform.core.person.identity import Person
-from msgplatform.models import Biz
+from msgplatform.models import AuditLog, Biz
 
 _SALT = "msgplatform.company.person_data"
 
@@ -42,6 +42,11 @@ def _person(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]
         leads=frozenset(int(each) for each in identifiers.get("leads", ())),
         identifiers=identifiers,
     )
+
+
+def record(actor: str, action: str, person: Person) -> None:
+    """Store in the audit log that somebody has looked at a person's data."""
+    AuditLog.record(actor, action, "person data", hashes=hashes(person.identifiers))
 
 
 def hashes(identifiers: Mapping[str, Sequence[str]]) -> list[str]:

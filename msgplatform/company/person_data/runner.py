@@ -1,4 +1,6 @@
-"""Carries out erasures, slice by slice, each in one process at a time; part of `run_bulk`.
+"""Carries out erasures, slice by slice, each in one process at a time; part of `run_bulk`. Keeps
+the list of erasures outside of the database equal to the table, and raises the alerts about an
+erasure that fails or waits for days, and about a list that cannot be written.
 
 A pass goes over all stores. The last pass is the one that finds nothing: data that a resend, a
 replay, the archiver or a pump moved during an earlier pass is found by the next. While data of the
@@ -7,6 +9,7 @@ person is still on its way the erasure waits, and then begins a new pass.
 
 from __future__ import annotations
 
+import socket
 import time
 from contextlib import suppress
 from datetime import timedelta
@@ -16,25 +19,148 @@ from django.db import DatabaseError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from msgplatform.company.person_data import erasure_alert, erasures
-from msgplatform.company.person_data.list_keeping import LIST_EVERY_SECONDS, ListKeeper
+from msgplatform.company.person_data import erasure_list, erasures
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.people import hashes, kept_person
 from msgplatform.company.person_data.stores import all_stores
-from msgplatform.core import logging
+from msgplatform.core import alerts, logging
+from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql
+from msgplatform.core.durations import age
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
+from msgplatform.models import Alert, AuditLog
+from msgplatform.monitor.watch import ERASURE, key
+
+# A text waits up to two days for its Report, and a delivery as long for its next attempts.
+PATIENCE = timedelta(days=3)
+_MAX_CONDITIONS = 100
+# A process that cannot write its list reports that each minute. A process without a report for
+# longer is gone, and in a container the name of its host is gone too.
+_LIST_GONE = timedelta(minutes=10)
+_LIST = key(ERASURE, "list")
+_State = Erasure.State
+
+
+def report_alerts() -> None:
+    """Raise or resolve the alert of each erasure."""
+    rows = Erasure.objects.filter(state__in=Erasure.OPEN).order_by("id")[:_MAX_CONDITIONS]
+    now = sql.now()
+    conditions = []
+    for row in rows:
+        waited = now - (row.repeated_at or row.created_at)
+        if row.error and row.state == _State.WAITING:
+            subject = lazy_message("An erasure of one person's data fails")
+            text = lazy_message(
+                "%(error)s in %(store)s. It is tried again each minute; the entry "
+                "erasure_failed in the log of run_bulk has more.",
+                error=row.error,
+                store=row.store,
+            )
+        elif waited > PATIENCE:
+            subject = lazy_message("An erasure of one person's data waits")
+            text = lazy_message(
+                "It was asked for %(age)s ago. On their way: %(open)s.",
+                age=age(waited.total_seconds()),
+                open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
+            )
+        else:
+            continue
+        conditions.append(Condition(key(ERASURE, row.key), subject, text))
+    # Erasures that are tried again may work or wait for a server. Machines with a recent report
+    # about their list decide about its alert themselves.
+    undecided_keys = {
+        key(ERASURE, row.key) for row in rows if row.error and row.state == _State.RUNNING
+    }
+    lists = Alert.objects.filter(open_key__startswith=_LIST, last_at__gte=now - _LIST_GONE)
+    undecided_keys |= {
+        open_key for open_key in lists.values_list("open_key", flat=True) if open_key
+    }
+    alerts.reconcile([ERASURE], conditions, undecided_keys.__contains__)
+
+
+def raise_for_list(error: OSError) -> None:
+    """The list of this machine cannot be written."""
+    text = lazy_message(
+        "%(file)s: %(why)s. Nothing repeats the erasures that it lacks after the database is "
+        "restored, and no erasure can be asked for on this machine.",
+        file=str(erasure_list.path()),
+        why=error.strerror or type(error).__name__,
+    )
+    subject = lazy_message(
+        "The list of erasures on %(host)s cannot be written", host=socket.gethostname()
+    )
+    alerts.raise_alert(ERASURE, subject, text, _list_key())
+
+
+def resolve_for_list() -> None:
+    alerts.resolve(_list_key())
+
+
+def _list_key() -> str:
+    return f"{_LIST}-{socket.gethostname()}"
+
 
 log = logging.get(__name__)
 
+LIST_EVERY_SECONDS = 60.0
 LEASE_SECONDS = 120.0  # a slice takes a second or two
 _QUICK_PASSES = 5
 _TURN_SECONDS = 1.0  # seconds; bulk jobs wait meanwhile
 MAX_WAIT_SECONDS = 600.0
-_State = Erasure.State
+
+
+class ListKeeper:
+    """Keeps the list: in `run_bulk`, and in each web process of a machine that has the list, since
+    erasures that are asked for there are in it."""
+
+    def __init__(self) -> None:
+        # True if the alert about the list may be open; an earlier process may have raised it.
+        self._has_list_alert = True
+
+    def keep(self) -> None:
+        """Read what only the file has, write what only the table has, and forget identifiers that
+        were kept long enough."""
+        try:
+            if erasure_list.has_file():
+                erasure_list.read_into_database()
+            since = erasures.kept_since()
+            old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
+            old_rows = [row for row in old if row.identifiers]
+            kept = list(Erasure.objects.filter(created_at__gte=since))
+            kept_rows = [row for row in kept if row.identifiers]
+            cancelled_keys = {row.key for row in kept if row.state == Erasure.State.CANCELLED}
+            # Another machine may have removed their identifiers from the table and its own file.
+            keys = erasure_list.keys() if erasure_list.has_file() else ()
+            listed = Erasure.objects.filter(key__in=keys)
+            ended_keys = {row.key for row in listed if not row.identifiers} - cancelled_keys
+            removed_keys = ended_keys | {row.key for row in old_rows}
+            if kept_rows or cancelled_keys or removed_keys:
+                erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
+            for row in old_rows:
+                row.identifiers = {}
+                row.save(update_fields=["identifiers"])
+            if self._has_list_alert:
+                resolve_for_list()
+                self._has_list_alert = False
+        except OSError as error:
+            raise_for_list(error)
+            self._has_list_alert = True
+
+
+def keep_in_thread() -> None:
+    """Keep the list of this machine, if it has one, for as long as the process lives."""
+    keeper = ListKeeper()
+
+    def turn() -> None:
+        if erasure_list.has_file():
+            keeper.keep()
+
+    ThreadLoop("erasure-list", turn, every=LIST_EVERY_SECONDS).start()
 
 
 class ErasureRunner(Upkeep):
@@ -47,7 +173,7 @@ class ErasureRunner(Upkeep):
         """True if there was an erasure to work on."""
         if self._next_list.take():
             self._keeper.keep()
-            erasure_alert.report()
+            report_alerts()
         open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
         if not open_rows.exists():  # check first: a claim would write
             return False
@@ -121,11 +247,11 @@ def _slice(row: Erasure) -> dict[str, Any]:
     change |= {"store": "", "cursor": "", "found": 0, "passes": row.passes + 1}
     if not row_count:
         person = kept_person(row.identifiers)
-        detail = {
-            "erased": change["erased"], "hashes": list(row.hashes), "passes": row.passes + 1,
-            "unconfirmed": [name for store in stores for name in store.unconfirmed(person)],
-        }  # fmt: skip
-        erasures.audit("run_bulk", "erasure_done", row.audit_target, detail)
+        AuditLog.record(
+            "run_bulk", "erasure_done", row.audit_target,
+            erased=change["erased"], hashes=list(row.hashes), passes=row.passes + 1,
+            unconfirmed=[name for store in stores for name in store.unconfirmed(person)],
+        )  # fmt: skip
         return {**change, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
     # Begin again at once to see that no data is left; later if something cannot be erased yet.
     if not change["open"] and row.passes < _QUICK_PASSES:

@@ -52,8 +52,6 @@ def log_in(request: HttpRequest) -> HttpResponse:
         context: dict[str, Any] = {**admin.site.each_context(request), "site_url": "",
                                    "person": user}  # fmt: skip
         return render(request, "console/login_link.html", context)
-    AuditLog.objects.create(
-        actor=user.get_username(), action="login_link_used", target=user.get_username()
-    )
+    AuditLog.record(user.get_username(), "login_link_used", user.get_username())
     answer: HttpResponse = perform_login(request, user, redirect_url=reverse("console:overview"))
     return answer

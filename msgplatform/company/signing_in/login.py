@@ -105,44 +105,35 @@ class ConfirmPasswordForm(forms.Form):
 def _guess(request: HttpRequest, name: str) -> Iterator[None]:
     """A block that checks a password, and raises ValidationError for a wrong one. Raises it at once
     after too many wrong ones."""
-    guesses = _Guesses(request, name)
-    guesses.refuse_guesser()
+    if waiting := _wait(request, name, 0):
+        minutes = math.ceil(waiting / 60)
+        text = ngettext(
+            "Too many wrong passwords. Try again in %d minute.",
+            "Too many wrong passwords. Try again in %d minutes.",
+            minutes,
+        )
+        raise ValidationError(text % minutes, code="throttled")
     with _one_at_a_time():
         try:
             yield
         except ValidationError:
             # The log must not have the name: people type their password into that field.
             log.warning("login_refused", address=throttling.client_address(request))
-            guesses.wait(1)
+            _wait(request, name, 1)
             raise
 
 
-class _Guesses:
-    """Wrong passwords for a name, from an address, and for both together."""
-
-    def __init__(self, request: HttpRequest, name: str) -> None:
-        self._request, self._name = request, fold_name(name)
-
-    def refuse_guesser(self) -> None:
-        if waiting := self.wait(0):
-            minutes = math.ceil(waiting / 60)
-            text = ngettext(
-                "Too many wrong passwords. Try again in %d minute.",
-                "Too many wrong passwords. Try again in %d minutes.",
-                minutes,
-            )
-            raise ValidationError(text % minutes, code="throttled")
-
-    def wait(self, add: int) -> float:
-        """Seconds until another guess may be made; `add` counts a wrong one."""
-        name = self._name
-        waits = [throttling.seconds_to_wait(f"login:name:{name}", _rate(WRONG_FOR_NAME), add)]
-        for origin, limit in throttling.origins(self._request, _rate(WRONG_FROM_ADDRESS)):
-            waits.append(throttling.seconds_to_wait(f"login:address:{origin}", limit, add))
-        # `origin` is the last one, the caller itself.
-        both = _rate(WRONG_FOR_NAME_AND_ADDRESS)
-        waits.append(throttling.seconds_to_wait(f"login:both:{origin} {name}", both, add))
-        return max(waits)
+def _wait(request: HttpRequest, name: str, add: int) -> float:
+    """Seconds until another guess may be made for a name, from an address, and for both together;
+    `add` counts a wrong one."""
+    name = fold_name(name)
+    waits = [throttling.seconds_to_wait(f"login:name:{name}", _rate(WRONG_FOR_NAME), add)]
+    for origin, limit in throttling.origins(request, _rate(WRONG_FROM_ADDRESS)):
+        waits.append(throttling.seconds_to_wait(f"login:address:{origin}", limit, add))
+    # `origin` is the last one, the caller itself.
+    both = _rate(WRONG_FOR_NAME_AND_ADDRESS)
+    waits.append(throttling.seconds_to_wait(f"login:both:{origin} {name}", both, add))
+    return max(waits)
 
 
 def fold_name(name: str) -> str:

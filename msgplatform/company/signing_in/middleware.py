@@ -3,14 +3,14 @@ they are required."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http import HTTPStatus
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext as _
 
 from msgplatform.company.signing_in import second_factor, sessions
@@ -22,30 +22,25 @@ _OPEN = (PREFIX, "/console/confirm", "/admin/logout/", "/admin/login/", "/admin/
          settings.STATIC_URL)  # fmt: skip
 
 
-class SignInMiddleware:
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+class SignInMiddleware(MiddlewareMixin):
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         # Without a session nobody is signed in, and the database is not asked.
-        if settings.SESSION_COOKIE_NAME in request.COOKIES:
-            try:
-                if request.user.is_authenticated:
-                    sessions.note(request)
-                    if not request.path.startswith(_OPEN) and second_factor.is_missing(request):
-                        text = _(
-                            "Your role needs a second factor: set up an authenticator app or a "
-                            "security key."
-                        )
-                        fetches = request.headers.get("Sec-Fetch-Dest", "") == "empty"
-                        if request.method != "GET" or fetches:
-                            status, kind = HTTPStatus.FORBIDDEN, "text/plain"
-                            return HttpResponse(text, status=status, content_type=kind)
-                        messages.warning(request, text)
-                        return redirect("mfa_index")
-            except UNAVAILABLE:  # a page that needs the database says so
-                pass
-        return self._get_response(request)
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+            return None
+        try:
+            if not request.user.is_authenticated:
+                return None
+            sessions.note(request)
+            if request.path.startswith(_OPEN) or not second_factor.is_missing(request):
+                return None
+        except UNAVAILABLE:  # a page that needs the database says so
+            return None
+        text = _("Your role needs a second factor: set up an authenticator app or a security key.")
+        if request.method != "GET" or request.headers.get("Sec-Fetch-Dest", "") == "empty":
+            status, kind = HTTPStatus.FORBIDDEN, "text/plain"
+            return HttpResponse(text, status=status, content_type=kind)
+        messages.warning(request, text)
+        return redirect("mfa_index")
 
     def process_template_response(
         self, request: HttpRequest, response: TemplateResponse

@@ -19,7 +19,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
@@ -27,7 +27,7 @@ from django.views.decorators.http import require_POST
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.signing_in.login import LoginForm
 from msgplatform.company.signing_in.refusal import refuse
-from msgplatform.doors.admin import confirmation
+from msgplatform.doors.admin import confirmation, next_page
 
 _provider_addresses: list[Callable[[HttpRequest], str]] = []
 
@@ -93,9 +93,7 @@ def log_out(request: HttpRequest) -> HttpResponse:
 def confirm(request: HttpRequest) -> HttpResponseBase:
     """Redirect to the page of the first proof that this person has. People without any proof log in
     again."""
-    next_url = request.GET.get("next", "")
-    if not url_has_allowed_host_and_scheme(next_url, None):
-        next_url = reverse("console:overview")
+    next_url = next_page(request) or reverse("console:overview")
     if confirmation.is_recent(request):
         return redirect(next_url)
     methods = get_adapter(request).get_reauthentication_methods(request.user)

@@ -41,8 +41,6 @@ def refuse(
     if throttling.is_within(f"sign-in:refused:{network}", _OF_ONE) and throttling.is_within(
         "sign-in:refused", _OF_ALL
     ):
-        AuditLog.objects.create(
-            actor=who[:150] or "-", action="sign_in_refused", target=reason, detail=detail
-        )
+        AuditLog.record(who or "-", "sign_in_refused", reason, **detail)
     context = {**admin.site.each_context(request), "site_url": "", "text": text, "advice": advice}
     return render(request, "console/sign_in_refused.html", context, status=status)

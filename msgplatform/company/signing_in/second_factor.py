@@ -3,6 +3,7 @@ they are required, how their secrets are stored, and the audit log's entries."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from allauth.mfa import signals
@@ -78,42 +79,18 @@ def remove_all(user: User, actor: str) -> int:
     entry of the audit log says who did it."""
     number, _by_model = Authenticator.objects.filter(user=user).delete()
     if number:
-        AuditLog.objects.create(
-            actor=actor, action="second_factors_reset", target=user.get_username()
-        )
+        AuditLog.record(actor, "second_factors_reset", user.get_username())
     return int(number)
 
 
 # -- the audit log -------------------------------------------------------------------------------
-@receiver(signals.authenticator_added, dispatch_uid="msgplatform.factor_added")
-def _note_addition(
-    sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any
-) -> None:
-    _audit(request, "second_factor_added", authenticator)
-
-
-@receiver(signals.authenticator_removed, dispatch_uid="msgplatform.factor_removed")
-def _note_removal(
-    sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any
-) -> None:
-    request.session.pop(_KEY, None)
-    _audit(request, "second_factor_removed", authenticator)
-
-
-@receiver(signals.authenticator_reset, dispatch_uid="msgplatform.factor_reset")
-def _reset(sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any) -> None:
-    _audit(request, "second_factor_renewed", authenticator)
-
-
 @receiver(signals.authenticator_used, dispatch_uid="msgplatform.factor_used")
 def _used(
     sender: Any, request: HttpRequest, user: Any, authenticator: Authenticator, **other: Any
 ) -> None:
     """A recovery code is used after something was lost or stolen."""
     if authenticator.type == Authenticator.Type.RECOVERY_CODES:
-        AuditLog.objects.create(
-            actor=user.get_username(), action="recovery_code_used", target=user.get_username()
-        )
+        AuditLog.record(user.get_username(), "recovery_code_used", user.get_username())
 
 
 @receiver(signals.authentication_failed, dispatch_uid="msgplatform.factor_failed")
@@ -125,5 +102,17 @@ def _note_failure(sender: Any, request: HttpRequest, user: Any, **other: Any) ->
     )
 
 
-def _audit(request: HttpRequest, action: str, authenticator: Authenticator) -> None:
+def _audit(
+    action: str, sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any
+) -> None:
+    if action == "second_factor_removed":
+        request.session.pop(_KEY, None)
     audit(request, action, request.user.get_username(), kind=authenticator.type)
+
+
+for _signal, _action in (
+    (signals.authenticator_added, "second_factor_added"),
+    (signals.authenticator_removed, "second_factor_removed"),
+    (signals.authenticator_reset, "second_factor_renewed"),
+):
+    _signal.connect(partial(_audit, _action), weak=False, dispatch_uid=f"msgplatform.{_action}")

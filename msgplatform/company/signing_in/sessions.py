@@ -12,7 +12,6 @@ from allauth.socialaccount.models import SocialAccount
 from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.core.exceptions import PermissionDenied
@@ -21,13 +20,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_http_methods, require_POST
 
 from msgplatform.company.signing_in import accounts, second_factor
 from msgplatform.doors.admin import confirmed
 from msgplatform.doors.admin.auditing import audit
-from msgplatform.doors.console.views.page import page
-from msgplatform.person_limits import answers_limited_people
+from msgplatform.doors.console.views.page import page, staff_view
 
 # Seconds between writes of the time of a session's last request.
 _SEEN_SECONDS = 300
@@ -53,9 +50,7 @@ def note(request: HttpRequest) -> None:
     UserSession.objects.create_from_request(request)
 
 
-@answers_limited_people
-@staff_member_required
-@require_http_methods(["GET", "POST"])
+@staff_view("GET", "POST", answers_limited_people=True)
 def own_sessions(request: HttpRequest) -> HttpResponse:
     user: Any = request.user
     if request.method == "POST":
@@ -75,8 +70,7 @@ def own_sessions(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
 
 
-@staff_member_required
-@require_http_methods(["GET", "POST"])
+@staff_view("GET", "POST")
 def sessions_of(request: HttpRequest, id: int) -> HttpResponse:
     user = _person(request, id)
     if user == request.user:
@@ -88,8 +82,7 @@ def sessions_of(request: HttpRequest, id: int) -> HttpResponse:
     return _page(request, user, title, factors=Authenticator.objects.filter(user=user))
 
 
-@staff_member_required
-@require_POST
+@staff_view("POST")
 @confirmed
 def reset_factors(request: HttpRequest, id: int) -> HttpResponse:
     """Remove all of a person's second factors: some of them are of no use without the others."""

@@ -268,7 +268,7 @@ def apply_grant(user: User, granted: Grant) -> None:
         user.user_permissions.clear()
         changes["user_permissions"] = [permissions, []]
     if changes:
-        _audit(user, "user_changed", changes=changes)
+        AuditLog.record(ACTOR, "user_changed", user.get_username(), changes=changes)
     # Only people make superusers, who have other ways in.
     if user.is_staff != bool(after) and not user.is_superuser:
         user.is_staff = bool(after)
@@ -276,10 +276,5 @@ def apply_grant(user: User, granted: Grant) -> None:
     if settings.OIDC_SYSTEMS and after:
         person_limits.limit_person(user, granted.systems, ACTOR)
     if granted.missing:
-        _audit(user, "sign_in_unknown_names", missing=list(granted.missing))
-
-
-def _audit(user: User, action: str, **detail: Any) -> None:
-    AuditLog.objects.create(
-        actor=ACTOR, action=action, target=user.get_username()[:200], detail=detail
-    )
+        missing = list(granted.missing)
+        AuditLog.record(ACTOR, "sign_in_unknown_names", user.get_username(), missing=missing)

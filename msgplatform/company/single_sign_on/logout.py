@@ -80,9 +80,7 @@ def end_sessions(adapter: CompanyAdapter, token: str) -> int:
         rows &= Q(user_id__in=people)
     sessions = list(UserSession.objects.filter(rows).select_related("user"))
     for session in sessions:
-        AuditLog.objects.create(
-            actor="OIDC", action="session_ended", target=session.user.get_username()[:200],
-            detail={"address": session.ip, "browser": session.user_agent},
-        )  # fmt: skip
+        detail = {"address": session.ip, "browser": session.user_agent}
+        AuditLog.record("OIDC", "session_ended", session.user.get_username(), **detail)
         session.end()
     return len(sessions)

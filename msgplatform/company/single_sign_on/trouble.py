@@ -65,9 +65,9 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     if reason != "code":  # a used code is not the provider's fault
         alerts.raise_alert(
             SIGN_IN,
-            lazy_message(gettext_noop("People cannot sign in by the company's provider")),
+            lazy_message("People cannot sign in by the company's provider"),
             lazy_message(
-                gettext_noop("%(issuer)s: %(reason)s. %(detail)s"),
+                "%(issuer)s: %(reason)s. %(detail)s",
                 issuer=settings.OIDC_ISSUER if id == "company" else name_of(id),
                 reason=reason,
                 detail=detail,

@@ -21,7 +21,6 @@ from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
@@ -33,10 +32,10 @@ from msgplatform.company.single_sign_on.tokens import Refused
 from msgplatform.company.single_sign_on.trouble import name_of, refuse_answer
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
-from msgplatform.doors.admin import confirmed
+from msgplatform.doors.admin import confirmed, next_page
 from msgplatform.doors.api.access import throttling
 from msgplatform.doors.api.access.rates import Rate
-from msgplatform.doors.console.views.page import page
+from msgplatform.doors.console.views.page import page, staff_view
 
 log = logging.get(__name__)
 _refusal_lines = Every(10.0)
@@ -96,16 +95,15 @@ def _exchange(view: View) -> View:
 @require_GET
 @_exchange
 def log_in(request: HttpRequest, id: str) -> HttpResponse:
-    return _leave(request, id, AuthProcess.LOGIN, _next_page(request))
+    return _leave(request, id, AuthProcess.LOGIN, next_page(request))
 
 
-@staff_member_required
-@require_GET
+@staff_view("GET")
 @_exchange
 def confirm(request: HttpRequest, id: str) -> HttpResponse:
     """A new sign-in there proves who the person is: the provider is told to ask for it."""
     parameters = {"prompt": "login", "max_age": "0"}
-    return _leave(request, id, AuthProcess.REDIRECT, _next_page(request), parameters)
+    return _leave(request, id, AuthProcess.REDIRECT, next_page(request), parameters)
 
 
 @staff_member_required
@@ -185,15 +183,11 @@ def _leave(
     request: HttpRequest,
     id: str,
     process: str,
-    next_page: str,
+    next_url: str,
     parameters: dict[str, str] | None = None,
 ) -> HttpResponse:
     answer: HttpResponse = _provider(request, id).redirect(
-        request, process, next_url=next_page, auth_params=parameters or {}
-    )
+        request, process, auth_params=parameters or {},
+        next_url=next_url or reverse("console:overview"),
+    )  # fmt: skip
     return answer
-
-
-def _next_page(request: HttpRequest) -> str:
-    url = request.GET.get("next", "")
-    return url if url_has_allowed_host_and_scheme(url, None) else reverse("console:overview")

@@ -14,7 +14,6 @@ from typing import Any
 
 from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.archive import partitions
@@ -189,18 +188,18 @@ def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -
     key = f"{archive.name}.retention"
     if seconds >= PATIENCE_SECONDS:
         subject = lazy_message(
-            _("The oldest rows of the table %(table)s cannot be deleted"), table=table
+            "The oldest rows of the table %(table)s cannot be deleted", table=table
         )
         days = round(seconds / DAY)
         text = lazy_message(
-            _("They should have been deleted %(days)d days ago. %(why)s"), days=days, why=why
+            "They should have been deleted %(days)d days ago. %(why)s", days=days, why=why
         )
     elif no_partitions:
         subject = lazy_message(
-            _("No partitions can be made for the archive %(archive)s"), archive=archive.name
+            "No partitions can be made for the archive %(archive)s", archive=archive.name
         )
         text = lazy_message(
-            _("New rows go into the last partition, and nothing is lost. %(why)s"),
+            "New rows go into the last partition, and nothing is lost. %(why)s",
             why=no_partitions,
         )
     else:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 from django.conf import settings
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.presence import Presence
@@ -46,23 +45,21 @@ class Exits:
     @property
     def subject(self) -> str:
         if self.hung_seconds:
-            return lazy_message(_("%(program)s hung, and was ended"), program=self.program)
-        return lazy_message(_("%(program)s ends again and again"), program=self.program)
+            return lazy_message("%(program)s hung, and was ended", program=self.program)
+        return lazy_message("%(program)s ends again and again", program=self.program)
 
     @property
     def text(self) -> str:
         if self.hung_seconds:
             return lazy_message(
-                _(
-                    "It hung: its process was there, and gave no sign of life for %(seconds)d s. "
-                    "It was ended (kill -9), and is started again."
-                ),
+                "It hung: its process was there, and gave no sign of life for %(seconds)d s. "
+                "It was ended (kill -9), and is started again.",
                 seconds=self.hung_seconds,
             )
         if not self.words:
-            return lazy_message(_("It ended %(count)d times within a minute."), count=self.count)
+            return lazy_message("It ended %(count)d times within a minute.", count=self.count)
         return lazy_message(
-            _("It ended %(count)d times within a minute; its last words: %(words)s"),
+            "It ended %(count)d times within a minute; its last words: %(words)s",
             count=self.count, words=self.words,
         )  # fmt: skip
 

@@ -14,8 +14,6 @@ from functools import lru_cache
 from ipaddress import IPv6Address
 from urllib.parse import quote
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.core.characters import IGNORABLE
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.addresses import canonical, from_numbers
@@ -49,22 +47,22 @@ def parse(url: str) -> Destination:
     URL."""
     if len(url) > MAX_LENGTH:
         raise InvalidInput(
-            lazy_message(_("The URL is longer than %(most)d characters."), most=MAX_LENGTH)
+            lazy_message("The URL is longer than %(most)d characters.", most=MAX_LENGTH)
         )
     if _FORBIDDEN.search(url):
         raise InvalidInput(
-            lazy_message(_("The URL holds a space, a control character or a backslash."))
+            lazy_message("The URL holds a space, a control character or a backslash.")
         )
     if invisible := IGNORABLE.search(url):
         raise InvalidInput(
             lazy_message(
-                _("The URL has a character that nobody sees (%(code)s): type it anew."),
+                "The URL has a character that nobody sees (%(code)s): type it anew.",
                 code=f"U+{ord(invisible[0]):04X}",
             )
         )
     match = _URL.fullmatch(url)
     if not match:
-        raise InvalidInput(lazy_message(_("The URL does not begin with http:// or https://.")))
+        raise InvalidInput(lazy_message("The URL does not begin with http:// or https://."))
     scheme, authority, rest = match[1].lower(), match[2], match[3]
     host, address, port = _authority(authority, _DEFAULT_PORTS[scheme])
     authority_text = f"[{host}]" if ":" in host else host
@@ -73,7 +71,7 @@ def parse(url: str) -> Destination:
     try:
         path = quote(rest, safe=_PRINTABLE)
     except UnicodeError:  # half of a surrogate pair
-        raise InvalidInput(lazy_message(_("The URL is not valid Unicode."))) from None
+        raise InvalidInput(lazy_message("The URL is not valid Unicode.")) from None
     if not path.startswith("/"):
         path = f"/{path}"
     return Destination(scheme, host, port, address, f"{scheme}://{authority_text}{path}")
@@ -94,14 +92,14 @@ def origin(url: str) -> str:
 def _authority(text: str, default_port: int) -> tuple[str, str, int]:
     if "@" in text:
         raise InvalidInput(
-            lazy_message(_("The URL holds a user name or password; use a header instead."))
+            lazy_message("The URL holds a user name or password; use a header instead.")
         )
     match = _AUTHORITY.fullmatch(text)
     if not match:
-        raise InvalidInput(lazy_message(_("The URL's host or port cannot be read.")))
+        raise InvalidInput(lazy_message("The URL's host or port cannot be read."))
     port = int(match[3]) if match[3] else default_port
     if not 0 < port < 65536:
-        raise InvalidInput(lazy_message(_("The URL's port is not between 1 and 65535.")))
+        raise InvalidInput(lazy_message("The URL's port is not between 1 and 65535."))
     if match[1] is not None:
         host = address = _ipv6(match[1])
     else:
@@ -113,7 +111,7 @@ def _ipv6(text: str) -> str:
     try:
         return str(canonical(str(IPv6Address(text))))
     except ValueError:
-        raise InvalidInput(lazy_message(_("The URL's IPv6 address cannot be read."))) from None
+        raise InvalidInput(lazy_message("The URL's IPv6 address cannot be read.")) from None
 
 
 def _host(text: str) -> tuple[str, str]:
@@ -123,12 +121,12 @@ def _host(text: str) -> tuple[str, str]:
         address = from_numbers(name)
     except ValueError:
         raise InvalidInput(
-            lazy_message(_("The URL's host is a number, but no IPv4 address."))
+            lazy_message("The URL's host is a number, but no IPv4 address.")
         ) from None
     if address is not None:
         return str(address), str(address)
     if len(name) > 253 or not all(map(_LABEL.fullmatch, name.split("."))):
-        raise InvalidInput(lazy_message(_("The URL's host is not a valid name.")))
+        raise InvalidInput(lazy_message("The URL's host is not a valid name."))
     return name, ""
 
 
@@ -137,10 +135,10 @@ def _ascii(text: str) -> str:
     if text.isascii():
         return text
     if _DEVIATING.intersection(text) or len(text) > 253:
-        raise InvalidInput(lazy_message(_("Write the URL's host in its ASCII form (xn--…).")))
+        raise InvalidInput(lazy_message("Write the URL's host in its ASCII form (xn--…)."))
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError:
         raise InvalidInput(
-            lazy_message(_("The URL's host is not a valid international name."))
+            lazy_message("The URL's host is not a valid international name.")
         ) from None

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import re2
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.lazy_text import lazy_message
@@ -38,10 +37,8 @@ def compiled(pattern: str) -> Any:
     except (re2.error, UnicodeEncodeError) as error:
         why: Any = error.args[0]
         words = lazy_message(
-            _(
-                "The regular expression %(pattern)s cannot be used: %(why)s. Look-ahead, "
-                "look-behind and back-references are not supported, since they may take for ever."
-            ),
+            "The regular expression %(pattern)s cannot be used: %(why)s. Look-ahead, "
+            "look-behind and back-references are not supported, since they may take for ever.",
             pattern=repr(pattern[:_MAX_EXPRESSION]),
             why=why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why),
         )

@@ -65,12 +65,12 @@ def compiled(schema: Mapping[str, Any]) -> Schema:
     size = len(msgspec.json.encode(schema))
     if size > MAX_SCHEMA_BYTES:
         max_kib = MAX_SCHEMA_BYTES // 1024
-        raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=max_kib))
+        raise InvalidInput(lazy_message("A schema may have %(most)d KiB at most.", most=max_kib))
     try:
         draft_class = validator_for(schema, default=Draft202012Validator)
     except (AttributeError, TypeError, ValueError):
         default_draft = "https://json-schema.org/draft/2020-12/schema"
-        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=default_draft)
+        words = lazy_message("$schema is the address of a draft: %(draft)s", draft=default_draft)
         raise InvalidInput(words) from None
     draft = keywords.bounded(draft_class)
     try:
@@ -81,15 +81,15 @@ def compiled(schema: Mapping[str, Any]) -> Schema:
         validator: Validator = draft(schema, registry=Registry())
         _best(validator, None)  # raises for a circular reference
     except RecursionError:
-        words = lazy_message(_("The schema is nested too deeply, or refers to itself."))
+        words = lazy_message("The schema is nested too deeply, or refers to itself.")
         raise InvalidInput(words) from None
     except keywords.TooManySteps:
         words = lazy_message(
-            _("The schema takes too long to use. Write it with fewer references and expressions.")
+            "The schema takes too long to use. Write it with fewer references and expressions."
         )
         raise InvalidInput(words) from None
     except _UNUSABLE as error:
-        words = lazy_message(_("This schema cannot be used: %(why)s"), why=_why(error))
+        words = lazy_message("This schema cannot be used: %(why)s", why=_why(error))
         raise InvalidInput(words) from None
     return Schema(validator, quick_validator(schema))
 
@@ -121,7 +121,7 @@ def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
     error = _best(draft(draft.META_SCHEMA), schema)
     if error is not None:
         where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
-        words = lazy_message(_("This is not a JSON Schema. %(why)s"), why=f"{where}{_words(error)}")
+        words = lazy_message("This is not a JSON Schema. %(why)s", why=f"{where}{_words(error)}")
         raise InvalidInput(words)
 
 

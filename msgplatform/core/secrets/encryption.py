@@ -7,7 +7,7 @@ The stored text is `enc1:` and a Fernet token (AES-128-CBC with HMAC-SHA256) of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -37,12 +37,12 @@ def new_key() -> str:
     return Fernet.generate_key().decode()
 
 
-def malformed(keys: Sequence[str]) -> list[int]:
-    """The places, counted from 1, of texts that are not a key."""
+def malformed(keys: Sequence[str], read: Callable[[str], object] = Fernet) -> list[int]:
+    """The places, counted from 1, of texts that `read` takes for no key (ValueError)."""
     places = []
     for place, key in enumerate(keys, 1):
         try:
-            Fernet(key)
+            read(key)
         except ValueError:
             places.append(place)
     return places

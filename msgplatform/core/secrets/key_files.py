@@ -1,9 +1,10 @@
-"""The files in STATE_DIR that hold SECRET_KEY and ENCRYPTION_KEY where no variable does. Settings
-read them, so this module is for the time before Django starts."""
+"""The files in STATE_DIR that hold SECRET_KEY and ENCRYPTION_KEY where no variable does, and names
+of keys. Settings read the files, so this module is for the time before Django starts."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import secrets
 import sys
@@ -12,6 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from msgplatform import env
+
+
+def fingerprint(key: str) -> str:
+    """A name of a key. The name does not reveal the key, which has 256 random bits."""
+    return hashlib.sha256(f"msgplatform: {key}".encode()).hexdigest()[:16]
 
 
 def make_missing() -> None:

@@ -32,12 +32,7 @@ from msgplatform.doors.admin import (  # noqa: F401
     jobs,
     people,
 )
-from msgplatform.doors.admin.auditing import (
-    MESSAGE_RESENT,
-    audit,
-    audit_messages,
-    message_target,
-)
+from msgplatform.doors.admin.auditing import MESSAGE_RESENT, audit, audit_messages, message_target
 from msgplatform.doors.admin.base import (
     BoundedPaginator,
     HealthList,

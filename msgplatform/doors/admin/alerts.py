@@ -6,17 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.doors.admin import cells
-from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.filters import PickFilter
 from msgplatform.doors.admin.rows import RowsAdmin
@@ -63,9 +60,6 @@ class KindFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(kind, kind) for kind in sorted(runbooks.by_kind())]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
-        return queryset.filter(kind=self.value()) if self.value() else queryset
-
 
 @admin.register(Alert)
 class AlertAdmin(RowsAdmin):
@@ -92,12 +86,8 @@ class AlertAdmin(RowsAdmin):
 
     @admin.action(description=_("Mark as resolved"), permissions=["operate"])
     def resolve(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
-        rows = list(queryset.filter(resolved_at=None)[:_COUNTED])
-        with transaction.atomic():
-            count = alert_store.resolve([row.pk for row in rows])
-            for row in rows:
-                changes = {"resolved_at": [None, timezone.now().isoformat()]}
-                audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
+        open_ids = queryset.filter(resolved_at=None).values_list("pk", flat=True)[:_COUNTED]
+        count = alert_store.resolve(list(open_ids), request.user.get_username())
         text = ngettext("%d alert resolved.", "%d alerts resolved.", count) % count
         messages.success(request, text)
 
@@ -140,10 +130,7 @@ class AlertAdmin(RowsAdmin):
         row = Alert.objects.get(pk=pk)  # the stored text, for the audit log
         note = request.POST.get("note", "").strip()[:MAX_NOTE]
         if what == "resolve":
-            if alert_store.resolve([pk]):
-                now = timezone.now().isoformat()
-                changes: dict[str, list[str | None]] = {"resolved_at": [None, now]}
-                audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
+            if alert_store.resolve([pk], request.user.get_username()):
                 messages.success(
                     request,
                     gettext("It is resolved. If its cause still holds, it opens again by itself."),
@@ -154,8 +141,6 @@ class AlertAdmin(RowsAdmin):
             # Only if the acknowledgement has not changed since the page was made.
             is_as_seen = request.POST.get("seen", "") == _acknowledgement_time(row)
             if is_as_seen and alert_store.acknowledge(row, request.user.get_username(), note):
-                changes = {"note": [row.note or None, note]}
-                audit(request, "alert_acknowledged", str(row), key=row.key, changes=changes)
                 messages.success(request, gettext("It is acknowledged, and stays open."))
             else:
                 messages.error(

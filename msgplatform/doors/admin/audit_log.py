@@ -39,9 +39,6 @@ class ActionFilter(PickFilter):
             action_name = rows.filter(action__gt=action_name).first()
         return [(action, action) for action in actions]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(action=self.value()) if self.value() else queryset
-
 
 class WhenFilter(MomentFilter):
     """A period, as a range of ids: ids of entries are in the order of time, and the list is read by

@@ -26,11 +26,9 @@ def hidden_fields(model: type[models.Model] | None = None) -> frozenset[str]:
     return frozenset({"hash", "password"}).union(*map(encrypted_names, classes))
 
 
-def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> AuditLog:
+def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> None:
     """Store an action with the person. `changes`: field → its values before and after."""
-    return AuditLog.objects.create(
-        actor=request.user.get_username(), action=action, target=target[:200], detail=detail
-    )
+    AuditLog.record(request.user.get_username(), action, target, **detail)
 
 
 def message_target(flow: str, id: int | str) -> str:
@@ -44,8 +42,7 @@ def audit_messages(
     """Store who resent these messages, one entry for each: the messages' pages show it."""
     actor = request.user.get_username()
     AuditLog.objects.bulk_create(
-        AuditLog(actor=actor, action=MESSAGE_RESENT, target=message_target(flow, id), detail=detail)
-        for id in ids
+        AuditLog.entry(actor, MESSAGE_RESENT, message_target(flow, id), **detail) for id in ids
     )
 
 

@@ -79,14 +79,16 @@ def ask(request: HttpRequest) -> HttpResponse:
         messages.warning(
             request, _("Nothing was done yet: confirm that it is you, then do it again.")
         )
-        # Lead back to the page of the sent form, if its path is on this host; else to the console.
-        came_from = urlsplit(request.headers.get("Referer", ""))
-        path = came_from._replace(scheme="", netloc="", fragment="").geturl()
-        is_own = came_from.netloc == request.get_host() and url_has_allowed_host_and_scheme(
-            path, None
-        )
-        page = path if is_own else reverse("console:overview")
+        page = page_of_form(request)
     return redirect(f"{reverse('console:confirm')}?{urlencode({'next': page})}")
+
+
+def page_of_form(request: HttpRequest) -> str:
+    """The page of the form that was sent, if its path is on this host; else the overview."""
+    page = urlsplit(request.headers.get("Referer", ""))
+    path = page._replace(scheme="", netloc="", fragment="").geturl()
+    is_own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
+    return path if is_own else reverse("console:overview")
 
 
 class Confirmed(ModelAdmin):

@@ -74,9 +74,13 @@ class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has n
 
 
 class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
-    """A filter whose subclass has `lookups` and `queryset`."""
+    """A filter whose subclass has `lookups`; its value is that of the column `parameter_name`."""
 
     template = _TEMPLATE
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset.filter(**{self.parameter_name: value}) if value else queryset
 
 
 class TimeForm(forms.Form):

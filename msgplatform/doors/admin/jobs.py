@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -15,10 +15,11 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
-from msgplatform.doors.admin.auditing import audit
+from msgplatform.core.errors import NotNow
 from msgplatform.doors.admin.base import ReadOnlyAdmin
 from msgplatform.doors.admin.filters import MomentFilter, PickFilter, row_id
 from msgplatform.doors.admin.rows import RecentRowsList
+from msgplatform.jobs import control
 from msgplatform.models import BulkJob, MinuteCounter
 
 
@@ -51,13 +52,10 @@ class BulkJobAdmin(ReadOnlyAdmin):
         flow_names = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
         if jobs.exclude(flow__in=flow_names).exists():
             raise PermissionDenied
-        from_states = BulkJob.FROM[to]
-        # Change only jobs in these states: a job that has ended meanwhile must not start again.
-        with transaction.atomic():
-            for job in jobs.filter(state__in=from_states):
-                changes = {"state": [job.state, to]}
-                audit(request, f"bulk_{to}", job.audit_target, changes=changes)
-            count = jobs.filter(state__in=from_states).update(state=to)
+        count = 0
+        for job_id in jobs.values_list("pk", flat=True):
+            with suppress(NotNow, BulkJob.DoesNotExist):
+                count += control.change(job_id, to, request.user.get_username())[1]
         messages.success(request, ngettext("%d job changed.", "%d jobs changed.", count) % count)
 
     @admin.action(description=_("Pause"), permissions=["operate"])
@@ -85,11 +83,6 @@ class CounterFilter(PickFilter):
             names.update(name for measure in activity.stored_measures for name in measure.counters)
             names.update(name for figure in activity.figures for name in figure.counters)
         return [(name, name) for name in sorted(names)]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[MinuteCounter]
-    ) -> QuerySet[MinuteCounter]:
-        return queryset.filter(name=self.value()) if self.value() else queryset
 
 
 @admin.register(MinuteCounter)

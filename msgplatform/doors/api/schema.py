@@ -16,16 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, get_args
 
 import msgspec
-from drf_spectacular.extensions import (
-    OpenApiAuthenticationExtension,
-    OpenApiSerializerExtension,
-)
+from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.plumbing import (
-    ComponentRegistry,
-    ResolvedComponent,
-    build_mock_request,
-)
+from drf_spectacular.plumbing import ComponentRegistry, ResolvedComponent, build_mock_request
 from drf_spectacular.utils import (
     Direction,
     OpenApiExample,

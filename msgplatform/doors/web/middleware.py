@@ -19,12 +19,13 @@ from django.middleware.locale import LocaleMiddleware
 from django.shortcuts import redirect, resolve_url
 from django.utils import timezone, translation
 from django.utils.cache import add_never_cache_headers
-from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext as _
 from rest_framework.permissions import SAFE_METHODS
 
 from msgplatform import person_limits
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.doors.admin.confirmation import page_of_form
 from msgplatform.doors.api.access import throttling
 from msgplatform.doors.api.problems.problem import KINDS, Problem
 from msgplatform.models import Preferences
@@ -35,33 +36,25 @@ _CALLS = ("/api/", "/rpc/")
 _PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
 
 
-class TlsForPrograms:
+class TlsForPrograms(MiddlewareMixin):
     """Refuses what programs send without TLS, where Django would lead them to https.
 
     Most HTTP libraries repeat a POST as a GET after a redirect. That is answered by 200 with a
     list, and the caller believes that its event was stored.
     """
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self._get_response = get_response
-        self._is_on: bool = settings.SECURE_SSL_REDIRECT
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         writes = request.method not in SAFE_METHODS and request.path.startswith(_CALLS)
-        if self._is_on and writes and not request.is_secure():
+        if settings.SECURE_SSL_REDIRECT and writes and not request.is_secure():
             return Problem(KINDS["forbidden"], "Use https. Nothing was done.").response()
-        return self._get_response(request)
+        return None
 
 
-class RateLimitMiddleware:
+class RateLimitMiddleware(MiddlewareMixin):
     """Tells callers of the API how far their limit is, before a 429 does: adds the headers that the
     throttle has put into the request's META."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self._get_response(request)
+    def process_response(self, request: HttpRequest, response: Any) -> Any:
         for name, value in request.META.get(throttling.HEADERS, {}).items():
             response[name] = value
         return response
@@ -71,15 +64,11 @@ class RateLimitMiddleware:
 _PREFIXES = ("/console/", "/django-rq/")
 
 
-class NeverStoredMiddleware:
+class NeverStoredMiddleware(MiddlewareMixin):
     """Keeps pages of the console out of every cache, unless a view has set Cache-Control: they show
     payloads and numbers, which must not be seen after the logout."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self._get_response(request)
+    def process_response(self, request: HttpRequest, response: Any) -> Any:
         if request.path.startswith(_PREFIXES) and not response.has_header("Cache-Control"):
             add_never_cache_headers(response)
         return response
@@ -133,15 +122,9 @@ class PreferencesMiddleware(LocaleMiddleware):
 _SIGN_IN = "/console/sign-in/"
 
 
-class LimitedPeopleMiddleware:
+class LimitedPeopleMiddleware(MiddlewareMixin):
     """Lets limited people call the views that declare that they keep to the limit
     (`person_limits.answers_limited_people`, `ModelAdmin.limited_views`), and no others."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self._get_response(request)
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], _args: Any, _kwargs: Any
@@ -158,10 +141,7 @@ class LimitedPeopleMiddleware:
         )
 
 
-Answer = Callable[[HttpRequest], HttpResponseBase]
-
-
-class EndedSessionMiddleware:
+class EndedSessionMiddleware(MiddlewareMixin):
     """Changes redirects to the login page, whichever view made them.
 
     A script that fetches a part of a page gets a 401, instead of a login form inside of the page
@@ -169,11 +149,7 @@ class EndedSessionMiddleware:
     the page of the form, which cannot be repeated by itself.
     """
 
-    def __init__(self, get_response: Answer) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self._get_response(request)
+    def process_response(self, request: HttpRequest, response: Any) -> Any:
         if response.status_code != HTTPStatus.FOUND or request.user.is_authenticated:
             return response
         login = resolve_url("admin:login")
@@ -195,9 +171,4 @@ class EndedSessionMiddleware:
             request,
             _("Your session had ended, so nothing was done. Log in, then do it again."),
         )
-        # Lead back to the page of the sent form, if its path is on this host; else to the console.
-        page = urlsplit(headers.get("Referer", ""))
-        path = page._replace(scheme="", netloc="", fragment="").geturl()
-        is_ours = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
-        next_url = path if is_ours else resolve_url("console:overview")
-        return redirect_to_login(next_url, login)
+        return redirect_to_login(page_of_form(request), login)

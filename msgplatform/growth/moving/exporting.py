@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from msgplatform.core import cells, flows
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.secrets import key_files
 from msgplatform.growth.moving.system_file import (
     VERSION,
     ApiKeyLine,
@@ -17,7 +18,6 @@ from msgplatform.growth.moving.system_file import (
     KeyLine,
     ObjectLine,
     Writer,
-    fingerprint,
 )
 from msgplatform.models import ApiKey, Biz
 from msgplatform.setup.platform_file import kinds
@@ -36,7 +36,7 @@ def export(name: str, stream: BinaryIO, say: Callable[[str], None]) -> int:
         msgplatform_system=VERSION,
         system=name,
         cell=str(cells.own()),
-        encryption_key=fingerprint(settings.ENCRYPTION_KEYS[0]),
+        encryption_key=key_files.fingerprint(settings.ENCRYPTION_KEYS[0]),
         exported_at=timezone.now(),
     )
     writer = Writer(stream, header)

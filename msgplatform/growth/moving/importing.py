@@ -25,15 +25,9 @@ from msgplatform.core import cells, flows
 from msgplatform.core.cells import Cell
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import KeyStore
+from msgplatform.core.secrets import key_files
 from msgplatform.growth.moving.exporting import PROGRESS_ROWS
-from msgplatform.growth.moving.system_file import (
-    ApiKeyLine,
-    Header,
-    KeyLine,
-    ObjectLine,
-    Reader,
-    fingerprint,
-)
+from msgplatform.growth.moving.system_file import ApiKeyLine, Header, KeyLine, ObjectLine, Reader
 from msgplatform.models import ApiKey, AuditLog, Biz
 from msgplatform.setup.platform_file import applying, kinds, reading
 from msgplatform.setup.platform_file.kinds import Kind
@@ -152,7 +146,7 @@ def _refuse_place(header: Header) -> None:
             f"The file comes from cell {source}, and this is cell {this_cell}: all cells must have "
             "the same number of cells."
         )
-    names = [fingerprint(key) for key in settings.ENCRYPTION_KEYS]
+    names = [key_files.fingerprint(key) for key in settings.ENCRYPTION_KEYS]
     if header.encryption_key not in names:
         raise Refused(
             f"The secrets in the file are encrypted with the key {header.encryption_key} (a "
@@ -241,10 +235,8 @@ def _key_stores() -> dict[str, KeyStore]:
 
 
 def _log(action: str, file: Reader) -> None:
-    AuditLog.objects.create(
-        actor=_ACTOR, action=action, target=file.header.system,
-        detail={"sha256": file.sha256, "cell": file.header.cell},
-    )  # fmt: skip
+    header = file.header
+    AuditLog.record(_ACTOR, action, header.system, sha256=file.sha256, cell=header.cell)
 
 
 def _is_logged(action: str, file: Reader) -> bool:

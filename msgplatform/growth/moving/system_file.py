@@ -72,11 +72,6 @@ class _End(msgspec.Struct, forbid_unknown_fields=True):
 Line = ObjectLine | ApiKeyLine | KeyLine
 
 
-def fingerprint(encryption_key: str) -> str:
-    """A short name of an encryption key. It does not reveal the key, which is random."""
-    return hashlib.sha256(f"msgplatform: {encryption_key}".encode()).hexdigest()[:16]
-
-
 class Writer:
     """Writes the lines to a stream, and the last one in `close`."""
 

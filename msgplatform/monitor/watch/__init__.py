@@ -25,7 +25,7 @@ AUDIT = "platform.audit"
 TRACES = "platform.traces"
 CHANNEL = "platform.channel"  # raised by `msgplatform/company/alerting/outbox.py`
 SIGN_IN = "platform.signin"  # raised by `company/signing_in`
-ERASURE = "platform.erasure"  # raised by `msgplatform/company/person_data/erasure_alert.py`
+ERASURE = "platform.erasure"  # raised by `msgplatform/company/person_data/runner.py`
 PLATFORM = frozenset({
     SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, TRACES, CHANNEL,
     SIGN_IN, ERASURE,

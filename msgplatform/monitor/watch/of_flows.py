@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.utils import timezone
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
@@ -42,16 +41,14 @@ def report_backlogs() -> Errors:
                 Condition(
                     f"{key(BACKLOG, flow.name)}:{wait.which}",
                     lazy_message(
-                        _("%(flow)s: %(what)s has waited for more than %(minutes)s minutes"),
+                        "%(flow)s: %(what)s has waited for more than %(minutes)s minutes",
                         flow=flow.title,
                         what=wait.what,
                         minutes=f"{minutes:g}",
                     ),
                     lazy_message(
-                        _(
-                            "It has waited since %(since)s. See in the console whether the "
-                            "programs run and keep up; start more of them if all are busy."
-                        ),
+                        "It has waited since %(since)s. See in the console whether the "
+                        "programs run and keep up; start more of them if all are busy.",
                         since=moment(wait.since),
                     ),
                 )
@@ -113,8 +110,9 @@ def report_failures() -> Errors:
         with noting(errors, kinds := [f"{flow.name}.{FAILURES}"]):
             failures = flow.health.failures()
             # A full list may lack a place that has an open alert.
-            undecided_keys = _Every() if len(failures) >= MAX_FAILURES else ()
-            alerts.reconcile(kinds, list(_failure_conditions(flow, failures)), undecided_keys)
+            is_full = len(failures) >= MAX_FAILURES
+            conditions = list(_failure_conditions(flow, failures))
+            alerts.reconcile(kinds, conditions, lambda key: is_full)  # noqa: B023 - called at once
     return errors
 
 
@@ -145,22 +143,7 @@ def resolve_undeclared() -> None:
     if undeclared_kinds:
         alerts.reconcile(undeclared_kinds, ())
     if BACKLOG in open_kinds:
-        alerts.reconcile([BACKLOG], (), _BacklogsOfFlows())
-
-
-class _Every(Container[str]):
-    """Holds every key."""
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-
-class _BacklogsOfFlows(Container[str]):
-    """Holds the keys of alerts about the backlogs of the flows in FLOWS."""
-
-    def __contains__(self, alert_key: object) -> bool:
-        flow_name = str(alert_key).removeprefix(f"{BACKLOG}:").partition(":")[0]
-        return flows.get(flow_name) is not None
+        alerts.reconcile([BACKLOG], (), lambda key: flows.get(key.split(":")[1]) is not None)
 
 
 def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Condition]:
@@ -175,15 +158,13 @@ def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Con
         yield Condition(
             f"{flow.name}.{FAILURES}:{subject}",
             lazy_message(
-                _("%(flow)s: messages were given up: %(where)s"),
+                "%(flow)s: messages were given up: %(where)s",
                 flow=flow.title,
                 where=group[0].where,
             ),
             lazy_message(
-                _(
-                    "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
-                    "themselves: send them again or acknowledge them on Failures."
-                ),
+                "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
+                "themselves: send them again or acknowledge them on Failures.",
                 count=total,
                 since=moment(since),
                 answers=answers,

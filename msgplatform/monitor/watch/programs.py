@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from django.conf import settings
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
@@ -61,7 +60,7 @@ class Programs:
         holding = [_condition(role, last_beats, exits_by_role) for role in sorted(silent_roles)]
         standing = {beat.role: beat for beat in beats if stands_still(beat)}
         holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
-        alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing})
+        alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing}.__contains__)
 
 
 def stands_still(beat: Heartbeat) -> bool:
@@ -74,16 +73,14 @@ def _standstill(beat: Heartbeat) -> Condition:
     may own queues that no other process serves."""
     since, part, why = beat.standstill
     text = lazy_message(
-        _(
-            "Process %(pid)d on %(host)s (%(part)s) has finished nothing since %(since)s, and goes "
-            "on trying: %(why)s"
-        ),
+        "Process %(pid)d on %(host)s (%(part)s) has finished nothing since %(since)s, and goes "
+            "on trying: %(why)s",
         pid=beat.pid, host=beat.host, part=part, since=moment(datetime.fromtimestamp(since, UTC)),
-        why=why or lazy_message(_("one turn of its work does not end.")),
+        why=why or lazy_message("one turn of its work does not end."),
     )  # fmt: skip
     return Condition(
         key(SILENT, beat.role),
-        lazy_message(_("run_%(role)s runs, and its work stands still"), role=beat.role),
+        lazy_message("run_%(role)s runs, and its work stands still", role=beat.role),
         text,
     )
 
@@ -93,19 +90,17 @@ def _condition(
 ) -> Condition:
     if role in exits_by_role:
         text = lazy_message(
-            _("%(exits)s Its work waits. Its log on %(host)s has more."),
+            "%(exits)s Its work waits. Its log on %(host)s has more.",
             exits=exits_by_role[role].text, host=exits_by_role[role].host,
         )  # fmt: skip
         return Condition(key(SILENT, role), exits_by_role[role].subject, text)
     text = lazy_message(
-        _(
-            "Its last heartbeat was at %(at)s, and its work waits. If its process is there, it "
-            "hangs: manage.py up ends it after a minute; elsewhere end it (kill -9). Start it "
-            "again (manage.py run_%(role)s) where nothing does that by itself; its log says why it "
-            "ended."
-        ),
+        "Its last heartbeat was at %(at)s, and its work waits. If its process is there, it "
+        "hangs: manage.py up ends it after a minute; elsewhere end it (kill -9). Start it "
+        "again (manage.py run_%(role)s) where nothing does that by itself; its log says why it "
+        "ended.",
         at=moment(datetime.fromtimestamp(last_beats[role], UTC)),
         role=role,
     )
-    subject = lazy_message(_("run_%(role)s does not run, or hangs"), role=role)
+    subject = lazy_message("run_%(role)s does not run, or hangs", role=role)
     return Condition(key(SILENT, role), subject, text)

@@ -1,4 +1,5 @@
-"""Servers and machines: a silent or nearly full Redis, a nearly full disk, few nodes for ids.
+"""Servers and machines: a silent or nearly full Redis, a nearly full disk, few nodes for ids; the
+cluster of databases (Galera): programs that write to two servers, missing servers.
 
 Each program's heartbeat has the free space of its machine's disk, for the process that looks.
 """
@@ -10,17 +11,16 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import writers
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.data import id_nodes
+from msgplatform.core.data import id_nodes, server
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import figures
-from msgplatform.monitor.watch import DISK, IDS, MEMORY, REDIS, TRACES, key
+from msgplatform.monitor.watch import DISK, GALERA, IDS, MEMORY, REDIS, TRACES, WRITERS, key
 
 GIB = 1 << 30
 MIN_FREE = 0.10  # of a disk, and of a Redis's memory limit
@@ -86,12 +86,10 @@ def report_memory() -> None:
     holding = [
         Condition(
             key(MEMORY, name),
-            lazy_message(_("The Redis of %(variable)s is nearly full"), variable=variables[name]),
+            lazy_message("The Redis of %(variable)s is nearly full", variable=variables[name]),
             lazy_message(
-                _(
-                    "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
-                    "raise its maxmemory, or see why so much waits."
-                ),
+                "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
+                "raise its maxmemory, or see why so much waits.",
                 used=f"{memory.used / GIB:.1f}",
                 limit=f"{memory.limit / GIB:.1f}",
             ),
@@ -102,7 +100,7 @@ def report_memory() -> None:
     undecided_keys = {
         key(MEMORY, n) for n in variables if n not in memories or memories[n].free < _FREE_AGAIN
     }
-    alerts.reconcile([MEMORY], holding, undecided_keys)
+    alerts.reconcile([MEMORY], holding, undecided_keys.__contains__)
 
 
 def report_traces() -> None:
@@ -112,9 +110,9 @@ def report_traces() -> None:
     holding = [
         Condition(
             TRACES,
-            lazy_message(_("Traces are not exported")),
+            lazy_message("Traces are not exported"),
             lazy_message(
-                _("%(count)s programs, among them %(name)s: %(why)s. Messages go on."),
+                "%(count)s programs, among them %(name)s: %(why)s. Messages go on.",
                 count=len(names),
                 name=names[0],
                 why=failing[names[0]],
@@ -129,20 +127,18 @@ def report_id_nodes() -> None:
     count = id_nodes.count_held()
     condition = Condition(
         IDS,
-        lazy_message(_("Few programs more can make ids")),
+        lazy_message("Few programs more can make ids"),
         lazy_message(
-            _(
-                "%(count)s of %(all)s id nodes of the database are in use, one by each process "
-                "that makes ids. A process without one accepts and splits nothing: run fewer "
-                "processes, or move systems to another cell."
-            ),
+            "%(count)s of %(all)s id nodes of the database are in use, one by each process "
+            "that makes ids. A process without one accepts and splits nothing: run fewer "
+            "processes, or move systems to another cell.",
             count=count,
             all=id_nodes.NODES,
         ),
     )
     share_free = 1 - count / id_nodes.NODES
     holding = [condition] if share_free < MIN_FREE else []
-    alerts.reconcile([IDS], holding, {IDS} if share_free < _FREE_AGAIN else ())
+    alerts.reconcile([IDS], holding, lambda key: share_free < _FREE_AGAIN)
 
 
 def disks(beats: Collection[Heartbeat]) -> dict[str, Heartbeat]:
@@ -180,7 +176,14 @@ class Disks:
             or self.full_in(host, _FULL_AGAIN_SECONDS) is not None
             for host, beat in machines.items()
         }
-        alerts.reconcile([DISK], list(self._full(machines)), _Undecided(near, self._gone))
+
+        def is_undecided(alert_key: str) -> bool:
+            """A machine without a heartbeat stays until it counts as gone."""
+            if alert_key in near:
+                return near[alert_key]
+            return now - self._gone.setdefault(alert_key, now) < _GONE_SECONDS
+
+        alerts.reconcile([DISK], list(self._full(machines)), is_undecided)
 
     def _full(self, machines: Mapping[str, Heartbeat]) -> Iterator[Condition]:
         for host, beat in machines.items():
@@ -189,17 +192,17 @@ class Disks:
                 continue
             free, total = beat.disk_free_bytes / GIB, beat.disk_bytes / GIB
             text = lazy_message(
-                _("%(free)s of %(total)s GiB are free for STATE_DIR."),
+                "%(free)s of %(total)s GiB are free for STATE_DIR.",
                 free=f"{free:.1f}", total=f"{total:.1f}",
             )  # fmt: skip
             if seconds is not None:
                 text = lazy_message(
-                    _("%(text)s At the pace of the last hour it is full in about %(age)s."),
+                    "%(text)s At the pace of the last hour it is full in about %(age)s.",
                     text=text, age=age(seconds),
                 )  # fmt: skip
             yield Condition(
                 key(DISK, host),
-                lazy_message(_("The disk of %(host)s is nearly full"), host=host),
+                lazy_message("The disk of %(host)s is nearly full", host=host),
                 text,
             )
 
@@ -212,20 +215,6 @@ class Disks:
             return None
         seconds = free * (now - start) / (before - free)
         return seconds if seconds < within else None
-
-
-class _Undecided:
-    """Keys of alerts that stay as they are: of disks that are nearly full (`near`, by key), and of
-    machines without a heartbeat, until they count as gone."""
-
-    def __init__(self, near: Mapping[str, bool], gone: dict[str, float]) -> None:
-        self._near, self._gone = near, gone
-
-    def __contains__(self, alert_key: object) -> bool:
-        alert_key, now = str(alert_key), time.monotonic()
-        if alert_key in self._near:
-            return self._near[alert_key]
-        return now - self._gone.setdefault(alert_key, now) < _GONE_SECONDS
 
 
 def report_unavailable(
@@ -241,13 +230,60 @@ def report_unavailable(
     holding = [
         Condition(
             key(REDIS, name),
-            lazy_message(_("The Redis of %(variable)s does not answer"), variable=variables[name]),
+            lazy_message("The Redis of %(variable)s does not answer", variable=variables[name]),
             lazy_message(
-                _("%(error)s Programs that need it wait, and go on when it answers again."),
+                "%(error)s Programs that need it wait, and go on when it answers again.",
                 error=str(error)[:500],
             ),
         )
         for name, error in errors.items()
         if name in before
     ]
-    alerts.reconcile([REDIS], holding, undecided_keys)
+    alerts.reconcile([REDIS], holding, undecided_keys.__contains__)
+
+
+_DATABASE = "database"  # the only subject of both kinds
+
+
+class ClusterOfDatabases:
+    """The state at the last look. An alert needs two looks in a row, because a change of the writer
+    or a restart of a server takes less than the time between two looks."""
+
+    def __init__(self) -> None:
+        self._kinds_before: set[str] = set()
+
+    def forget(self) -> None:
+        """Another process looks, so that the last look of this process is too old."""
+        self._kinds_before.clear()
+
+    def report(self) -> None:
+        """Raise or resolve the alerts about two writers and about missing servers."""
+        conditions: dict[str, Condition] = {}
+        programs = writers.programs_by_node()
+        if len(programs) > 1:
+            places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
+            conditions[WRITERS] = Condition(
+                key(WRITERS, _DATABASE),
+                lazy_message("Programs write to several servers of the database"),
+                lazy_message(
+                    "%(places)s. Locks of rows are of one server, so two programs may do the "
+                    "same work. Have every program connect to the one address of HAProxy.",
+                    places=places[:1000],
+                ),
+            )
+        state = server.cluster()
+        if state is not None and state.size < state.expected:
+            conditions[GALERA] = Condition(
+                key(GALERA, _DATABASE),
+                lazy_message("Servers of the database are missing"),
+                lazy_message(
+                    "The cluster has %(size)d of %(expected)d servers: it may stop when one "
+                    "more fails. Start the others, and see their logs if they do not come back.",
+                    size=state.size,
+                    expected=state.expected,
+                ),
+            )
+        holding = [conditions[kind] for kind in conditions.keys() & self._kinds_before]
+        seen_keys = {condition.key for condition in conditions.values()}
+        self._kinds_before = set(conditions)
+        alerts.reconcile([WRITERS, GALERA], holding, seen_keys.__contains__)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
@@ -60,12 +58,10 @@ class UnreadAlerts:
                 continue
             why = f"{type(error).__name__}: {error}"[:500]
             text = lazy_message(
-                _(
-                    "%(error)s. Nobody hears of new ones, and those that are open stay open. The "
-                    "entry conditions_not_read in the log of a program has more."
-                ),
+                "%(error)s. Nobody hears of new ones, and those that are open stay open. The "
+                "entry conditions_not_read in the log of a program has more.",
                 error=why,
             )
-            subject = lazy_message(_("Alerts %(kind)s cannot be looked up"), kind=kind)
+            subject = lazy_message("Alerts %(kind)s cannot be looked up", kind=kind)
             holding.append(Condition(key(WATCH, kind), subject, text))
-        alerts.reconcile([WATCH], holding, {key(WATCH, kind) for kind in errors})
+        alerts.reconcile([WATCH], holding, {key(WATCH, kind) for kind in errors}.__contains__)

@@ -29,9 +29,8 @@ from msgplatform.monitor.watch import (
     of_flows,
     servers,
 )
-from msgplatform.monitor.watch.databases import ClusterOfDatabases
 from msgplatform.monitor.watch.programs import Programs
-from msgplatform.monitor.watch.servers import Disks
+from msgplatform.monitor.watch.servers import ClusterOfDatabases, Disks
 from msgplatform.monitor.watch.unread import Errors, UnreadAlerts, noting
 
 log = logging.get(__name__)

@@ -33,6 +33,7 @@ from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, schema_state, sql
 from msgplatform.core.errors import NotNow, Permanent
+from msgplatform.core.secrets import key_files
 from msgplatform.core.servers.private_server import find_program, private_directory
 from msgplatform.operation.supervision.platform import embedded_redis
 
@@ -73,7 +74,7 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     manifest: Manifest = {
         "version": __version__,
         "began_at": sql.now().isoformat(),
-        "encryption_keys": sorted(map(fingerprint, settings.ENCRYPTION_KEYS)),
+        "encryption_keys": sorted(map(key_files.fingerprint, settings.ENCRYPTION_KEYS)),
         "databases": {},
     }
     for alias in connections:
@@ -113,11 +114,6 @@ def digests(folder: Path) -> dict[str, str]:
                     file, "sha256"
                 ).hexdigest()
     return sums
-
-
-def fingerprint(key: str) -> str:
-    """A name of an encryption key. The name does not reveal the key, which has 256 random bits."""
-    return hashlib.sha256(f"msgplatform backup {key}".encode()).hexdigest()[:16]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from msgplatform.core import connections as redis_connections
 from msgplatform.core import flows
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.data import engines
+from msgplatform.core.secrets import key_files
 from msgplatform.operation.backup.backup import (
     ERASURES,
     MANIFEST,
@@ -31,7 +32,6 @@ from msgplatform.operation.backup.backup import (
     client_command,
     digests,
     embedded_servers,
-    fingerprint,
 )
 
 
@@ -99,7 +99,8 @@ def _check(manifest: Manifest) -> None:
             f"The backup has the databases {', '.join(databases)}; configured are "
             f"{', '.join(connections)}: set COLD_DATABASE_URL as it was."
         )
-    if not set(manifest["encryption_keys"]) <= set(map(fingerprint, settings.ENCRYPTION_KEYS)):
+    fingerprints = set(map(key_files.fingerprint, settings.ENCRYPTION_KEYS))
+    if not set(manifest["encryption_keys"]) <= fingerprints:
         raise BackupRefused(
             "ENCRYPTION_KEY is not the one of this backup: its secrets could not be read. Set the "
             "one of that time; several are separated by commas."

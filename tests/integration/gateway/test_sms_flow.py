@@ -528,7 +528,7 @@ class TestResend:
         assert repeat_of(stock.biz.pk, int(behind))
         assert "limit of 3 messages a day" in job.error
         configure(SmsAccount.objects.all(), daily_limit=0)
-        control.change(job.pk, "resume")
+        control.change(job.pk, BulkJob.State.PENDING, "li")
         while BulkRunner().turn():
             pass
         job.refresh_from_db()

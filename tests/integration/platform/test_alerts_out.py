@@ -257,7 +257,7 @@ def test_repeated_until_somebody_acknowledges(robots: Robots) -> None:
         clock.move_to(NOON + timedelta(minutes=200))
         work()
         assert len(robots.calls) == 3
-        alert_store.resolve([Alert.objects.get().pk])
+        alert_store.resolve([Alert.objects.get().pk], "li")
         work()
     assert titles(robots)[3:] == ["msgplatform: [resolved] Gateway 7"]
 

@@ -338,11 +338,11 @@ def test_a_paused_job_is_resumed_only_by_who_could_start_it() -> None:
 
 # -- a page that is at work when somebody stops the job -------------------------------------------
 @pytest.mark.parametrize(
-    ("change", "page", "ended"),
-    [("cancel", 500, "cancelled"), ("pause", 500, "done"), ("pause", 8, "paused")],
+    ("state", "page", "ended"),
+    [("cancelled", 500, "cancelled"), ("paused", 500, "done"), ("paused", 8, "paused")],
 )
 def test_the_page_at_work_counts(
-    row: BizReceive, monkeypatch: pytest.MonkeyPatch, change: str, page: int, ended: str
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch, state: str, page: int, ended: str
 ) -> None:
     job = BulkJob.objects.create(flow="notify", action="resend", filter={}, created_by="x")
     runner = BulkRunner()
@@ -352,7 +352,7 @@ def test_the_page_at_work_counts(
 
     def stopped_meanwhile(*given: Any) -> Step:
         step = step_of(*given)
-        control.change(job.pk, change)
+        control.change(job.pk, state, "li")
         return step
 
     monkeypatch.setattr("msgplatform.jobs.bulk.PAGE", page)
@@ -362,7 +362,7 @@ def test_the_page_at_work_counts(
     job.refresh_from_db()
     assert (job.state, job.done) == (ended, min(page, 20))
     if ended == "paused":
-        control.change(job.pk, "resume")
+        control.change(job.pk, BulkJob.State.PENDING, "li")
         while runner.turn():
             pass
         job.refresh_from_db()

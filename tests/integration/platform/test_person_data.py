@@ -24,14 +24,7 @@ from gateway.lifecycle import mo_store, store
 from gateway.lifecycle.messages import Mo
 from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
-from msgplatform.company.person_data import (
-    erasure_alert,
-    erasure_list,
-    erasures,
-    people,
-    reports,
-    runner,
-)
+from msgplatform.company.person_data import erasure_list, erasures, people, reports, runner
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.company.person_data.stores import all_stores
@@ -632,11 +625,11 @@ def test_a_cancelled_erasure_does_not_come_back(
 
 def test_the_alert_about_a_list_ends_with_the_machine_that_has_it() -> None:
     """A container that is made anew has another name."""
-    erasure_alert.raise_for_list(OSError(28, "No space left on device"))
-    erasure_alert.report()
+    runner.raise_for_list(OSError(28, "No space left on device"))
+    runner.report_alerts()
     assert Alert.objects.get(kind="platform.erasure").open_key, "it holds"
     Alert.objects.update(last_at=sql.now() - timedelta(minutes=11))
-    erasure_alert.report()
+    runner.report_alerts()
     assert not Alert.objects.get(kind="platform.erasure").open_key
 
 

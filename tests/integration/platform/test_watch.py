@@ -27,8 +27,7 @@ from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import Loss
 from msgplatform.monitor.watch import of_flows, programs
-from msgplatform.monitor.watch.databases import ClusterOfDatabases
-from msgplatform.monitor.watch.servers import Disks
+from msgplatform.monitor.watch.servers import ClusterOfDatabases, Disks
 from msgplatform.monitor.watch.watch import Watch
 from msgplatform.operation import doctor
 from notify.maker.maker import Maker

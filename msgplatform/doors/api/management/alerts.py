@@ -6,21 +6,19 @@ from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-from django.db import transaction
 from django.db.models import Min, QuerySet
 from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
-from rest_framework.generics import RetrieveAPIView
+from rest_framework.generics import GenericAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.doors.api.bodies import text
 from msgplatform.doors.api.json import decode
-from msgplatform.doors.api.management.resources import actor, audit
+from msgplatform.doors.api.management.resources import actor
 from msgplatform.doors.api.pagination import SincePagination
 from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
@@ -63,16 +61,20 @@ class AlertSerializer(serializers.ModelSerializer[Alert]):
         return super().to_representation(instance)
 
 
-class AlertListView(ListView):
+class _Alerts(GenericAPIView[Alert]):
+    tag = "alerts"
+    required_scope = SCOPE
+    answers_limited_keys = False
+    serializer_class = AlertSerializer
+    queryset = Alert.objects.all()
+
+
+class AlertListView(_Alerts, ListView):
     """List alerts.
 
     Newest first, those that are resolved too. `kind` is the heading of the alert in the runbooks.
     """
 
-    tag = "alerts"
-    required_scope = SCOPE
-    answers_limited_keys = False
-    serializer_class = AlertSerializer
     query = [
         OpenApiParameter("state", str, enum=_STATES, description="Only alerts in this state"),
         OpenApiParameter("kind", str, description="Only of this kind, such as notify.failing"),
@@ -89,17 +91,11 @@ class AlertListView(ListView):
         return rows
 
 
-class AlertView(QueryView, RetrieveAPIView[Alert]):
+class AlertView(_Alerts, QueryView, RetrieveAPIView[Alert]):
     """Show an alert.
 
     What failed, since when, and who looks after it.
     """
-
-    tag = "alerts"
-    required_scope = SCOPE
-    answers_limited_keys = False
-    serializer_class = AlertSerializer
-    queryset = Alert.objects.all()
 
 
 class AcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,10 +104,7 @@ class AcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
     note: Annotated[str, text("Who does what about it", MAX_NOTE)]
 
 
-class _ActView(APIView):
-    tag = "alerts"
-    required_scope = SCOPE
-    answers_limited_keys = False
+class _ActView(_Alerts):
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 
@@ -140,10 +133,8 @@ class AlertAcknowledgeView(_ActView):
             words = f"Say who does what about it, in at most {MAX_NOTE} characters."
             raise InvalidInput(words, "note")
         row = self.alert(pk)
-        with transaction.atomic():
-            if not alert_store.acknowledge(row, actor(request), note):
-                raise NotNow("It is resolved, or somebody acknowledged it just now.")
-            audit(request, "alert_acknowledged", str(row), changes={"note": [row.note, note]})
+        if not alert_store.acknowledge(row, actor(request), note):
+            raise NotNow("It is resolved, or somebody acknowledged it just now.")
         return Response(AlertSerializer(self.alert(pk)).data)
 
 
@@ -158,10 +149,7 @@ class AlertResolveView(_ActView):
 
         If its cause still holds, it opens again by itself. Again it changes nothing.
         """
-        row = self.alert(pk)
-        with transaction.atomic():
-            if alert_store.resolve([row.pk]):
-                audit(request, "alert_resolved", str(row), key=row.key)
+        alert_store.resolve([self.alert(pk).pk], actor(request))
         return Response(AlertSerializer(self.alert(pk)).data)
 
 

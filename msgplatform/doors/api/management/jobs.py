@@ -6,30 +6,24 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.http import Http404
 from rest_framework import serializers, status
-from rest_framework.generics import RetrieveAPIView
+from rest_framework.generics import GenericAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from msgplatform.core import flows
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.intake import IdempotencyKeyField, idempotency_key
-from msgplatform.doors.api.management.resources import actor, audit
+from msgplatform.doors.api.management.resources import actor
 from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
 from msgplatform.jobs import control
 from msgplatform.messages import filter_fields
 from msgplatform.models import BulkJob
-from msgplatform.setup.fields import (
-    FlagField,
-    TextField,
-    WholeNumberField,
-    check_known,
-)
+from msgplatform.setup.fields import FlagField, TextField, WholeNumberField, check_known
 
 SCOPE = "manage:jobs"
 _FILTER = 'Which messages, by the filters of the action: {"biz": "orders"}'
@@ -86,18 +80,21 @@ class PreviewSerializer(serializers.Serializer[dict[str, Any]]):
     )
 
 
-class JobListView(ListView):
+class _Jobs(GenericAPIView[BulkJob]):
+    tag = "bulk jobs"
+    required_scope = SCOPE
+    answers_limited_keys = False
+    serializer_class = JobSerializer
+    queryset = BulkJob.objects.all()
+
+
+class JobListView(_Jobs, ListView):
     """List bulk jobs.
 
     Every bulk job, newest first, those of the console too.
     """
 
-    tag = "bulk jobs"
-    required_scope = SCOPE
-    answers_limited_keys = False
     accepts_idempotency_key = True
-    serializer_class = JobSerializer
-    queryset = BulkJob.objects.all()
 
     @operation(
         NewJobSerializer,
@@ -150,38 +147,26 @@ class JobListView(ListView):
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
 
 
-class JobView(QueryView, RetrieveAPIView[BulkJob]):
+class JobView(_Jobs, QueryView, RetrieveAPIView[BulkJob]):
     """Show a bulk job.
 
     Its state, and how many of its messages are done. It has ended when the state is done, failed or
     cancelled.
     """
 
-    tag = "bulk jobs"
-    required_scope = SCOPE
-    answers_limited_keys = False
-    serializer_class = JobSerializer
-    queryset = BulkJob.objects.all()
 
-
-class _ChangeView(APIView):
+class _ChangeView(_Jobs):
     """A change of a job; its POST has no body."""
 
-    tag = "bulk jobs"
-    required_scope = SCOPE
-    answers_limited_keys = False
     answers_not_now = True
-    change = ""
+    to = ""
 
     @operation(None, {200: JobSerializer})
     def post(self, request: Request, pk: int) -> Response:
-        with transaction.atomic():
-            try:
-                job, is_changed = control.change(pk, self.change)
-            except BulkJob.DoesNotExist:
-                raise Http404 from None
-            if is_changed:
-                audit(request, f"bulk_{job.state}", job.audit_target)
+        try:
+            job, _is_changed = control.change(pk, self.to, actor(request))
+        except BulkJob.DoesNotExist:
+            raise Http404 from None
         return Response(JobSerializer(job).data)
 
 
@@ -192,7 +177,7 @@ class JobPauseView(_ChangeView):
     has ended.
     """
 
-    change = "pause"
+    to = BulkJob.State.PAUSED
 
 
 class JobResumeView(_ChangeView):
@@ -201,7 +186,7 @@ class JobResumeView(_ChangeView):
     A paused job goes on where it stopped. Again it changes nothing; 409 when the job has ended.
     """
 
-    change = "resume"
+    to = BulkJob.State.PENDING
 
 
 class JobCancelView(_ChangeView):
@@ -211,4 +196,4 @@ class JobCancelView(_ChangeView):
     ended.
     """
 
-    change = "cancel"
+    to = BulkJob.State.CANCELLED

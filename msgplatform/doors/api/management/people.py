@@ -158,12 +158,15 @@ class InvitationSerializer(serializers.Serializer[Any]):
     invitation = serializers.CharField(help_text="The path of the page to choose a password")
 
 
-class InviteView(APIView):
-    """The link by which a person chooses a password."""
-
+class _People:
     tag = Person.nouns
     required_scope = SCOPE
     answers_limited_keys = False
+
+
+class InviteView(_People, APIView):
+    """The link by which a person chooses a password."""
+
     answers_not_now = True
 
     @operation(None, {200: InvitationSerializer}, parameters=[_NAME])
@@ -196,12 +199,9 @@ class LimitedSerializer(serializers.Serializer[Any]):
     systems = serializers.ListField(child=serializers.CharField(), allow_null=True)
 
 
-class PersonLimitView(APIView):
+class PersonLimitView(_People, APIView):
     """The business systems to which a person is limited."""
 
-    tag = Person.nouns
-    required_scope = SCOPE
-    answers_limited_keys = False
     answers_not_now = ("PUT",)
     max_body_bytes = _LIMIT_BYTES
 
@@ -250,15 +250,12 @@ class RoleSerializer(serializers.ModelSerializer[Group]):
         )
 
 
-class RoleListView(ListView):
+class RoleListView(_People, ListView):
     """List roles.
 
     The groups of people with their permissions, by id. They are set up in the console.
     """
 
-    tag = Person.nouns
-    required_scope = SCOPE
-    answers_limited_keys = False
     serializer_class = RoleSerializer
     keyset_ordering = ("id",)
 

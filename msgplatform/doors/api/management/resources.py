@@ -29,7 +29,8 @@ from rest_framework.response import Response
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.query import NAME, ListView, QueryView
 from msgplatform.messages.filters import business_system
-from msgplatform.setup.resource import Resource, Stored, record
+from msgplatform.models import AuditLog
+from msgplatform.setup.resource import Resource, Stored
 
 OF_SYSTEM = OpenApiParameter("system", NAME, description="Only those of this business system")
 _IF_MATCH = OpenApiParameter(
@@ -51,7 +52,7 @@ def actor(request: Request) -> str:
 
 def audit(request: Request, action: str, target: str, **detail: Any) -> None:
     """Store an action of a management key in the audit log."""
-    record(actor(request), action, target, **detail)
+    AuditLog.record(actor(request), action, target, **detail)
 
 
 def own_rows(request: Request, rows: QuerySet[Any], lookup: str = "biz__name") -> QuerySet[Any]:

@@ -2,19 +2,12 @@ from django.urls import path
 
 from msgplatform.core import features
 from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
-from msgplatform.doors.api.management import (
-    alerts,
-    failures,
-    jobs,
-    people,
-    statistics,
-    systems,
-)
+from msgplatform.doors.api.management import alerts, failures, jobs, people, statistics, systems
 from msgplatform.doors.api.management.platform_file import views
 from msgplatform.doors.api.management.resources import routes
 
 urlpatterns = [
-    *features.gather("api_urls", "urlpatterns"),
+    *features.gather("api", "urlpatterns"),
     *routes(systems.System),
     *routes(systems.Key, systems.KeyListView),
     path("alerts", alerts.AlertListView.as_view(), name="alerts"),

@@ -54,6 +54,16 @@ def describe(exc: Exception, view: Any) -> Problem | None:
     return None
 
 
+# Exceptions whose own words are the detail → the kind.
+for _type, _slug in {
+    errors.LeaseLost: "lease-lost", errors.NotNow: "not-now", LimitedKey: "limited-key",
+    django_errors.PermissionDenied: "forbidden", drf.ParseError: "malformed-body",
+}.items():  # fmt: skip
+    describe.register(
+        _type, lambda exc, view, kind=KINDS[_slug]: Problem(kind, str(exc) or kind.help)
+    )
+
+
 @describe.register
 def _(exc: drf.APIException, view: Any) -> Problem:
     kind = BY_STATUS.get(exc.status_code)
@@ -119,19 +129,9 @@ def _unavailable(exc: Exception, view: Any) -> Problem:
 
 
 @describe.register
-def _(exc: errors.NotNow, view: Any) -> Problem:
-    return Problem(KINDS["not-now"], str(exc))
-
-
-@describe.register
 def _(exc: errors.AlreadyListening, view: Any) -> Problem:
     wait = str(max(1, math.ceil(exc.seconds)))
     return Problem(KINDS["already-listening"], str(exc), {"Retry-After": wait})
-
-
-@describe.register
-def _(exc: errors.LeaseLost, view: Any) -> Problem:
-    return Problem(KINDS["lease-lost"], str(exc) or KINDS["lease-lost"].help)
 
 
 @describe.register
@@ -167,16 +167,6 @@ def _(exc: MissingScope, view: Any) -> Problem:
 
 
 @describe.register
-def _(exc: LimitedKey, view: Any) -> Problem:
-    return Problem(KINDS["limited-key"], str(exc.detail))
-
-
-@describe.register
-def _(exc: django_errors.PermissionDenied, view: Any) -> Problem:
-    return Problem(KINDS["forbidden"], str(exc) or KINDS["forbidden"].help)
-
-
-@describe.register
 def _(exc: Http404, view: Any) -> Problem:
     # Django's own message names a model, which callers do not know.
     is_djangos = isinstance(exc.__context__, django_errors.ObjectDoesNotExist)
@@ -196,11 +186,6 @@ def _(exc: drf.Throttled, view: Any) -> Problem:
     wait = max(1, math.ceil(getattr(exc, "wait", None) or 1))
     detail = f"Repeat after {wait} second{'' if wait == 1 else 's'}."
     return Problem(KINDS["throttled"], detail, {"Retry-After": str(wait)})
-
-
-@describe.register
-def _(exc: drf.ParseError, view: Any) -> Problem:
-    return Problem(KINDS["malformed-body"], str(exc.detail))
 
 
 @describe.register

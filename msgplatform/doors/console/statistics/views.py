@@ -8,29 +8,24 @@ from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
 
-from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
 
 from msgplatform.core.characters import fold
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.console.statistics import tables
 from msgplatform.doors.console.statistics.form import STEPS, StatisticsForm
-from msgplatform.doors.console.views.page import flow_of, page, uncounted, visible
+from msgplatform.doors.console.views.page import flow_of, page, staff_view, uncounted, visible
 from msgplatform.monitor.statistics import groups
-from msgplatform.person_limits import answers_limited_people
 
 _TIME_FIELDS = ("period", "since", "until", "step")
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet runs cells with these beginnings
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def statistics(request: HttpRequest) -> HttpResponse:
     """The statistics of one flow (`flow` in the address), or of all that the user may see."""
     uncounted_flows, visible_flows = uncounted(request), _counting_flows(request)
@@ -58,9 +53,7 @@ def statistics(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The counters of one flow as a file: a line for each step, or with `by` for each group of that
     dimension. Without `flow` the counters of all flows: a line for each flow and system."""

@@ -1,16 +1,19 @@
-"""The reference of the API: Swagger UI in the console's frame."""
+"""The reference of the API, Swagger UI in the console's frame; and the client libraries of the
+platform's own release, to be installed from its address."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_safe
 
-from msgplatform import person_limits
+from msgplatform import __version__, person_limits
 from msgplatform.core import flows
 from msgplatform.doors.console.views.page import page
 from msgplatform.person_limits import answers_limited_people
@@ -39,3 +42,53 @@ def api_docs(request: HttpRequest) -> HttpResponse:
     ]
     tags = settings.SPECTACULAR_SETTINGS["TAGS"]
     return page(request, "api_docs.html", _("API documentation"), tags=tags, links=links)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A file of CLIENTS_DIR, and the commands that install and try it. {url} is the file's address,
+    {platform} the platform's."""
+
+    language: str
+    name: str
+    commands: str = ""
+
+    def lines(self) -> str:
+        url = f"{settings.PUBLIC_URL}/clients/{self.name}"
+        return self.commands.format(url=url, platform=settings.PUBLIC_URL)
+
+
+PACKAGES = (
+    Package(
+        "Python", f"msgplatform_client-{__version__}-py3-none-any.whl",
+        "pip install 'msgplatform-client[cli] @ {url}'\nmsgp login {platform}\nmsgp whoami",
+    ),
+    Package("TypeScript", f"msgplatform-client-{__version__}.tgz", "npm install {url}"),
+    *(
+        Package(language, f"msgplatform-client-{language.lower()}-{__version__}.tar.gz")
+        for language in ("Go", "Java", "PHP")
+    ),
+)  # fmt: skip
+
+
+@answers_limited_people
+@require_safe
+def clients(request: HttpRequest) -> HttpResponse:
+    """The packages that are there, each with its first commands."""
+    packages = [package for package in PACKAGES if _path(package.name).is_file()]
+    return page(
+        request, "clients.html", _("Client libraries"), packages=packages, version=__version__
+    )
+
+
+@answers_limited_people
+@require_safe
+def client_package(request: HttpRequest, name: str) -> FileResponse:
+    """One file. Raises Http404 for another release's."""
+    if name not in {package.name for package in PACKAGES} or not _path(name).is_file():
+        raise Http404(_("There is no such package; /clients/ lists those of this release."))
+    return FileResponse(_path(name).open("rb"), as_attachment=True, filename=name)
+
+
+def _path(name: str) -> Path:
+    return Path(settings.CLIENTS_DIR) / name

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import permission_required
 from django.core import signing
 from django.core.exceptions import PermissionDenied
@@ -17,7 +16,6 @@ from django.db import IntegrityError
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from msgplatform import person_limits
 from msgplatform.core import flows
@@ -27,20 +25,17 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm
-from msgplatform.doors.console.views.page import jobs_of, masked, page, require_bulk
+from msgplatform.doors.console.views.page import jobs_of, masked, page, require_bulk, staff_view
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.jobs import control
 from msgplatform.messages import engine, filter_fields
-from msgplatform.person_limits import answers_limited_people
 
 JOBS_SHOWN = 5
 _SALT = "msgplatform.doors.console.preview"
 
 
-@answers_limited_people
-@staff_member_required
+@staff_view("GET", "POST", answers_limited_people=True)
 @permission_required("msgplatform.add_bulkjob", raise_exception=True)
-@require_http_methods(["GET", "POST"])
 def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     """Choose an action, a filter and a pace, see what they would change, then start the job.
 

@@ -10,14 +10,12 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform import person_limits
 from msgplatform.core import lazy_text, personal
@@ -26,11 +24,10 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import MAX_FAILURES, Button, Failure
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.views.page import can_start_jobs, flow_of, page, visible
+from msgplatform.doors.console.views.page import can_start_jobs, flow_of, page, staff_view, visible
 from msgplatform.models import Acknowledgement
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_groups
-from msgplatform.person_limits import answers_limited_people
 
 ACKNOWLEDGED_SHOWN = 10
 ACKNOWLEDGE_PERMISSION = "msgplatform.change_alert"
@@ -115,9 +112,7 @@ class FlowFailures:
         return activity.dimensions[0].title if activity and activity.dimensions else ""
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def failures(request: HttpRequest) -> HttpResponse:
     """The groups that nobody has resent or acknowledged, and the latest acknowledgements."""
     visible_flows, clear = visible(request), sees_personal(request)
@@ -190,10 +185,8 @@ def _bulk_url(flow: Flow, action: str, filter: Mapping[str, str]) -> str:
     return f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
 
 
-@answers_limited_people
-@staff_member_required
+@staff_view("POST", answers_limited_people=True)
 @permission_required(ACKNOWLEDGE_PERMISSION, raise_exception=True)
-@require_POST
 def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Acknowledge a group with a note; failures since it was shown stay listed."""
     flow = flow_of(request, flow_name)

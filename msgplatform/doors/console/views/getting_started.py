@@ -13,20 +13,18 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.contrib.admin.views.decorators import staff_member_required
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import Call
 from msgplatform.core.flows.setup import FirstStep, Snippet
-from msgplatform.doors.console.views.page import page, visible
+from msgplatform.doors.console.views.page import page, staff_view, visible
 from msgplatform.models import ApiKey, Biz
 
 _YEAR = 365 * 24 * 3600
@@ -73,8 +71,7 @@ class Part:
         return bool(self.steps) and self.done_count == len(self.steps)
 
 
-@staff_member_required
-@require_GET
+@staff_view("GET")
 def getting_started(request: HttpRequest) -> HttpResponse:
     """The page with every step, done or not; `language` chooses the code that is shown."""
     return page(
@@ -86,8 +83,7 @@ def getting_started(request: HttpRequest) -> HttpResponse:
     )
 
 
-@staff_member_required
-@require_POST
+@staff_view("POST")
 def dismiss(request: HttpRequest) -> HttpResponse:
     """Hide the checklist on the overview, in this browser."""
     answer = redirect("console:overview")

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -17,14 +16,13 @@ from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from msgplatform.core import flows, personal
-from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow, Unavailable
 from msgplatform.core.flows.actions import Ending
 from msgplatform.core.flows.messages import personal_names
 from msgplatform.core.flows.page import Hit
-from msgplatform.doors.admin import audit, sees_personal
+from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm
 from msgplatform.doors.console.views.page import (
     as_seen,
@@ -34,10 +32,10 @@ from msgplatform.doors.console.views.page import (
     page,
     require,
     require_job,
+    staff_view,
 )
-from msgplatform.jobs import outcomes
+from msgplatform.jobs import control, outcomes
 from msgplatform.models import AuditLog, BulkJob
-from msgplatform.person_limits import answers_limited_people
 
 _State = BulkJob.State
 SHOWN = 50
@@ -49,9 +47,7 @@ _TITLES: Mapping[Ending, Any] = {
 }
 
 
-@answers_limited_people
-@staff_member_required
-@require_http_methods(["GET", "POST"])
+@staff_view("GET", "POST", answers_limited_people=True)
 def job(request: HttpRequest, id: int) -> HttpResponse:
     """The page of one job, which renews itself while something may change: with `live` in the
     address, the parts that change alone."""
@@ -74,10 +70,9 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         to = request.POST.get("to", "")
         if to not in BulkJob.FROM:
             raise Http404(_("There is no such state."))
-        # Only from these states: a job that has ended meanwhile must not start again.
-        if BulkJob.objects.filter(pk=row.pk, state__in=BulkJob.FROM[_State(to)]).update(state=to):
-            audit(request, f"bulk_{to}", row.audit_target)
-        else:
+        try:
+            control.change(row.pk, to, user.get_username())
+        except NotNow:
             messages.warning(request, _("The job was in another state by then."))
         return redirect("console:job", row.pk)
     action = flow.actions.get(row.action) if flow else None
@@ -135,9 +130,7 @@ def _time_left(row: BulkJob) -> timedelta | None:
     return (timezone.now() - row.created_at) * (missing / row.done)
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     """The messages that the job's page counts under this ending, page by page."""
     row = job_of(request, id)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -15,16 +14,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform import person_limits
-from msgplatform.core.errors import (
-    UNAVAILABLE,
-    InvalidInput,
-    NotNow,
-    PlatformError,
-    Unavailable,
-)
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow, PlatformError, Unavailable
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import PageLink, TimelineEntry
 from msgplatform.core.tracing import message_rows
@@ -36,18 +28,15 @@ from msgplatform.doors.admin import (
     message_target,
     sees_personal,
 )
-from msgplatform.doors.console.views.page import flow_of, masked, page
+from msgplatform.doors.console.views.page import flow_of, masked, page, staff_view
 from msgplatform.messages import engine
 from msgplatform.models import AuditLog
-from msgplatform.person_limits import answers_limited_people
 
 _SHOWN_AGAIN = 50  # maximum entries of the audit log on a page
 _LINKED = 10  # maximum new messages that an answer names
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """What became of one message at each of its recipients, and what happened to it in time."""
     flow = flow_of(request, flow_name)
@@ -98,9 +87,7 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     )
 
 
-@answers_limited_people
-@staff_member_required
-@require_POST
+@staff_view("POST", answers_limited_people=True)
 def resend(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """Resend a message, to one recipient or to all that it did not reach."""
     flow = flow_of(request, flow_name)
@@ -190,9 +177,7 @@ def resend_messages(
     return None if unknown_count == len(ids) else "".join(new_ids[-1:])
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """The whole content of one message, as a file; its page shows only the beginning of a long
     one."""

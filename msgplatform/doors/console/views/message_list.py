@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -18,7 +17,6 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform import person_limits
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
@@ -29,11 +27,17 @@ from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import SearchForm
 from msgplatform.doors.console.statistics.views import csv_response
 from msgplatform.doors.console.views.message import may_resend, resend_messages
-from msgplatform.doors.console.views.page import as_seen, flow_of, list_name, page, visible
+from msgplatform.doors.console.views.page import (
+    as_seen,
+    flow_of,
+    list_name,
+    page,
+    staff_view,
+    visible,
+)
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
-from msgplatform.person_limits import answers_limited_people
 
 LINES = 50  # rows of one page
 # A first page may have as many messages in flight beside its rows.
@@ -43,9 +47,7 @@ _CSV_PAGE = 500
 _MAX_CSV_PAGES = 40  # pages may have few matches, and a file must not take minutes
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Messages of one flow that match its fields, page by page; without a filter all of them."""
     flow = _searchable(request, flow_name)
@@ -95,9 +97,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     )
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     """The messages that match, newest first, up to MAX_CSV_LINES; masked as the list is."""
     flow = _searchable(request, flow_name)
@@ -108,9 +108,7 @@ def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
 
 
-@answers_limited_people
-@staff_member_required
-@require_POST
+@staff_view("POST", answers_limited_people=True)
 def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Resend the messages that are ticked, each to all recipients that it did not reach."""
     flow = flow_of(request, flow_name)

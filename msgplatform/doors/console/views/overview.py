@@ -7,12 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.admin.views.decorators import staff_member_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_GET
 
 from msgplatform import person_limits
 from msgplatform.core import flows, outbound, personal
@@ -29,6 +27,7 @@ from msgplatform.doors.console.views.page import (
     is_set_up,
     jobs_of,
     page,
+    staff_view,
     uncounted,
     visible,
 )
@@ -37,7 +36,6 @@ from msgplatform.monitor import failure_groups, runbooks
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
 from msgplatform.monitor.watch import of_flows
-from msgplatform.person_limits import answers_limited_people
 
 ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
@@ -58,9 +56,7 @@ _HEADINGS = {
 }
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def overview(request: HttpRequest) -> HttpResponse:
     """Flows with their charts and backlog, what is in trouble, open alerts, programs, bulk jobs.
 

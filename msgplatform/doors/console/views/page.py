@@ -4,12 +4,13 @@ the masking of a flow's texts."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from django.apps import apps
 from django.contrib import admin
+from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,6 +18,7 @@ from django.shortcuts import render
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
 
 from msgplatform import person_limits
 from msgplatform.core import flows, personal
@@ -30,6 +32,18 @@ from msgplatform.models import BulkJob
 set_up_flows: set[str] = set()
 unused_until: dict[str, float] = {}
 UNUSED_SECONDS = 5.0
+_View = TypeVar("_View", bound=Callable[..., Any])
+
+
+def staff_view(*methods: str, answers_limited_people: bool = False) -> Callable[[_View], _View]:
+    """A view of the console, for these methods, that asks who is not signed in to sign in.
+    `answers_limited_people`: as `person_limits.answers_limited_people`."""
+
+    def decorated(view: _View) -> _View:
+        made = staff_member_required(require_http_methods(methods)(view))
+        return person_limits.answers_limited_people(made) if answers_limited_people else made
+
+    return decorated
 
 
 def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:

@@ -9,18 +9,15 @@ from zoneinfo import available_timezones
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from msgplatform.doors.admin import Select
-from msgplatform.doors.console.views.page import page
+from msgplatform.doors.console.views.page import page, staff_view
 from msgplatform.models import Preferences
-from msgplatform.person_limits import answers_limited_people
 
 # Only zones with the name of a place: people look for a place.
 _REGIONS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe",
@@ -67,9 +64,7 @@ class PreferencesForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no
         fields = ["language", "time_zone"]
 
 
-@answers_limited_people
-@staff_member_required
-@require_http_methods(["GET", "POST"])
+@staff_view("GET", "POST", answers_limited_people=True)
 def preferences(request: HttpRequest) -> HttpResponse:
     user: Any = request.user
     row = Preferences.objects.filter(pk=user.pk).first() or Preferences(user=user)

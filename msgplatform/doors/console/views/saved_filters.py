@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, Q, When
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,16 +13,14 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
 
 from msgplatform import person_limits
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.messages import personal_names
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm, FilterForm, SearchForm
-from msgplatform.doors.console.views.page import can_start_jobs, flow_of
+from msgplatform.doors.console.views.page import can_start_jobs, flow_of, staff_view
 from msgplatform.models import SavedFilter
-from msgplatform.person_limits import answers_limited_people
 
 SHOWN = 50
 MOST = 100  # maximum for one person
@@ -60,9 +57,7 @@ def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[Saved]:
     ]
 
 
-@answers_limited_people
-@staff_member_required
-@require_POST
+@staff_view("POST", answers_limited_people=True)
 def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
     """Keep a filter; one of the same name is replaced."""
     flow = flow_of(request, flow_name)
@@ -103,9 +98,7 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
     return redirect(_address(row))
 
 
-@answers_limited_people
-@staff_member_required
-@require_POST
+@staff_view("POST", answers_limited_people=True)
 def delete(request: HttpRequest, id: int) -> HttpResponse:
     """Delete one's own filter. Administrators may delete shared filters."""
     row = SavedFilter.objects.filter(pk=id).first()

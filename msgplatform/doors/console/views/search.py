@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
@@ -17,17 +16,15 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
 
 from msgplatform import person_limits
 from msgplatform.core import cells, flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.views.page import as_seen, flow_of, page, visible
+from msgplatform.doors.console.views.page import as_seen, flow_of, page, staff_view, visible
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
-from msgplatform.person_limits import answers_limited_people
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
@@ -39,9 +36,7 @@ TEXT_HOURS = 24
 TEXT_SECONDS = 0.2  # seconds of one piece: a person sees the progress and can stop it
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def search(request: HttpRequest) -> HttpResponse:
     """Search every flow; the query is in the URL, so a result can be sent to a colleague.
 
@@ -119,9 +114,7 @@ def _other_cell(query: str) -> _OtherCell | None:
     return _OtherCell(f"{number}/{this_cell.count}", address)
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
     """The next piece of a search through one flow's texts: rows as HTML, its progress, and the
     cursor of the next piece, '' at the end."""
@@ -151,9 +144,7 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
     return JsonResponse({"rows": rows, "cursor": piece.cursor, "range": piece.range_text})
 
 
-@answers_limited_people
-@staff_member_required
-@require_GET
+@staff_view("GET", answers_limited_people=True)
 def options(request: HttpRequest, flow_name: str, page_name: str, field_name: str) -> HttpResponse:
     """The values for a field of a search or a bulk action, by a part of their names."""
     flow = flow_of(request, flow_name)

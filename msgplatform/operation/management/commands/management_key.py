@@ -43,10 +43,8 @@ class Command(BaseCommand):
             key, plain = keys.create(None, name, scopes, system_names=system)
         except InvalidInput as error:
             raise CommandError(str(error)) from None
-        AuditLog.objects.create(
-            actor="manage.py management_key",
-            action="api_key_created",
-            target=str(key),
-            detail={"scopes": key.scopes, "systems": key.systems},
-        )
+        AuditLog.record(
+            "manage.py management_key", "api_key_created", str(key),
+            scopes=key.scopes, systems=key.systems,
+        )  # fmt: skip
         self.stdout.write(plain)

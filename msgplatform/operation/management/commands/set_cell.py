@@ -26,10 +26,7 @@ class Command(BaseCommand):
                 f"wait {LEASE_SECONDS} seconds if some were killed, and run set_cell again."
             )
         cell_record.write(own)
-        AuditLog.objects.create(
-            actor="manage.py set_cell", action="cell_set", target=str(own),
-            detail={"before": str(recorded)},
-        )  # fmt: skip
+        AuditLog.record("manage.py set_cell", "cell_set", str(own), before=str(recorded))
         self.stdout.write(
             f"The database belonged to cell {recorded} and belongs to cell {own} now. Start its "
             f"programs with CELL={own}."

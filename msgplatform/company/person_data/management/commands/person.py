@@ -80,7 +80,7 @@ class Command(BaseCommand):
         {"find": self._find, "export": self._export, "hash": self._hash}[what](person)
 
     def _find(self, person: Person) -> None:
-        self._audit("person_found", person)
+        people.record(_ACTOR, "person_found", person)
         found = reports.preview(person, float("inf"))
         for hits in found:
             waits = f", {hits.open_count} of them on their way" if hits.open_count else ""
@@ -90,15 +90,10 @@ class Command(BaseCommand):
             self.stdout.write("Nothing is held of this person.")
 
     def _export(self, person: Person) -> None:
-        self._audit("person_exported", person)
+        people.record(_ACTOR, "person_exported", person)
         for piece in reports.export(person):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
 
     def _hash(self, person: Person) -> None:
         self.stdout.write("\n".join(people.hashes(person.identifiers)))
-
-    @staticmethod
-    def _audit(action: str, person: Person) -> None:
-        detail = {"hashes": people.hashes(person.identifiers)}
-        erasures.audit(_ACTOR, action, "person data", detail)

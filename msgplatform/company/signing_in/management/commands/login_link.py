@@ -23,7 +23,5 @@ class Command(BaseCommand):
             raise CommandError(f"There is no user {user}.")
         if not person.is_active or not person.is_staff:
             raise CommandError(f"{user} may not enter the console.")
-        AuditLog.objects.create(
-            actor="manage.py login_link", action="login_link_made", target=user[:200]
-        )
+        AuditLog.record("manage.py login_link", "login_link_made", user)
         self.stdout.write(f"{public_address.served_url()}{emergency.path(person)}")

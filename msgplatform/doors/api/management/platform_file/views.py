@@ -21,14 +21,7 @@ from msgplatform.doors.api.management.platform_file import schema
 from msgplatform.doors.api.management.resources import actor, audit
 from msgplatform.doors.api.query import QueryView, values_of
 from msgplatform.doors.api.schema import operation
-from msgplatform.setup.platform_file import (
-    applying,
-    exporting,
-    kinds,
-    labels,
-    reading,
-    text,
-)
+from msgplatform.setup.platform_file import applying, exporting, kinds, labels, reading, text
 from msgplatform.setup.platform_file.outcome import Action
 from msgplatform.setup.platform_file.reading import VERSION_KEY
 
