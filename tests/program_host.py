@@ -72,6 +72,8 @@ sys.modules.pop(settings.SETTINGS_MODULE, None)
 for name, value in vars(importlib.import_module(settings.SETTINGS_MODULE)).items():
     if name.isupper():
         setattr(settings, name, value)
+for connection in connections.all(initialized_only=True):  # not open, and for the host's database
+    del connections[connection.alias]
 connections.settings = connections.configure_settings(None)
 """
 # Variables in which programs of one host may differ: nothing that is loaded with Django's setup
