@@ -79,9 +79,9 @@ connections.settings = connections.configure_settings(None)
 # Variables in which programs of one host may differ: nothing that is loaded with Django's setup
 # looks at the settings that come from them.
 _OWN_VARIABLES = {
-    "AGENT_DATABASE_URL", "MSGPLATFORM_FAILPOINT", "NOTIFY_TIMEOUT_SECONDS", "OUTBOUND_ALLOW",
-    "PUBLIC_URL", "PYTEST_CURRENT_TEST", "REDIS_URL", "SMS_RECEIVER_PORT", "SMS_REDIS_URL",
-    "STATE_DIR",
+    "AGENT_DATABASE_URL", "ENCRYPTION_KEY", "MSGPLATFORM_FAILPOINT", "NOTIFY_TIMEOUT_SECONDS",
+    "OUTBOUND_ALLOW", "PUBLIC_URL", "PYTEST_CURRENT_TEST", "REDIS_URL", "SMS_RECEIVER_PORT",
+    "SMS_REDIS_URL", "STATE_DIR",
 }  # fmt: skip
 # For the loader of libraries, or for Python itself: there is nothing to be changed after the start.
 _START_VARIABLES = {"LD_PRELOAD", "PYTHONPATH"}

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def variables(url: str, folder: Path) -> dict[str, str]:
         **os.environ, "MSGPLATFORM_PROFILE": "daemon", "DATABASE_URL": url,
         "REDIS_URL": f"unix://{folder}/work.sock", "SMS_REDIS_URL": f"unix://{folder}/sms.sock",
         "STATE_DIR": str(folder), "PUBLIC_URL": f"https://{folder.name}.example",
+        "ENCRYPTION_KEY": b64encode(folder.name.ljust(32).encode()).decode(),
         "OUTBOUND_ALLOW": "127.0.0.0/8", "NOTIFY_TIMEOUT_SECONDS": "7", "SMS_RECEIVER_PORT": "8801",
     }  # fmt: skip
 
