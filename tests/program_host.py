@@ -92,7 +92,7 @@ def _code_of(command: Sequence[str]) -> str:
     python, first, second, *_ = command
     if python != sys.executable:
         return ""
-    if first == "manage.py" and second.startswith("run_"):
+    if first == "manage.py" and second != "up":  # which is the parent of others
         return "import manage; manage.main()"
     if (first, second) == ("-m", _HASTY):
         return f"del sys.argv[0]; from {_HASTY} import main; main()"
@@ -102,17 +102,37 @@ def _code_of(command: Sequence[str]) -> str:
 
 
 def start_program(
-    command: Sequence[str], stdin: int, log: IO[bytes], environment: Mapping[str, str]
-) -> subprocess.Popen[bytes] | Program:
+    command: Sequence[str], stdin: int, log: IO[bytes], environment: Mapping[str, str],
+    error: IO[bytes] | None = None,
+) -> subprocess.Popen[bytes] | Program:  # fmt: skip
     """Start a command line of the platform in the folder of the clone. `stdin` is PIPE, DEVNULL or
-    a file; `log` takes both outputs."""
+    a file; `log` takes both outputs, unless `error` takes one."""
+    error = error or log
     if _can_fork(environment) and (code := _code_of(command)):
-        is_daemon = command[1] == "manage.py" or _HASTY in command
+        is_daemon = command[2].startswith("run_") or _HASTY in command
         profile = {"MSGPLATFORM_PROFILE": "daemon"} if is_daemon else {}  # as manage.py sets it
-        return _start(code, command[1:], stdin, log, log, {**environment, **profile})
+        return _start(code, command[1:], stdin, log, error, {**environment, **profile})
     return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=stdin, stdout=log, stderr=log, bufsize=0
+        command, cwd=ROOT, env=environment, stdin=stdin, stdout=log, stderr=error, bufsize=0
     )
+
+
+def run_program(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float = 300.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line of the platform to its end. Raises TimeoutExpired after this time."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        process = start_program(command, subprocess.DEVNULL, out, environment, error)
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+            process.wait()
+        texts = []
+        for file in (out, error):
+            file.seek(0)
+            texts.append(file.read().decode())
+    return subprocess.CompletedProcess(list(command), code, *texts)
 
 
 def start_code(
