@@ -24,11 +24,10 @@ from bench.harness import migrated
 from msgplatform.core.connections import build
 from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port
-from tests.program_host import Program, ProgramHost, code_of
+from tests.program_host import Program, start_code, start_program
 from tests.waiting import pause
 
 ROOT = Path(__file__).resolve().parents[1]
-IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 # Short, so that what a killed process held comes back within a test.
 LEASE_SECONDS = 10
 # Longer than a busy machine lets a process stand still: what it has in hand would be sent twice.
@@ -42,8 +41,6 @@ call_command("migrate", verbosity=0)
 # Django's start takes longer than most pieces of code, so one process runs them all.
 CONSOLE = """
 import contextlib, io, json, sys, traceback
-import django
-django.setup()
 from django.db import connections
 answers, sys.stdout = sys.stdout, sys.stderr
 for line in sys.stdin:
@@ -72,7 +69,7 @@ class Console:
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
         self._environment, self._log = environment, log
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | Program | None = None
         self._turn = threading.Lock()
 
     def start(self) -> None:
@@ -85,8 +82,7 @@ class Console:
             process = self._process = self._process or self._start()
             assert process.stdin
             assert process.stdout
-            process.stdin.write(json.dumps(code) + "\n")
-            process.stdin.flush()
+            process.stdin.write(f"{json.dumps(code)}\n".encode())
             line = process.stdout.readline()
         assert line, f"the console ended\n{self._log.read_text(errors='replace')[-3000:]}"
         said, error = json.loads(line)
@@ -96,14 +92,14 @@ class Console:
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe
+                pipe.close()
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[bytes] | Program:
         with self._log.open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-c", CONSOLE], cwd=ROOT, env=dict(self._environment),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
+            return start_code(CONSOLE, [], self._environment, log)
 
 
 class Cluster:
@@ -120,9 +116,6 @@ class Cluster:
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.redis_server = RedisServer(folder / "redis", folder / "work.sock")
         self.processes: dict[str, subprocess.Popen[bytes] | Program] = {}
-        self._hosts: dict[
-            str, ProgramHost
-        ] = {}  # environment, as JSON → what starts programs in it
         self.kills: list[str] = []
         self.frozen: set[str] = set()  # paused until somebody resumes them
         # Events that programs may log at level error; None: nobody judges their logs.
@@ -164,8 +157,6 @@ class Cluster:
             process.kill()
         for process in self.processes.values():
             process.wait()
-        for host in self._hosts.values():
-            host.close()
         self.console.close()
         self.redis_server.kill()
         is_judged = kind is None and self.expected_errors is not None
@@ -176,28 +167,10 @@ class Cluster:
     def start(self, name: str, failpoint: str = "") -> None:
         """Start a daemon or the web server; optionally with a place at which it dies."""
         environment, command = self._environment(name), self._command(name)
-        # A library of its own has to be there when a process begins.
-        can_fork = not IS_FULL and environment == self.environment
         if failpoint:
             environment["MSGPLATFORM_FAILPOINT"] = failpoint
-        stdin, words = self._stdin(name), command[1:]
         with (self.folder / f"{name}.log").open("ab") as log:
-            program: subprocess.Popen[bytes] | Program
-            if can_fork and (code := code_of(command)):
-                program = self._host().start(code, words, stdin, log, log, environment)
-            else:
-                program = subprocess.Popen(
-                    command, cwd=ROOT, env=environment, stdin=stdin, stdout=log, stderr=log,
-                    bufsize=0,
-                )  # fmt: skip
-        self.processes[name] = program
-
-    def _host(self) -> ProgramHost:
-        """Of the environment as it is now, which tests change between two starts."""
-        key = json.dumps(self.environment, sort_keys=True)
-        if key not in self._hosts:
-            self._hosts[key] = ProgramHost(self.environment, ROOT, self.folder / "host.log")
-        return self._hosts[key]
+            self.processes[name] = start_program(command, self._stdin(name), log, environment)
 
     def _environment(self, name: str) -> dict[str, str]:
         return dict(self.environment)

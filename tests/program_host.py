@@ -2,19 +2,22 @@
 
 For a program of the platform that is nine tenths of its start, and a run of the tests starts
 hundreds. A program has a process of its own from its first statement on: its memory, connections
-and end are nobody else's. How programs start by themselves is shown by the tests of `up`, of the
-README and of the web server, and under the full load by all.
+and end are nobody else's, and its settings come from its own environment. How programs start by
+themselves is shown by the tests of `up` and of the README, and under the full load by all.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +25,10 @@ from typing import IO, Any
 
 from msgplatform.core.servers.private_server import ServerFailed
 
+ROOT = Path(__file__).resolve().parents[1]
+IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 _HASTY = "tests.programs.hasty_program"
+_WEB = "msgplatform.doors.web"
 # A child leaves the loop, and goes on as the program would.
 _HOST = """
 import json, os, socket, sys
@@ -52,32 +58,127 @@ os.environ.update(environment)
 os.chdir(folder)
 exec(code)
 """
-_SETUP = """
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
-os.environ.setdefault("MSGPLATFORM_PROFILE", "daemon")  # as manage.py sets it
-import django
-django.setup()
-"""
-
-
-# Where a program dies is read when it is loaded.
-_FAILPOINT = """
+_SETUP = "import django; django.setup()"
+# Where a program dies is read when it is loaded, as are the settings.
+_OWN_ENVIRONMENT = """
 import importlib
+from django.conf import settings
+from django.db import connections
 from msgplatform.core import failpoints
 importlib.reload(failpoints)
+for package in ["msgplatform", *settings.FLOWS, *settings.FEATURES]:
+    sys.modules.pop(f"{package}.settings", None)
+sys.modules.pop(settings.SETTINGS_MODULE, None)
+for name, value in vars(importlib.import_module(settings.SETTINGS_MODULE)).items():
+    if name.isupper():
+        setattr(settings, name, value)
+for connection in connections.all(initialized_only=True):  # not open, and for the host's database
+    del connections[connection.alias]
+connections.settings = connections.configure_settings(None)
 """
+# Variables in which programs of one host may differ: nothing that is loaded with Django's setup
+# looks at the settings that come from them.
+_OWN_VARIABLES = {
+    "AGENT_DATABASE_URL", "ENCRYPTION_KEY", "MSGPLATFORM_FAILPOINT", "NOTIFY_TIMEOUT_SECONDS",
+    "OUTBOUND_ALLOW", "PUBLIC_URL", "PYTEST_CURRENT_TEST", "REDIS_URL", "SMS_RECEIVER_PORT",
+    "SMS_REDIS_URL", "STATE_DIR",
+}  # fmt: skip
+# For the loader of libraries, or for Python itself: there is nothing to be changed after the start.
+_START_VARIABLES = {"LD_PRELOAD", "PYTHONPATH"}
 
 
-def code_of(command: Sequence[str]) -> str:
-    """How a child of a host for daemons runs this command line; '' if it cannot."""
+def _code_of(command: Sequence[str]) -> str:
+    """How a child of a host runs this command line; '' if it cannot."""
     python, first, second, *_ = command
     if python != sys.executable:
         return ""
-    if first == "manage.py" and second.startswith("run_"):
-        return f"{_FAILPOINT}import manage; manage.main()"
+    if first == "manage.py" and second != "up":  # which is the parent of others
+        return "import manage; manage.main()"
     if (first, second) == ("-m", _HASTY):
-        return f"{_FAILPOINT}import sys; del sys.argv[0]; from {_HASTY} import main; main()"
-    return ""
+        return f"del sys.argv[0]; from {_HASTY} import main; main()"
+    if (first, second) == ("-m", _WEB):
+        return f"del sys.argv[0]; from {_WEB}.__main__ import main; main()"
+    return second if first == "-c" else ""
+
+
+def start_program(
+    command: Sequence[str], stdin: int, log: IO[bytes], environment: Mapping[str, str],
+    error: IO[bytes] | None = None,
+) -> subprocess.Popen[bytes] | Program:  # fmt: skip
+    """Start a command line of the platform in the folder of the clone. `stdin` is PIPE, DEVNULL or
+    a file; `log` takes both outputs, unless `error` takes one."""
+    error = error or log
+    if _can_fork(environment) and (code := _code_of(command)):
+        is_daemon = command[2].startswith("run_") or _HASTY in command
+        profile = {"MSGPLATFORM_PROFILE": "daemon"} if is_daemon else {}  # as manage.py sets it
+        return _start(code, command[1:], stdin, log, error, {**environment, **profile})
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=stdin, stdout=log, stderr=error, bufsize=0
+    )
+
+
+def run_program(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float = 300.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line of the platform to its end. Raises TimeoutExpired after this time."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+        process = start_program(command, subprocess.DEVNULL, out, environment, error)
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+            process.wait()
+        texts = []
+        for file in (out, error):
+            file.seek(0)
+            texts.append(file.read().decode())
+    return subprocess.CompletedProcess(list(command), code, *texts)
+
+
+def start_code(
+    code: str, arguments: Sequence[str], environment: Mapping[str, str],
+    log: IO[bytes] | None = None,
+) -> subprocess.Popen[bytes] | Program:  # fmt: skip
+    """Run code in a process of the platform, after Django's setup, with pipes for its input and its
+    output. Errors go to `log`, or where this process's own go."""
+    if _can_fork(environment):
+        with os.fdopen(os.dup(log.fileno() if log else 2), "wb") as error:
+            return _start(code, ["-c", *arguments], subprocess.PIPE, None, error, environment)
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{_SETUP}\n{code}", *arguments], cwd=ROOT, env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0,
+    )  # fmt: skip
+
+
+def _can_fork(environment: Mapping[str, str]) -> bool:
+    return not IS_FULL and all(
+        environment.get(name) == os.environ.get(name) for name in _START_VARIABLES
+    )
+
+
+def _start(
+    code: str, arguments: Sequence[str], stdin: int, out: IO[bytes] | None, error: IO[bytes],
+    environment: Mapping[str, str],
+) -> Program:  # fmt: skip
+    variables = {"DJANGO_SETTINGS_MODULE": "msgplatform.settings", **environment}
+    host = _host_for(variables)
+    return host.start(_OWN_ENVIRONMENT + code, arguments, stdin, out, error, variables)
+
+
+_hosts: dict[str, ProgramHost] = {}  # by what programs of one host have in common
+
+
+def _host_for(variables: Mapping[str, str]) -> ProgramHost:
+    common = {name: value for name, value in variables.items() if name not in _OWN_VARIABLES}
+    # Databases of one kind have the same settings, the address aside.
+    common["DATABASE_URL"] = common.get("DATABASE_URL", "").partition(":")[0]
+    key = json.dumps(common, sort_keys=True)
+    if key not in _hosts:
+        log = Path(tempfile.mkdtemp(prefix="mp-host-")) / "log"
+        host = _hosts[key] = ProgramHost(variables, ROOT, log, _SETUP)
+        atexit.register(host.close)
+        atexit.register(shutil.rmtree, log.parent, ignore_errors=True)
+    return _hosts[key]
 
 
 class ProgramHost:
@@ -86,7 +187,7 @@ class ProgramHost:
 
     def __init__(
         self, environment: Mapping[str, str], folder: Path, log: Path,
-        setup: str = _SETUP, python: str | Path = sys.executable,
+        setup: str, python: str | Path = sys.executable,
     ) -> None:  # fmt: skip
         self._environment, self._folder, self._log = dict(environment), folder, log
         self._orders, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -98,27 +199,35 @@ class ProgramHost:
             )  # fmt: skip
 
     def start(
-        self, code: str, arguments: Sequence[str], stdin: int, out: IO[bytes], error: IO[bytes],
-        environment: Mapping[str, str] | None = None, folder: Path | None = None,
+        self, code: str, arguments: Sequence[str], stdin: int, out: IO[bytes] | None,
+        error: IO[bytes], environment: Mapping[str, str] | None = None, folder: Path | None = None,
     ) -> Program:  # fmt: skip
         """Run code in a process of its own, in this environment and folder instead of the host's.
         What was loaded before does not see `environment`. `arguments` are those of its command
-        line, its name first; `stdin` is PIPE, DEVNULL or a file."""
-        opened: int | None = None
-        pipe: IO[bytes] | None = None
+        line, its name first; `stdin` is PIPE, DEVNULL or a file; `out` is None for a pipe."""
+        opened: list[int] = []  # here, for the program
+        pipe = output = None
         if stdin == subprocess.PIPE:
-            opened, target = os.pipe()
+            stdin, target = os.pipe()
+            opened.append(stdin)
             pipe = os.fdopen(target, "wb", buffering=0)
         elif stdin == subprocess.DEVNULL:
-            opened = os.open(os.devnull, os.O_RDONLY)
-        source = stdin if opened is None else opened
+            stdin = os.open(os.devnull, os.O_RDONLY)
+            opened.append(stdin)
+        if out is None:
+            source, target = os.pipe()
+            opened.append(target)
+            output = os.fdopen(source, "rb")
+        else:
+            target = out.fileno()
         variables = self._environment if environment is None else dict(environment)
         order = [code, list(arguments), variables, str(folder or self._folder)]
         try:
-            return Program(self, self.ask(order, source, out.fileno(), error.fileno()), pipe)
+            pid = self.ask(order, stdin, target, error.fileno())
+            return Program(self, pid, pipe, output)
         finally:
-            if opened is not None:
-                os.close(opened)
+            for file in opened:
+                os.close(file)
 
     def ask(self, order: Any, *files: int) -> Any:
         with self._turn:
@@ -136,8 +245,10 @@ class ProgramHost:
 class Program:
     """A process of a host, with what tests use of `subprocess.Popen`."""
 
-    def __init__(self, host: ProgramHost, pid: int, stdin: IO[bytes] | None) -> None:
-        self._host, self.pid, self.stdin = host, pid, stdin
+    def __init__(
+        self, host: ProgramHost, pid: int, stdin: IO[bytes] | None, stdout: IO[bytes] | None
+    ) -> None:
+        self._host, self.pid, self.stdin, self.stdout = host, pid, stdin, stdout
         self.returncode: int | None = None
 
     def poll(self) -> int | None:

@@ -116,6 +116,10 @@ def judged(page: Page, answers: Collection[int]) -> Iterator[None]:
     page.on("response", hear_answer)
     try:
         yield
+    except Exception as error:
+        # A page without what a test waits for is another page than the test takes it for.
+        error.add_note(f"at {page.url}; the browser complained of {wrong}")
+        raise
     finally:
         page.remove_listener("pageerror", hear_error)
         page.remove_listener("console", hear_line)

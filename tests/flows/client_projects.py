@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
+from bench.harness import migrated
 from tests.cluster import ROOT
 from tests.program_host import ProgramHost
 
@@ -24,14 +25,23 @@ _STRICT = {
 }  # fmt: skip
 
 
+def _packages(folder: Path, language: str) -> Path:
+    """The folder of the client package for this language, which is made once in a run."""
+
+    def make(packages: Path) -> None:
+        execute([ROOT / "scripts" / "clients.sh", packages, language], folder)
+
+    packages = folder / "packages"
+    migrated.fill_folder(packages, make, f"client-{language}")
+    return packages
+
+
 class PythonProject:
     """A folder with an environment in which only the client is installed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        packages = folder / "packages"
-        execute([ROOT / "scripts" / "clients.sh", packages, "python"], folder)
-        (self.wheel,) = packages.iterdir()
+        (self.wheel,) = _packages(folder, "python").iterdir()
         venv.create(folder / "venv")
         self.python = folder / "venv" / "bin" / "python"
         self.msgp = folder / "venv" / "bin" / "msgp"
@@ -70,9 +80,7 @@ class TypeScriptProject:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        packages = folder / "packages"
-        execute([ROOT / "scripts" / "clients.sh", packages, "typescript"], folder)
-        (tarball,) = packages.iterdir()
+        (tarball,) = _packages(folder, "typescript").iterdir()
         (folder / "package.json").write_text('{"type": "module"}')
         execute(
             ["npm", "install", tarball, "--prefer-offline", "--ignore-scripts", "--no-audit",

@@ -20,10 +20,11 @@ from bench.harness.migrated import fill
 from demo.notify.traffic import Accepted, publish_all
 from msgplatform.core.secrets import encryption
 from notify.subscriptions import signing
-from tests.cluster import DAEMONS, ROOT, WEB, Cluster, Console
+from tests.cluster import DAEMONS, WEB, Cluster, Console
 from tests.flows import dumps
 from tests.flows.conftest import KINDS
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, missing
+from tests.program_host import run_program
 
 ROUND = 100
 _REST_SECONDS = 0.5  # between two rounds, so that restarts have the machine
@@ -98,10 +99,8 @@ def stored(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[tuple[C
 
 
 def manage(url: str, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "manage.py", *command], cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, "DATABASE_URL": url, **variables}, timeout=300, check=False,
-    )  # fmt: skip
+    environment = {**os.environ, "DATABASE_URL": url, **variables}
+    return run_program([sys.executable, "manage.py", *command], environment)
 
 
 def test_what_was_in_clear_is_encrypted_however_often_it_is_interrupted(
@@ -170,11 +169,10 @@ def test_the_key_is_rotated_while_webhooks_are_signed(cluster: Cluster) -> None:
             progress()
 
         def rotate(failpoint: str = "") -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                [sys.executable, "manage.py", "rotate_encryption_key", "--page=50"], cwd=ROOT,
-                env={**cluster.environment, "MSGPLATFORM_FAILPOINT": failpoint},
-                capture_output=True, text=True, timeout=300, check=False,
-            )  # fmt: skip
+            return run_program(
+                [sys.executable, "manage.py", "rotate_encryption_key", "--page=50"],
+                {**cluster.environment, "MSGPLATFORM_FAILPOINT": failpoint},
+            )
 
         traffic = Traffic(cluster, tokens)
         traffic.start()

@@ -27,9 +27,10 @@ import pytest
 
 from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
-from tests.cluster import DAEMONS, ROOT, WEB, Console, times_of_notify
+from tests.cluster import DAEMONS, WEB, Console, times_of_notify
 from tests.flows import dumps
 from tests.flows.sms_cluster import SmsCluster
+from tests.program_host import run_program
 from tests.support.http_sinks import Sink
 from tests.support.person_world import ANN, BOB, FIELDS, Someone
 
@@ -264,10 +265,7 @@ class Platform:
             self.cluster.environment, self.cluster.folder / "console.log"
         )
         self.cluster.redis.flushdb()
-        done = subprocess.run(
-            [sys.executable, "manage.py", "sms_recover"], cwd=ROOT, env=self.cluster.environment,
-            capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        done = run_program([sys.executable, "manage.py", "sms_recover"], self.cluster.environment)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def start(self, *names: str) -> None:

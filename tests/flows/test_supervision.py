@@ -338,7 +338,8 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
 
         # What was killed left a socket, a lock file and logs: they are in nobody's way.
         platform.communicate()
-        platform = up(folder, port, "--processes", "run_marker=2")
+        # Fewer flows are enough for the rest.
+        platform = up(folder, port, "--processes", "run_marker=2", FLOWS="notify,gateway")
         until(lambda: answers(port))
         _assert_programs_follow_the_settings(folder, platform)
         children = children_of(platform)
@@ -499,31 +500,6 @@ print([a.text for a in Alert.objects.filter(key="platform.silent:maker", open_ke
 """
 
 
-def test_a_program_that_ends_at_once_is_told_with_its_last_words(folder, tmp_path):
-    """In the terminal, on the overview, by doctor and as an alert; and no longer when it runs."""
-    port, terminal = free_port(), tmp_path / "terminal"
-    fault = tmp_path / "fault"
-    fault.mkdir()
-    (fault / "sitecustomize.py").write_text(FAULT)
-
-    with terminal.open("w") as said:
-        platform = up(folder, port, said=said, PYTHONPATH=str(fault), FLOWS="notify")
-    try:
-        until(lambda: "run_maker: It ended 3 times" in terminal.read_text())
-        assert "its last words: RuntimeError: boom" in terminal.read_text()
-        with console(folder, FLOWS="notify") as process:
-
-            def look():
-                return process.run(LOOK).splitlines()[-3:]
-
-            until(lambda: all("RuntimeError: boom" in line for line in look()), first_pause=0.5)
-            (fault / "sitecustomize.py").unlink()
-            until(lambda: look() == ["{}", "[]", "[]"], first_pause=0.5)
-    finally:
-        platform.terminate()
-        platform.communicate(timeout=600)
-
-
 HUNG = """
 from django.utils import translation
 from msgplatform.doors.console import condition
@@ -535,22 +511,36 @@ print([a.subject for a in Alert.objects.filter(key="platform.silent:marker")])
 """
 
 
-def test_a_program_that_hangs_is_ended_and_told(folder, tmp_path):
-    """Its process is there and gives no sign of life: up ends it after a minute, and says so in
-    its log and on the terminal; so do the overview, doctor and the alert. Others go on."""
+def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
+    """One ends with last words: they are in the terminal, on the overview, in doctor and in an
+    alert, until it runs. The process of another is there and gives no sign of life: up ends it
+    after a minute, and says so in the same places and in its log. Others go on."""
     port, terminal = free_port(), tmp_path / "terminal"
+    fault = tmp_path / "fault"
+    fault.mkdir()
+    (fault / "sitecustomize.py").write_text(FAULT)
+
     with terminal.open("w") as said:
-        platform = up(folder, port, said=said, FLOWS="notify")
+        platform = up(folder, port, said=said, PYTHONPATH=str(fault), FLOWS="notify")
 
     def process_of(program):
         return next(child for child in children_of(platform) if program in commands([child]))
 
     try:
-        until(lambda: answers(port))
-        until(lambda: _daemons(folder) >= {"marker", "maker"})
-        hung, others = process_of("run_marker"), process_of("run_maker")
-        hung.send_signal(signal.SIGSTOP)
+        until(lambda: "run_maker: It ended 3 times" in terminal.read_text())
+        assert "its last words: RuntimeError: boom" in terminal.read_text()
         with console(folder, FLOWS="notify") as process:
+
+            def look():
+                return process.run(LOOK).splitlines()[-3:]
+
+            until(lambda: all("RuntimeError: boom" in line for line in look()), first_pause=0.5)
+            (fault / "sitecustomize.py").unlink()
+            until(lambda: look() == ["{}", "[]", "[]"], first_pause=0.5)
+
+            until(lambda: _daemons(folder) >= {"marker", "maker"})
+            hung, others = process_of("run_marker"), process_of("run_maker")
+            hung.send_signal(signal.SIGSTOP)
             until(lambda: "run_marker: It hung" in terminal.read_text(), first_pause=0.5)
             until(lambda: not hung.is_running())
             until(lambda: "marker" in _daemons(folder), first_pause=0.5)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import msgplatform
+from tests.flows.conftest import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = f"msgplatform-{msgplatform.__version__}"
@@ -67,9 +68,10 @@ def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_build_can_be_repeated(built: Path, tmp_path: Path) -> None:
-    """A wheel that was built from the sdist, as pip does it, is the same, too."""
+    """A wheel that was built from the sdist, as pip does it, has the same bytes."""
     first = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in built.iterdir()}
-    assert build(tmp_path / "again") == first
+    if FULL:
+        assert build(tmp_path / "again") == first
     with tarfile.open(built / f"{NAME}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", cwd=tmp_path / NAME)

@@ -17,6 +17,7 @@ import pytest
 
 from msgplatform import env
 from msgplatform.core.servers.private_server import free_port
+from tests.program_host import Program, start_program
 
 JSON = {"Content-Type": "application/json"}
 
@@ -26,7 +27,8 @@ START_SECONDS = 180
 
 class Server:
     """The web server; `application` is another one than the platform's own, `environment` more
-    settings. An idle connection is closed after `head_seconds`, as is one without a whole head."""
+    settings. An idle connection is closed after `head_seconds`, as is one without a whole head. One
+    whose application changes what Django's setup reads is not `is_forked` (program_host.py)."""
 
     def __init__(
         self,
@@ -34,28 +36,34 @@ class Server:
         application: str = "msgplatform.doors.web.asgi:application",
         environment: Mapping[str, str] | None = None,
         head_seconds: int = 60,
+        *,
+        is_forked: bool = True,
     ) -> None:
         self.port = free_port()
+        # In a session of its own its workers can be killed with it.
         program = (
-            "from msgplatform.doors.web.__main__ import Options, serve; "
+            "import os; os.setsid(); from msgplatform.doors.web.__main__ import Options, serve; "
             f"serve(Options(port={self.port}, head_seconds={head_seconds}), {application!r})"
         )
         command = [sys.executable, "-c", program]
         self.log = log
+        # Other applications say so themselves.
+        is_own = application.startswith("msgplatform.")
+        settings = "tests.support.api_settings" if is_own else "msgplatform.settings"
+        variables = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": settings,
+            "ALLOWED_HOSTS": "127.0.0.1",
+            **(environment or {}),
+        }
         with log.open("wb") as out:
-            self.process = subprocess.Popen(
-                command,
-                cwd=env.BASE_DIR,
-                env={
-                    **os.environ,
-                    "DJANGO_SETTINGS_MODULE": "tests.support.api_settings",
-                    "ALLOWED_HOSTS": "127.0.0.1",
-                    **(environment or {}),
-                },
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # its workers can be killed with it
-            )  # fmt: skip
+            self.process: subprocess.Popen[bytes] | Program
+            if is_forked:
+                self.process = start_program(command, subprocess.DEVNULL, out, variables)
+            else:
+                self.process = subprocess.Popen(
+                    command, cwd=env.BASE_DIR, env=variables, stdout=out, stderr=out
+                )
         self._wait()
 
     def _wait(self) -> None:

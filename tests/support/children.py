@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import psutil
+
+from tests.program_host import start_code
+from tests.waiting import pause
 
 _ENVIRONMENT = {"MSGPLATFORM_PROFILE": "daemon"}
 
 _PRELUDE = """
 import json, os, sys
-import django
-django.setup()
 
 def say(value):
     print(json.dumps(value), flush=True)
@@ -56,13 +58,10 @@ class Child:
     """A Python process that runs `program`; it says JSON lines with `say` and waits with `wait`."""
 
     def __init__(self, program: str, *args: object, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _PRELUDE + _TOGETHER + program, *map(str, args)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **_ENVIRONMENT, **environment},
-        )
+        self.process = start_code(
+            _PRELUDE + _TOGETHER + program, [*map(str, args)],
+            {**os.environ, **_ENVIRONMENT, **environment},
+        )  # fmt: skip
 
     def heard(self) -> Any:
         """The next thing it says."""
@@ -78,8 +77,7 @@ class Child:
     def go(self) -> None:
         """Let it go on from `wait()`."""
         assert self.process.stdin
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
+        self.process.stdin.write(b"go\n")
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -88,8 +86,11 @@ class Child:
 
     def frozen(self) -> None:
         """Return when it stands still: a failpoint with `STOP`."""
-        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), f"it ended with {status}; see its standard error above"
+        begun, process = time.monotonic(), psutil.Process(self.process.pid)
+        while process.status() != psutil.STATUS_STOPPED:
+            status = self.process.poll()
+            assert status is None, f"it ended with {status}; see its standard error above"
+            pause(begun, 0.01)
 
     def thaw(self) -> None:
         """Let it go on from where it stands still."""

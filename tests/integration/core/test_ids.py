@@ -316,7 +316,7 @@ def test_a_holder_killed_with_sigkill() -> None:
         killed.kill()
         assert killed.process.stdout
         # What it still said before it died counts too.
-        last = max([last, *(int(line) for line in killed.process.stdout if line.endswith("\n"))])
+        last = max([last, *(int(line) for line in killed.process.stdout if line.endswith(b"\n"))])
     allocator = ids.Allocator()
     with pytest.raises(Unavailable):
         allocator.reserve(1)

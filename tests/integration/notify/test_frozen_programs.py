@@ -10,15 +10,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import psutil
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from msgplatform import env
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs, names, recovery
 from msgplatform.core.rates.breaker import State
@@ -30,6 +30,7 @@ from notify.marker.marker import Marker
 from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
 from notify.orders import Result
 from notify.presence import LaneState
+from tests.program_host import Program, start_program
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -46,25 +47,20 @@ def row() -> BizReceive:
 
 
 @contextmanager
-def frozen(command: str, place: str) -> Iterator[psutil.Popen]:
+def frozen(command: str, place: str) -> Iterator[Program | subprocess.Popen[bytes]]:
     """A real process that freezes itself at this place."""
-    process = psutil.Popen(
-        [sys.executable, "manage.py", command],
-        cwd=env.BASE_DIR,
-        env={
-            **os.environ,
-            "MSGPLATFORM_PROFILE": "daemon",
-            "MSGPLATFORM_FAILPOINT": f"{place}:1:STOP",
-            "NOTIFY_BREAKER_KEEP_HOURS": "0",
-        },
-        stdout=subprocess.DEVNULL,
-    )
+    environment = {
+        **os.environ, "MSGPLATFORM_FAILPOINT": f"{place}:1:STOP", "NOTIFY_BREAKER_KEEP_HOURS": "0",
+    }  # fmt: skip
+    with Path(os.devnull).open("wb") as log:
+        program = [sys.executable, "manage.py", command]
+        process = start_program(program, subprocess.DEVNULL, log, environment)
     try:
-        wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+        status = psutil.Process(process.pid).status
+        wait_until(lambda: status() == psutil.STATUS_STOPPED)
         yield process
     finally:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+        process.kill()
         process.wait()
 
 
@@ -76,7 +72,7 @@ def wait_until(condition: Callable[[], bool], turn: Callable[[], object] = lambd
         time.sleep(0.05)
 
 
-def wakes_up_and_ends(process: psutil.Popen) -> None:
+def wakes_up_and_ends(process: Program | subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGCONT)
     process.send_signal(signal.SIGTERM)
     assert process.wait(SOON) == 0

@@ -96,7 +96,7 @@ def work(sender: Sender | None = None) -> Sender:
         if sender.is_idle:
             return sender
         assert time.monotonic() < deadline, "a send has no end"
-        time.sleep(0.02)
+        time.sleep(0.1)  # a child starts for longer
 
 
 def test_an_alert_and_its_end_reach_a_chat(robots: Robots) -> None:

@@ -264,7 +264,7 @@ def test_a_killed_exporter_loses_nothing(
     program = EXPORT.format(lease=0.0, prelude="", turns=20)
     with child(program, **CHILD, MSGPLATFORM_FAILPOINT=f"audit_{point}:2") as killed:
         assert killed.process.stdout
-        out = killed.process.stdout.read()
+        out = killed.process.stdout.read().decode()
         assert killed.ended() == -signal.SIGKILL
     assert AuditExport.objects.get().line == 150
     entries(3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from msgplatform.core.secrets import encryption
 from msgplatform.models import Biz
 from msgplatform.operation.backup import backup, restore
 from tests import servers as own_servers
+from tests.program_host import run_program
 from tests.servers import Servers
 
 pytestmark = [
@@ -52,10 +52,8 @@ def empty_database(servers: Servers, tmp_path: Path) -> str:
 
 
 def run(url: str, state: Path, *words: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, *words], env={**os.environ, "DATABASE_URL": url, "STATE_DIR": str(state)},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    environment = {**os.environ, "DATABASE_URL": url, "STATE_DIR": str(state)}
+    done = run_program([sys.executable, *words], environment, 600)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -33,7 +33,7 @@ CALLERS = 24
 
 @pytest.fixture
 def server(tmp_path: Path, work_redis: object) -> Iterator[Server]:
-    server = Server(tmp_path / "log", PATIENT)
+    server = Server(tmp_path / "log", PATIENT, is_forked=False)
     yield server
     server.stop()
 

@@ -72,7 +72,10 @@ def leaks(needles: set[str], what: str, text: str) -> list[str]:
 
 
 # -- the walk ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("role", [roles.ADMINISTRATOR, roles.OPERATOR, roles.VIEWER])
+@pytest.mark.parametrize(
+    "role",
+    [roles.ADMINISTRATOR, roles.OPERATOR, pytest.param(roles.VIEWER, marks=pytest.mark.full)],
+)
 def test_nothing_of_another_system_is_offered_or_shown(
     systems: tuple[System, System], role: str
 ) -> None:
@@ -149,7 +152,7 @@ def body_of(text: Any) -> str:
     ) + str(dict(text.headers))
 
 
-@pytest.mark.parametrize("superuser", [False, True])
+@pytest.mark.parametrize("superuser", [pytest.param(False, marks=pytest.mark.full), True])
 def test_no_route_shows_or_changes_what_is_foreign(
     systems: tuple[System, System], superuser: bool
 ) -> None:

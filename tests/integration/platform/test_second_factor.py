@@ -33,7 +33,7 @@ def quick_hashes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
-def log_in(name: str = "anna", next_page: str = "/console/preferences") -> tuple[Client, Any]:
+def log_in(name: str = "anna", next_page: str = "/console/search") -> tuple[Client, Any]:
     client = Client()
     entry = {"username": name, "password": PASSWORD}
     return client, client.post(f"/admin/login/?next={next_page}", entry)
@@ -76,8 +76,8 @@ def test_the_login_asks_for_the_code(secret: str) -> None:
     assert "Incorrect code" in wrong
     code = totp.code(secret, later(30))
     answer = client.post(AUTHENTICATE, {"code": code})
-    assert answer["Location"] == "/console/preferences"
-    assert client.get("/console/preferences").status_code == 200
+    assert answer["Location"] == "/console/search"
+    assert client.get("/console/search").status_code == 200
     other, _asked = log_in()
     assert "Incorrect code" in other.post(AUTHENTICATE, {"code": code}).content.decode()
 
@@ -88,7 +88,7 @@ def test_a_link_to_choose_a_password_asks_for_the_code(secret: str, anna: User) 
     page = client.get(invitations.link(anna))["Location"]
     entry = {"new_password1": "another long one", "new_password2": "another long one"}
     assert client.post(page, entry)["Location"] == AUTHENTICATE
-    assert client.get("/console/preferences").status_code == 302
+    assert client.get("/console/search").status_code == 302
     code = totp.code(secret, later(30))
     assert client.post(AUTHENTICATE, {"code": code})["Location"] == "/console/"
 
@@ -105,14 +105,14 @@ def test_without_redis_people_get_in(secret: str, settings: Settings) -> None:
     settings.REDIS_URL = "unix:///no/such/redis.sock"
     client, _asked = log_in()
     answer = client.post(AUTHENTICATE, {"code": totp.code(secret, later(30))})
-    assert answer["Location"] == "/console/preferences"
+    assert answer["Location"] == "/console/search"
 
 
 def test_a_recovery_code_serves_once(secret: str, anna: User) -> None:
     row = Authenticator.objects.get(user=anna, type="recovery_codes")
     code = row.wrap().get_unused_codes()[0]
     client, _asked = log_in()
-    assert client.post(AUTHENTICATE, {"code": code})["Location"] == "/console/preferences"
+    assert client.post(AUTHENTICATE, {"code": code})["Location"] == "/console/search"
     assert AuditLog.objects.filter(action="recovery_code_used", target="anna").exists()
     other, _asked = log_in()
     assert "Incorrect code" in other.post(AUTHENTICATE, {"code": code}).content.decode()
@@ -154,18 +154,18 @@ def test_a_role_requires_it(anna: User, settings: Settings) -> None:
     viewer = User.objects.create_user("vera", password=PASSWORD, is_staff=True)
     viewer.groups.add(Group.objects.get(role__name="viewer"))
     vera, _answer = log_in("vera")
-    assert vera.get("/console/preferences").status_code == 200
+    assert vera.get("/console/search").status_code == 200
     viewer.groups.add(Group.objects.get(role__name="administrator"))
-    assert vera.get("/console/preferences")["Location"] == FACTORS, "as soon as the role is theirs"
+    assert vera.get("/console/search")["Location"] == FACTORS, "as soon as the role is theirs"
     client, _answer = log_in()
-    for page in ("/console/", "/admin/", "/admin/auth/user/", "/console/preferences"):
+    for page in ("/console/", "/admin/", "/admin/auth/user/", "/console/search"):
         assert client.get(page)["Location"] == FACTORS
     assert client.post("/console/preferences", {}).status_code == 403
     assert "Your role needs a second factor" in client.get(FACTORS).content.decode()
     activate(client)
-    assert client.get("/console/preferences").status_code == 200
+    assert client.get("/console/search").status_code == 200
     client.post(f"{FACTORS}totp/deactivate/")
-    assert client.get("/console/preferences")["Location"] == FACTORS
+    assert client.get("/console/search")["Location"] == FACTORS
 
 
 def test_what_is_stored_is_encrypted_and_gets_new_keys(
@@ -185,7 +185,7 @@ def test_what_is_stored_is_encrypted_and_gets_new_keys(
     assert reencrypt.count(column) == {encryption.State.CURRENT: 2}
     client, _asked = log_in()
     code = totp.code(secret, later(30))
-    assert client.post(AUTHENTICATE, {"code": code})["Location"] == "/console/preferences"
+    assert client.post(AUTHENTICATE, {"code": code})["Location"] == "/console/search"
     settings.ENCRYPTION_KEYS = (Fernet.generate_key().decode(),)
     client, _asked = log_in()
     refused = client.post(AUTHENTICATE, {"code": totp.code(secret, later(0))})
@@ -201,13 +201,13 @@ def test_lost_factors_are_reset_by_an_administrator(secret: str, anna: User) -> 
     assert "The second factors of anna are removed" in done.content.decode()
     entry = AuditLog.objects.get(action="second_factors_reset")
     assert (entry.actor, entry.target) == ("berta", "anna")
-    assert log_in()[1]["Location"] == "/console/preferences"
+    assert log_in()[1]["Location"] == "/console/search"
     assert client.post(f"/console/people/{berta.pk}/sessions").status_code == 302
 
 
 def test_lost_factors_are_reset_by_the_command(secret: str) -> None:
     call_command("reset_second_factor", "anna")
-    assert log_in()[1]["Location"] == "/console/preferences"
+    assert log_in()[1]["Location"] == "/console/search"
     assert AuditLog.objects.get(action="second_factors_reset").actor.startswith("manage.py")
     for name, text in (("anna", "has no second factor"), ("nobody", "There is no user nobody")):
         with pytest.raises(CommandError, match=text):

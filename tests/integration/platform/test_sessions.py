@@ -30,12 +30,12 @@ def anna(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> User:
 def signed_in(name: str = "anna", browser: str = "Firefox", address: str = "10.0.0.1") -> Client:
     client = Client(headers={"User-Agent": browser}, REMOTE_ADDR=address)
     client.post("/admin/login/", {"username": name, "password": PASSWORD})
-    assert client.get("/console/preferences").status_code == 200
+    assert client.get("/console/search").status_code == 200
     return client
 
 
 def is_in(client: Client) -> bool:
-    return client.get("/console/preferences").status_code == 200
+    return client.get("/console/search").status_code == 200
 
 
 def test_a_person_sees_and_ends_their_own() -> None:
@@ -116,10 +116,10 @@ def test_a_session_in_use_ends_all_the_same() -> None:
 def test_a_request_in_five_minutes_writes(django_assert_num_queries: object) -> None:
     here = signed_in()
     before = UserSession.objects.get().last_seen_at
-    here.get("/console/preferences")
+    here.get("/console/search")
     assert UserSession.objects.get().last_seen_at == before
     session = here.session
     session["seen_at"] = 0.0
     session.save()
-    here.get("/console/preferences")
+    here.get("/console/search")
     assert UserSession.objects.get().last_seen_at > before

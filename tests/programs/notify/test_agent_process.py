@@ -22,6 +22,7 @@ from msgplatform import env
 from msgplatform.core.connections import build
 from notify.agent.store import ALIAS
 from tests.cluster import ROOT, WEB, Cluster
+from tests.program_host import Program, start_program
 from tests.support import agent_support
 from tests.support.agent_support import KINDS, Shop, relays, until_empty
 from tests.support.http_sinks import refusing_port
@@ -83,24 +84,24 @@ class System:
         self.key_file = folder / "key"
         self.key = cluster.script(TOKEN.format(name=self.name))
         self.key_file.write_text(self.key + "\n")
-        self.agents: list[subprocess.Popen[bytes]] = []
+        self.agents: list[subprocess.Popen[bytes] | Program] = []
 
     def start(
         self, failpoint: str = "", *options: str, **environment: str
-    ) -> subprocess.Popen[bytes]:
+    ) -> subprocess.Popen[bytes] | Program:
         """An Agent without the platform's database, Redis and SECRET_KEY."""
         inherited = {k: v for k, v in PLAIN.items() if not k.startswith(("SECRET_", "SMS_"))}
         log = self.folder / f"agent-{len(self.agents)}.log"
         with log.open("ab") as out:
-            process = subprocess.Popen(
+            process = start_program(
                 [sys.executable, "manage.py", "run_agent", "--intake", self.cluster.base_url,
                  "--key-file", str(self.key_file), *options],
-                cwd=ROOT, stdout=out, stderr=out,
-                env={**inherited, "AGENT_DATABASE_URL": self.shop.url, "LOG_LEVEL": "INFO",
-                     "DATABASE_URL": "mysql://nobody@127.0.0.1:9/nothing",
-                     "REDIS_URL": f"redis://127.0.0.1:{refusing_port()}/0",
-                     "STATE_DIR": str(self.folder / "state"),
-                     "MSGPLATFORM_FAILPOINT": failpoint, **environment},
+                subprocess.DEVNULL, out,
+                {**inherited, "AGENT_DATABASE_URL": self.shop.url, "LOG_LEVEL": "INFO",
+                 "DATABASE_URL": "mysql://nobody@127.0.0.1:9/nothing",
+                 "REDIS_URL": f"redis://127.0.0.1:{refusing_port()}/0",
+                 "STATE_DIR": str(self.folder / "state"),
+                 "MSGPLATFORM_FAILPOINT": failpoint, **environment},
             )  # fmt: skip
         self.agents.append(process)
         return process

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +13,7 @@ import MySQLdb
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform import env
+from tests.program_host import run_program
 from tests.servers import Servers
 
 NAME = "narrow"
@@ -38,11 +37,8 @@ def cursor(mariadb: MariaDb) -> Iterator[Any]:
 
 
 def manage(mariadb: MariaDb, *words: str) -> tuple[int, str]:
-    result = subprocess.run(
-        [sys.executable, "manage.py", *words],
-        cwd=env.BASE_DIR, env={**os.environ, "DATABASE_URL": mariadb.url(NAME)},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    environment = {**os.environ, "DATABASE_URL": mariadb.url(NAME)}
+    result = run_program([sys.executable, "manage.py", *words], environment)
     return result.returncode, result.stdout + result.stderr
 
 

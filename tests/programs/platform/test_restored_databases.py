@@ -19,6 +19,7 @@ import pytest
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
+from tests.program_host import run_program
 from tests.support.command_console import CommandConsole
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -89,10 +90,7 @@ def python(
     server: MariaDb, user: str, folder: Path, *words: str
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DATABASE_URL": url_of(server, user), "STATE_DIR": str(folder)}
-    return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment,
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    return run_program([sys.executable, *words], environment)
 
 
 def manage(server: MariaDb, user: str, folder: Path, *words: str) -> tuple[int, str]:

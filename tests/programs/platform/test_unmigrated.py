@@ -13,6 +13,7 @@ import pytest
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.logged_errors import unexpected_errors
 from tests.cluster import ROOT
+from tests.program_host import start_program
 
 COMMANDS = ("run_sender", "run_maker", "run_data_pump", "run_feed_dispatcher", "run_sync_poller")
 SENTENCE = "manage.py migrate"
@@ -43,9 +44,9 @@ def test_it_names_the_command_and_no_column(kind: str, mariadb: MariaDb, tmp_pat
     running = []
     try:
         for name, path in logs.items():
-            with path.open("w") as log:
+            with path.open("wb") as log:
                 program = [sys.executable, "manage.py", name]
-                running.append(subprocess.Popen(program, cwd=ROOT, env=environment, stderr=log))
+                running.append(start_program(program, subprocess.DEVNULL, log, environment))
         deadline = time.monotonic() + 300
         while silent := [name for name, log in logs.items() if SENTENCE not in log.read_text()]:
             assert time.monotonic() < deadline, [logs[name].read_text() for name in silent]

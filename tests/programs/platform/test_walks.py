@@ -40,5 +40,6 @@ def test_a_viewer_sees_nobody_s_data(tmp_path: Path) -> None:
     assert any("861****0123" in text for _address, text in seen)
 
 
+@pytest.mark.full
 def test_an_operator_sees_it(tmp_path: Path) -> None:
     assert everything.personal_data(walk(roles.OPERATOR, tmp_path).seen) >= everything.OF_OPERATORS

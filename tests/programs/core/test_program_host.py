@@ -1,0 +1,57 @@
+"""A program that is forked has the settings and the connection of one that starts by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import ROOT
+from tests.program_host import start_code
+
+# Reprs of functions and of objects without one of their own have an address.
+SHOW = """
+import json, re
+from django.conf import settings
+from django.db import connection
+names = [name for name in dir(settings) if name.isupper()]
+shown = {name: re.sub(" at 0x[0-9a-f]+", "", repr(getattr(settings, name))) for name in names}
+print(json.dumps({**shown, "connection": repr(connection.settings_dict)}))
+"""
+
+
+def variables(url: str, folder: Path) -> dict[str, str]:
+    return {
+        **os.environ, "MSGPLATFORM_PROFILE": "daemon", "DATABASE_URL": url,
+        "REDIS_URL": f"unix://{folder}/work.sock", "SMS_REDIS_URL": f"unix://{folder}/sms.sock",
+        "STATE_DIR": str(folder), "PUBLIC_URL": f"https://{folder.name}.example",
+        "ENCRYPTION_KEY": b64encode(folder.name.ljust(32).encode()).decode(),
+        "OUTBOUND_ALLOW": "127.0.0.0/8", "NOTIFY_TIMEOUT_SECONDS": "7", "SMS_RECEIVER_PORT": "8801",
+    }  # fmt: skip
+
+
+def forked(environment: dict[str, str]) -> Any:
+    process = start_code(SHOW, [], environment)
+    assert process.stdin
+    assert process.stdout
+    with process.stdin, process.stdout:
+        shown = json.loads(process.stdout.read())
+    assert process.wait() == 0
+    return shown
+
+
+@pytest.mark.parametrize("url", ["sqlite:////tmp/{}.db", "mysql://root@localhost/{}"])
+def test_settings_are_those_of_its_own_environment(url: str, tmp_path: Path) -> None:
+    first, second = (variables(url.format(name), tmp_path / name) for name in ("one", "two"))
+    assert forked(first)["DATABASES"] != forked(second)["DATABASES"]
+    code = f"import django; django.setup()\n{SHOW}"
+    alone = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=second, capture_output=True, check=True
+    )
+    assert forked(second) == json.loads(alone.stdout)
