@@ -549,10 +549,15 @@ def test_a_program_that_hangs_is_ended_and_told(folder, tmp_path):
         until(lambda: answers(port))
         until(lambda: _daemons(folder) >= {"marker", "maker"})
         hung, others = process_of("run_marker"), process_of("run_maker")
-        hung.send_signal(signal.SIGSTOP)
+        worker = process_of("msgplatform.doors.web").children()[0]
+        until(lambda: "web" in _daemons(folder))
+        for process in (hung, worker):
+            process.send_signal(signal.SIGSTOP)
         with console(folder, FLOWS="notify") as process:
             until(lambda: "run_marker: It hung" in terminal.read_text(), first_pause=0.5)
-            until(lambda: not hung.is_running())
+            until(lambda: "web: It hung" in terminal.read_text(), first_pause=0.5)
+            until(lambda: not hung.is_running() and not worker.is_running())
+            until(lambda: answers(port))
             until(lambda: "marker" in _daemons(folder), first_pause=0.5)
             assert others.is_running()
             until(lambda: process.run(HUNG).count("hung") >= 3, first_pause=0.5)
