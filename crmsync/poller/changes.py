@@ -67,6 +67,7 @@ class Changes:
             self.is_requested = False
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
+        is_part = False
         while True:
             row_requests = requests.make_requests(policy, page.rows, operation)
             round = Round(
@@ -75,8 +76,9 @@ class Changes:
             )  # fmt: skip
             with contextlib.suppress(Unstorable):
                 if not requests.is_too_large(row_requests):
-                    result = store_or_set_aside(round)
+                    result = store_or_set_aside(round, is_part)
                     break
+            is_part = True
             page = increment.read(self._watermark, max(1, len(page.rows) // 2))
         # Confirm only now: if the transaction had failed, the same rows would have to come again.
         increment.confirm(page)
