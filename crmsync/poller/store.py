@@ -56,7 +56,7 @@ def store_or_set_aside(round: Round, is_part: bool = False) -> StoredRound:
     patience = transactions.hasty if is_part else transactions.waiting_once
     try:
         with patience():
-            return store(round)
+            result = store(round)
     except Exception as error:
         if bisect.is_unavailable(error):
             raise
@@ -69,6 +69,9 @@ def store_or_set_aside(round: Round, is_part: bool = False) -> StoredRound:
         log.exception("row_not_stored", policy=round.policy.name)
         with patience():
             return store(replace(round, row_requests=[without_values(row_request, error)]))
+    for row_request in round.row_requests:
+        bisect.locked_items.forget((round.policy.id, row_request.key))
+    return result
 
 
 def require_lease(policy: Policy, holder: str) -> datetime:

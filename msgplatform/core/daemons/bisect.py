@@ -69,7 +69,8 @@ class LockedItems:
         return tries + 1 >= LOCK_TRIES and now - first_at >= LOCK_SECONDS
 
     def forget(self, item: object) -> None:
-        self._tries.pop(hash(str(item)), None)
+        if self._tries:
+            self._tries.pop(hash(str(item)), None)
 
     def is_known(self, item: object) -> bool:
         return bool(self._tries) and hash(str(item)) in self._tries
@@ -138,10 +139,12 @@ def isolate(
             results += walk.divide([item], is_hasty=True)
             if len(walk.locked) + len(walk.untried) == locked_count:
                 locked_items.forget(item)
-    suspects = [*walk.suspects, *walk.locked]
-    are_new = any(not locked_items.is_known(item) for item, _ in suspects)
-    if are_new and not walk.success_count:
-        raise suspects[0][1]
+    if walk.suspects and not walk.success_count:
+        raise walk.suspects[0][1]
+    if walk.locked and not walk.success_count:
+        # Perhaps the whole table is locked: only items that were locked beside others are to blame.
+        walk.untried += [item for item, _ in walk.locked if not locked_items.is_known(item)]
+        walk.locked = [pair for pair in walk.locked if locked_items.is_known(pair[0])]
     for item, error in walk.suspects:
         walk.blame(item, error)
     waiting_items = [item for item, _ in walk.locked if not locked_items.note(item)]
@@ -150,7 +153,7 @@ def isolate(
             with transactions.hasty(using):
                 walk.blame(item, error)
     if waiting_items or walk.untried:
-        raise ItemsLocked([*waiting_items, *walk.untried], walk.locked[0][1])
+        raise ItemsLocked([*waiting_items, *walk.untried], walk.lock_errors[0])
     return results
 
 
@@ -193,13 +196,13 @@ class _Walk(Generic[T, R]):
     suspects: list[tuple[T, Exception]] = field(default_factory=list)
     locked: list[tuple[T, Exception]] = field(default_factory=list)
     untried: list[T] = field(default_factory=list)
-    lock_wait_count: int = 0
+    lock_errors: list[Exception] = field(default_factory=list)
 
     def divide(self, items: Sequence[T], is_hasty: bool = False) -> list[R]:
         if not items:
             return []
         is_locked = False
-        if self.lock_wait_count >= _MAX_LOCK_WAITS and is_hasty:
+        if len(self.lock_errors) >= _MAX_LOCK_WAITS and is_hasty:
             self.untried += items
             return []
         try:
@@ -212,7 +215,7 @@ class _Walk(Generic[T, R]):
             if (is_of_server and is_hopeless) or self.blameless(error):
                 raise
             is_locked = is_of_server and transactions.is_of_lock(error)
-            self.lock_wait_count += is_locked
+            self.lock_errors += [error] if is_locked else []
             if len(items) == 1:
                 if is_locked:
                     self.locked.append((items[0], error))

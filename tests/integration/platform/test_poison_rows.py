@@ -359,14 +359,18 @@ def test_marker_beside_a_lock() -> None:
         orders.Result(row.pk, row.biz_receive_id, row.claimed_by, 1, "delivered", http_status=200)
         for row in queued
     ]
-    jobs.put(orders.MARKER_QUEUE, [results[:100], results[100:]], ttl=None)
+    locked = results.pop(7)
+    jobs.put(orders.MARKER_QUEUE, [[locked]], ttl=None)
     delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
-    marker, begun = Marker(), time.monotonic()
-    with holding("SELECT id FROM receive_msg WHERE id = %s FOR UPDATE", [queued[7].pk]):
+    marker = Marker()
+    with holding("SELECT id FROM receive_msg WHERE id = %s FOR UPDATE", [locked.id]):
+        marker.turn()  # alone, it waits behind what comes then
+        jobs.put(orders.MARKER_QUEUE, [results[:100], results[100:]], ttl=None)
+        begun = time.monotonic()
         work_until(marker.turn, lambda: delivered.count() == 199)
         print(f"the others were done after {time.monotonic() - begun:.1f} s")
         assert time.monotonic() - begun < OTHERS_SECONDS
-        work_until(marker.turn, lambda: is_named("notify.poison", queued[7].pk))
+        work_until(marker.turn, lambda: is_named("notify.poison", locked.id))
     work_until(marker.turn, lambda: delivered.count() == 200)
     assert Attempt.objects.count() == 200, "nothing is logged twice"
 

@@ -172,6 +172,13 @@ class TestNumbers:
         table.poison = -1
         assert bisect.isolate([4, 5, 7], table.insert, lambda item, error: None) == [4, 7, 5]
 
+    def test_a_locked_row_alone_is_told_from_a_server_that_is_away(self) -> None:
+        table = Table(1205, poison=5)
+        for _ in range(5):
+            with pytest.raises(bisect.ItemsLocked) as caught:
+                bisect.isolate([5], table.insert, lambda item, error: None)
+            assert caught.value.items == [5]
+
     def test_few_calls_wait_for_locks(self) -> None:
         """Each waits a second: many locked rows do not hold up the others for long."""
         waits: list[Sequence[int]] = []
