@@ -83,7 +83,7 @@ def _standstill(beat: Heartbeat) -> Condition:
     )  # fmt: skip
     return Condition(
         key(SILENT, beat.role),
-        lazy_message(_("run_%(role)s runs, and its work stands still"), role=beat.role),
+        lazy_message(_("%(program)s runs, and its work stands still"), program=beat.program),
         text,
     )
 
