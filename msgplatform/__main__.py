@@ -1,10 +1,15 @@
 """The command line: `manage.py` of a clone, and the command `msgplatform` of the wheel."""
 
+import io
 import os
 import sys
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or a pipe of another encoding shows an escape instead.
+            stream.reconfigure(errors="backslashreplace")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command.startswith("run_"):
@@ -16,7 +21,12 @@ def main() -> None:
         make_missing()
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # such as `manage.py doctor | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 if __name__ == "__main__":

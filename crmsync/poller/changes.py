@@ -84,6 +84,7 @@ class Changes:
             self.is_requested = False
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
+        is_part = False
         while True:
             row_requests = requests.make_requests(policy, page.rows, operation)
             round = Round(
@@ -92,8 +93,9 @@ class Changes:
             )  # fmt: skip
             with contextlib.suppress(Unstorable):
                 if not requests.is_too_large(row_requests):
-                    result = store_or_set_aside(round)
+                    result = store_or_set_aside(round, is_part)
                     break
+            is_part = True
             page = increment.read(self._watermark, max(1, len(page.rows) // 2))
         # Confirm only now: if the transaction had failed, the same rows would have to come again.
         increment.confirm(page)
@@ -176,7 +178,10 @@ class Comparison:
         runs.finish(self.run, problem)
         self.run = 0
 
-    def _send(self, policy: Policy, crm: Crm, increment: Increment, keys: Sequence[Key]) -> None:
+    def _send(
+        self, policy: Policy, crm: Crm, increment: Increment, keys: Sequence[Key],
+        is_part: bool = False,
+    ) -> None:  # fmt: skip
         """Read these rows and queue them, as one operation, or several when that is too large."""
         operation = ids.new(ids.bucket(policy.id, None))
         row_requests = requests.make_requests(policy, increment.rows(keys), operation)
@@ -185,11 +190,11 @@ class Comparison:
         try:
             if requests.is_too_large(row_requests):
                 raise Unstorable
-            result = store_or_set_aside(round)
+            result = store_or_set_aside(round, is_part)
         except Unstorable:
             half = len(keys) // 2
-            self._send(policy, crm, increment, keys[:half])
-            self._send(policy, crm, increment, keys[half:])
+            self._send(policy, crm, increment, keys[:half], True)
+            self._send(policy, crm, increment, keys[half:], True)
             return
         # No operation if the policy carries none of these rows: they are behind in each run.
         if result.operation:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import F
 
 from crmsync import models
@@ -46,20 +46,31 @@ def store(round: Round) -> StoredRound:
     return transactions.retrying(lambda: _store_once(round, new_ids))
 
 
-def store_or_set_aside(round: Round) -> StoredRound:
-    """As `store`; a row that the database refuses alone is dead with the reason.
+def store_or_set_aside(round: Round, is_part: bool = False) -> StoredRound:
+    """As `store`; a row that the database refuses alone is dead with the reason. `is_part`: the
+    round was divided, and waits only briefly for locks.
 
     Raises Unstorable for several rows of which the database refuses one.
     """
+    patience = transactions.hasty if is_part else transactions.waiting_once
     try:
-        return store(round)
+        with patience():
+            result = store(round)
     except Exception as error:
         if bisect.is_unavailable(error):
             raise
         if len(round.row_requests) != 1:
             raise Unstorable from error
+        (row_request,) = round.row_requests
+        is_locked = isinstance(error, OperationalError) and transactions.is_of_lock(error)
+        if is_locked and not bisect.locked_items.note((round.policy.id, row_request.key)):
+            raise
         log.exception("row_not_stored", policy=round.policy.name)
-        return store(replace(round, row_requests=[without_values(round.row_requests[0], error)]))
+        with patience():
+            return store(replace(round, row_requests=[without_values(row_request, error)]))
+    for row_request in round.row_requests:
+        bisect.locked_items.forget((round.policy.id, row_request.key))
+    return result
 
 
 def require_lease(policy: Policy, holder: str) -> datetime:

@@ -4,7 +4,8 @@
                             open ── raise_alert with the same key ──▶ open, counted up
 
 `raise_alert` never raises an error: an alert that cannot be stored must not stop the work that
-noticed it. The store returns whether the alert changed; registered handlers get only changes
+noticed it. While the database is away the process keeps its alerts for `hand_out_waiting`. The
+store returns whether the alert changed; registered handlers get only changes
 (opened, resolved).
 
 Inside a transaction of the caller, `raise_alert` and `resolve` wait for its commit: an alert
@@ -17,12 +18,13 @@ can be looked up: even if a process dies, no alert stays open after its conditio
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
@@ -103,6 +105,8 @@ Handler = Callable[[AlertEvent], None]
 _handlers: dict[str, Handler] = {}
 _stores: list[Store] = []
 _senders: list[Callable[[], Sender]] = []
+# Alerts of this process that came while the database was away; the oldest are dropped.
+_waiting: deque[AlertEvent] = deque(maxlen=100)
 
 
 def set_store(store: Store) -> None:
@@ -180,6 +184,12 @@ def reconcile(
     return True
 
 
+def hand_out_waiting() -> None:
+    """Store the alerts that came while the database was away."""
+    for _ in range(len(_waiting)):
+        _hand_out(_waiting.popleft(), comes_again=False)
+
+
 def open_kinds() -> dict[str, int]:
     """Kind → number of open alerts. Raises the errors of the store."""
     return {kind: count for store in _stores for kind, count in store.open_kinds().items()}
@@ -211,7 +221,10 @@ def _hand_out(event: AlertEvent, comes_again: bool) -> None:
         for store in _stores:
             change = store.store(event)
     except Exception as error:
-        if comes_again:
+        is_away = isinstance(error, DatabaseError) and transactions.is_away(error)
+        if is_away and not comes_again:
+            _waiting.append(event)
+        if is_away or comes_again:
             _log_unread("alert_not_stored", error, key=event.key)
         else:
             log.error("alert_not_stored", exc_info=error, key=event.key)

@@ -21,11 +21,12 @@ _IGNORABLE = (
 )
 _DASHES = (
     "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2053\u2212\u223c\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u2e5d"
-    "\u301c\u3030\u30a0\u30fc\ufe31\ufe32\ufe58\ufe63\uff0d\uff5e\U00010ead"
+    "\u301c\u3030\u30a0\u30fc\ufe31\ufe32\ufe58\ufe63\uff0d\uff5e\uff70\U00010d6e\U00010ead"
 )
+_POINTS = "\u00b7\u2022\u2027\u2043\u2219\u22c5\u30fb\uff65"
 # The characters between the digits of phone numbers, as a character class of `re`.
 PHONE_PUNCTUATION = (
-    rf"\s{_DASHES}{_IGNORABLE}.()\[\]/~\u00b7\u2022\uff08\uff09\uff0e\uff0f\uff3b\uff3d"
+    rf"\s{_DASHES}{_IGNORABLE}.()\[\]/~{_POINTS}\uff08\uff09\uff0e\uff0f\uff3b\uff3d"
 )
 IGNORABLE = re.compile(f"[{_IGNORABLE}]")
 _PUNCTUATION = re.compile(f"[{PHONE_PUNCTUATION}]+")

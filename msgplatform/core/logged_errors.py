@@ -67,11 +67,15 @@ def read_errors(text: str) -> Iterator[LoggedError]:
         if line.startswith("{"):
             yield from _read_json_line(line)
         elif line.startswith(_TRACEBACK):
-            # A traceback ends with the first line that is not indented.
-            ends = (line for line in lines if line.strip() and not line[0].isspace())
-            yield LoggedError(TRACEBACK, next(ends, "")[:_MAX_EXAMPLE])
+            yield LoggedError(TRACEBACK, _error_line(lines)[:_MAX_EXAMPLE])
         elif match := _WEB_SERVER_ERROR.match(line):
             yield LoggedError("web_server", match[1][:_MAX_EXAMPLE])
+
+
+def _error_line(lines: Iterator[str]) -> str:
+    """The first line that is not indented: the error at the end of a traceback. Further lines of
+    its message, and notes, come after it."""
+    return next((line for line in lines if line.strip() and not line[0].isspace()), "")
 
 
 def _read_json_line(line: str) -> Iterator[LoggedError]:
@@ -81,7 +85,8 @@ def _read_json_line(line: str) -> Iterator[LoggedError]:
     except ValueError:  # a killed process has written a part of the line
         return
     if isinstance(entry, dict) and entry.get("level") in _LEVELS:
-        reason = entry.get("exception", "").strip().rpartition("\n")[2] or entry.get("why", "")
+        traceback = str(entry.get("exception", "")).rpartition(_TRACEBACK)[2]
+        reason = _error_line(iter(traceback.splitlines())) or entry.get("why", "")
         facts = ", ".join(
             f"{name}={value}"
             for name, value in entry.items()

@@ -265,7 +265,9 @@ class Relay(Worker):
                 self.store.release(claim, [row_id], STAYS_SECONDS, str(error), counts_attempt=True)
 
         ids = [*delivered_ids, *refusals]
-        settled_count = sum(bisect.isolate(ids, settle, leave, bisect.is_unanswered))
+        settled_count = sum(
+            bisect.isolate(ids, settle, leave, bisect.is_unanswered, self.store.alias)
+        )
         self.heartbeat.failed += len(refusals)
         self.figures.count_refused(len(refusals))
         for row_id, refusal in list(refusals.items())[:10]:

@@ -29,9 +29,9 @@ from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveM
 log = logging.get(__name__)
 
 # The number of a web worker's sixteen threads that may read an archive in another database.
-_MAX_READS, _MAX_WAIT_SECONDS = 4, 1.0
+_MAX_READS, _MAX_WAIT_SECONDS = 4, 0.2
 # A read that takes longer than `_LONG_SECONDS` and fails met a server that hangs.
-_LONG_SECONDS, _AWAY_SECONDS = 2.0, 5.0
+_LONG_SECONDS, _AWAY_SECONDS = 1.0, 5.0
 _UNREADABLE = gettext_noop(
     "The archive cannot be read at present; older messages are missing here."
 )

@@ -75,11 +75,12 @@ def record(subscription: Subscription, row: ReceiveMsg, claim: str, answer: Answ
     _event_types.refresh()
     block = ids.reserve(1)
     try:
-        tally = transactions.retrying(
-            lambda: marks.apply(
-                [result], [result], block, {subscription.id: subscription}, _event_types, True
+        with transactions.without_patience(), transactions.waiting_once():
+            tally = transactions.retrying(
+                lambda: marks.apply(
+                    [result], [result], block, {subscription.id: subscription}, _event_types, True
+                )
             )
-        )
     except LeaseLost:
         if not Attempt.objects.filter(copy_id=row.pk, claim=claim).exists():
             raise LeaseLost(_LOST) from None

@@ -55,6 +55,7 @@ class Marker(Worker):
         self.subscriptions = Subscriptions()
         self.event_types = CatalogueSubjects()
         self._jobs: list[queues.Claimed] = []
+        self._locked_results: list[Result] = []  # those of a batch that come last, in a job anew
         self._next_announcement = Every(ANNOUNCE_EVERY_SECONDS)
         self._missed_alerts = alert_events.MissedAlerts()
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
@@ -74,16 +75,19 @@ class Marker(Worker):
             while together < len(self._jobs) and len(results) < FULL_BATCH:
                 results += _read(self._jobs[together])
                 together += 1
+            self._locked_results = []
             try:
-                bisect.isolate(results, self.mark, self._set_aside, _is_blameless)
-            except transactions.Locked as error:
-                # The holder of the lock may be frozen, and other results must not wait.
-                log.warning("results_wait", jobs=together, why=str(error)[:200])
-                queues.put_last(self._jobs[:together])
-            else:
-                failpoint("marker_after_commit_before_done")
-                queues.done(self._jobs[:together])
+                bisect.isolate(results, self.mark, self._set_aside)
+            except bisect.ItemsLocked as error:
+                self._locked_results += error.items
+                log.warning("results_wait", count=len(error.items), why=str(error)[:200])
+            failpoint("marker_after_commit_before_done")
+            if self._locked_results:
+                queues.put(orders.MARKER_QUEUE, [self._locked_results], ttl=None)
+            queues.done(self._jobs[:together])
             del self._jobs[:together]
+            if results and len(self._locked_results) == len(results):
+                self.stopping.wait(self.idle_seconds)
         if pause := self._gather.note_batch(self.heartbeat.done - done_before):
             self.stopping.wait(pause)
         return True
@@ -145,10 +149,14 @@ class Marker(Worker):
         try:
             tally = self._mark([result], (), None)
         except Exception as second_error:  # the first error is the reason
-            if _is_blameless(second_error):
+            if bisect.is_unavailable(second_error):
                 raise
-            self._poison(result, error)
-            text = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
+            if transactions.is_of_lock(second_error):
+                self._locked_results.append(result)
+                text = _("The result of delivery %(id)s waits for a lock on its row: %(why)s")
+            else:
+                self._poison(result, error)
+                text = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
         else:
             self._after_commit(1, tally)
             text = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")
@@ -202,12 +210,6 @@ def _missing_key(results: Sequence[Result]) -> alerts.AlertEvent:
         ),
         key="notify.encrypted",
     )
-
-
-def _is_blameless(error: Exception) -> bool:
-    """True if the results are not to blame: a server is unavailable, or another marker, which may
-    be frozen, has locked their rows."""
-    return isinstance(error, transactions.Locked) or bisect.is_unavailable(error)
 
 
 def _read(job: queues.Claimed) -> list[Result]:

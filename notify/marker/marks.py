@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from django.db import transaction
 
-from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
 from msgplatform.core.failpoints import failpoint
 from notify.marker import failing_subscriptions, statements
@@ -35,7 +35,7 @@ def apply(
     by_outcome: dict[Outcome, list[Result]] = {"delivered": [], "failed": [], "unsent": []}
     for result in results:
         by_outcome[result.outcome].append(result)
-    with transactions.without_patience(), transaction.atomic(durable=True):
+    with transaction.atomic(durable=True):
         now = sql.now()
         # The order of locks in all programs: deliveries, then subscriptions, then counters.
         deliveries = statements.lock(results)

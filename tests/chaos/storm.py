@@ -57,7 +57,8 @@ class Storm:
             kind = waiting.pop() if waiting else random_.choice([*kinds, *["kill", "freeze"] * 4])
             self._calm(time.monotonic())
             self._count()
-            print(f"{kind}: {kinds[kind](random_)}", flush=True)
+            begun = time.strftime("%H:%M:%S")
+            print(f"{begun} {kind}: {kinds[kind](random_)}", flush=True)
             self.strikes[kind] += 1
             self._count()
             time.sleep(_PAUSE_SECONDS)

@@ -27,6 +27,7 @@ SECONDS = float(os.environ.get("CHAOS_SECONDS", "30"))
 SEED = int(os.environ.get("CHAOS_SEED", "20261126"))
 # Seconds, of a consumer that is always well: `make chaos` asks for it on a machine of its own.
 MAX_GAP = float(os.environ.get("CHAOS_MAX_GAP", "300"))
+LOGS = os.environ.get("CHAOS_LOGS", "")  # folder that keeps the logs of the programs
 
 
 @pytest.fixture
@@ -35,6 +36,8 @@ def platform() -> Iterator[ChaosPlatform]:
     folder = Path(tempfile.mkdtemp(prefix="mp-chaos-"))
     with ChaosPlatform(folder) as running:
         yield running
+        for log in folder.glob("*.log") if LOGS else []:
+            shutil.copy(log, Path(LOGS))
     shutil.rmtree(folder, ignore_errors=True)
 
 

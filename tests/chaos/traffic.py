@@ -84,11 +84,12 @@ class Traffic:
         )
         assert_marked(self.platform)
         times = [at for at in self.sinks["one"].times() if at <= self.ended_at]
-        longest = max(after - before for before, after in pairwise(times))
+        longest, begun = max((after - before, before) for before, after in pairwise(times))
         repeated = duplicates(self.sinks)
         assert repeated <= may_repeat
         return longest, (
-            f"{len(self.accepted)} messages; longest gap {longest:.1f} s; "
+            f"{len(self.accepted)} messages; longest gap {longest:.1f} s from "
+            f"{time.strftime('%H:%M:%S', time.localtime(begun))}; "
             f"duplicates {repeated} of at most {may_repeat}"
         )
 

@@ -48,6 +48,18 @@ def states() -> list[int]:
 
 
 # -- locks ---------------------------------------------------------------------------------------
+def test_a_short_wait_for_locks_is_over_with_its_block(engine: Engine) -> None:
+    if not engine.is_server:  # one lock for all rows: nothing is set
+        with engine.lock_wait(connection, 1):
+            return
+    ask = "SELECT @@innodb_lock_wait_timeout"
+    engine.limit_lock_wait(connection, 7)
+    with engine.lock_wait(connection, 1):
+        assert list(run(connection, ask)) == [(1,)]
+    assert list(run(connection, ask)) == [(7,)]
+    engine.limit_lock_wait(connection, 5)
+
+
 def test_locked_rows_are_passed_over(engine: Engine) -> None:
     """SQLite has one writer: another one is refused, and comes back later."""
     statement = (

@@ -60,7 +60,8 @@ class CommandLine:
     def __call__(self, *arguments: str, stdin: str = "", code: int = 0, **environment: str) -> Done:
         """Runs a command to its end. Fails when its exit code is another one."""
         variables = {**self.environment, **environment}
-        if "FORCE_COLOR" in variables:  # it is looked at when the libraries are loaded
+        # These are looked at when the libraries are loaded.
+        if variables.keys() & {"FORCE_COLOR", "PYTHONIOENCODING"}:
             ended = subprocess.run(
                 [str(self.project.msgp), *arguments], cwd=self.folder, input=stdin, env=variables,
                 capture_output=True, text=True, timeout=_SECONDS, check=False,

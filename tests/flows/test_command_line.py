@@ -230,6 +230,9 @@ def test_publish(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None
     assert again == {"outcome": "duplicate", "id": first["id"]}
     assert cluster.script(PAYLOAD.format(id=first["id"])) == paid[2]  # 99.00 is not 99.0
     assert msgp("message", first["id"], "--payload").lines[-1] == paid[2]
+    signs = msgp("publish", "order.paid", '"é 北京 😀"', "--json").json["id"]
+    done = msgp("message", signs, "--payload", "--json", PYTHONIOENCODING="ascii")
+    assert (done.json["payload"], done.out.isascii()) == ("é 北京 😀", True)
     other = ("publish", "order.paid", "1", "-k", "7-paid", "--json")
     refusal = json.loads(msgp(*other, code=1).err)
     assert (refusal["exit_code"], refusal["problem"]["type"]) == (1, "/problems/conflict")
@@ -457,6 +460,7 @@ def test_platform_files(
     assert stat.S_IMODE(made.stat().st_mode) == 0o600
     assert json.loads(made.read_text())["consumers cellar"]["secret"].startswith("whsec_")
     assert manager("diff", str(folder), "--exit-code", "--json").json["dry_run"]
+    assert manager("export", PYTHONIOENCODING="ascii").out == manager("export").out
     more = folder / "more.yaml"
     more.write_text("consumers:\n  attic:\n    url: https://attic.example/hooks\n")
     assert "New secrets of consumers attic are stored" in " ".join(manager(*apply).err.split())

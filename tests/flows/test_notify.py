@@ -137,7 +137,7 @@ def test_heartbeats_name_every_role(shared_cluster: Cluster) -> None:
     def roles() -> set[str]:
         return {name.decode().split(":")[0] for name in cluster.redis.hkeys("heartbeats")}
 
-    expected = {name.removeprefix("run_") for name in DAEMONS}
+    expected = {name.removeprefix("run_") for name in DAEMONS} | {"web"}
     cluster.wait_until(lambda: roles() == expected, "a heartbeat of every role")
     cluster.kill("run_maker")
     cluster.wait_until(

@@ -539,10 +539,16 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
             until(lambda: look() == ["{}", "[]", "[]"], first_pause=0.5)
 
             until(lambda: _daemons(folder) >= {"marker", "maker"})
+            until(lambda: answers(port))
+            until(lambda: "web" in _daemons(folder))
             hung, others = process_of("run_marker"), process_of("run_maker")
-            hung.send_signal(signal.SIGSTOP)
+            worker = process_of("msgplatform.doors.web").children()[0]
+            for program in (hung, worker):
+                program.send_signal(signal.SIGSTOP)
             until(lambda: "run_marker: It hung" in terminal.read_text(), first_pause=0.5)
-            until(lambda: not hung.is_running())
+            until(lambda: "web: It hung" in terminal.read_text(), first_pause=0.5)
+            until(lambda: not hung.is_running() and not worker.is_running())
+            until(lambda: answers(port))
             until(lambda: "marker" in _daemons(folder), first_pause=0.5)
             assert others.is_running()
             until(lambda: process.run(HUNG).count("hung") >= 3, first_pause=0.5)

@@ -6,6 +6,7 @@ tables and all keys, so that a test can look for them.
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from collections.abc import Iterator
@@ -67,8 +68,11 @@ class Someone:
         """Number and address as URLs, HTML, and JSON in JSON carry them."""
         a, b, c = self.phone[:3], self.phone[3:7], self.phone[7:]
         at = [self.email.replace("@", sign) for sign in ("%40", "%2540", "&#64;", "\\u0040")]
+        in_base64 = base64.b64encode(f"call {self.phone}, {self.email}".encode()).decode()
         return [*at, f"%2B86{a}{b}{c}", f"{a}%20{b}%20{c}", f"{a}&nbsp;{b}&nbsp;{c}",
-                f"{a}\\u2011{b}\\u2011{c}", f"<{self.email}>"]  # fmt: skip
+                f"{a}\\u2011{b}\\u2011{c}", f"<{self.email}>", in_base64,
+                f"{a}%E3%80%9C{b}%E3%80%9C{c}", f"{a}&ndash;{b}&#8209;{c}", f"{a}<b>{b}</b>{c}",
+                "".join("〇一二三四五六七八九"[int(digit)] for digit in self.phone)]  # fmt: skip
 
 
 # Digits that no id, time or port in a test holds.

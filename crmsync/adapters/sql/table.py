@@ -19,8 +19,8 @@ from crmsync.adapters.base import Field, Record
 from crmsync.adapters.outcomes import Invalid
 from msgplatform.core.data import engines
 
-# Integers of databases have at most 64 bits.
-_BIGGEST = 2**63
+# Integers of databases have at most 64 bits; those of a server may be without a sign.
+_BIGGEST, _BIGGEST_UNSIGNED = 2**63, 2**64
 # SQLite keeps the type as it was written, such as `VARCHAR(40)`.
 _DECLARED = re.compile(r"char[a-z ]*\( *(\d+) *\)", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -88,7 +88,9 @@ class Table:
         elif isinstance(value, float) and not math.isfinite(value):
             return _("The value for %s is no finite number.") % name
         elif isinstance(value, int) and not -_BIGGEST <= value < _BIGGEST:
-            return _("The number for %s is too large.") % name
+            is_server = engines.of_connection(self.connection).is_server
+            if not (is_server and 0 <= value < _BIGGEST_UNSIGNED):
+                return _("The number for %s is too large.") % name
         return ""
 
     def duplicate_row(self) -> Invalid:

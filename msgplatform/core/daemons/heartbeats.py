@@ -1,4 +1,5 @@
-"""Heartbeats of daemons: records in the work Redis that vanish when the process is gone."""
+"""Heartbeats of daemons and web workers: records in the work Redis that vanish when the process is
+gone."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ INTERVAL_SECONDS = 5
 TTL_SECONDS = 20  # three missed heartbeats: if Redis hangs for a moment, nobody looks dead
 # Seconds that an ending process waits for a hanging Redis. Without an answer the record expires.
 WITHDRAW_SECONDS = 1.0
+WEB = "web"  # the role of a worker of the web server
 
 
 @dataclass
@@ -41,6 +43,10 @@ class Heartbeat:
     disk_free_bytes: int = 0
     disk_bytes: int = 0
     standstill: Standstill = field(default_factory=Standstill)
+
+    @property
+    def program(self) -> str:
+        return self.role if self.role == WEB else f"run_{self.role}"
 
     @property
     def name(self) -> str:
@@ -75,5 +81,5 @@ def beat(heartbeat: Heartbeat) -> ThreadLoop:
 
 
 def alive() -> list[Heartbeat]:
-    """Every daemon with a current heartbeat, by role. Raises RedisError."""
+    """Every process with a current heartbeat, by role. Raises RedisError."""
     return [beat for _, beat in sorted(_heartbeats.read().items())]

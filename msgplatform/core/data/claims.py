@@ -5,8 +5,9 @@ time such as `next_at` that means "not due, or leased, until then". A row is fre
 over (or NULL). Leases use the database's clock, so that claims of different machines agree.
 
 Each UPDATE finds rows by primary key and repeats the whole condition, so that only one of two
-claims that chose the same row wins the row. `SKIP LOCKED` is not used: SQLite has none, and a
-Spider head ignores it silently.
+claims that chose the same row wins the row. `SKIP LOCKED` is not relied on: SQLite has none, and a
+Spider head ignores it silently. It passes over rows that somebody keeps locked, for a while after
+an UPDATE has waited for one.
 
     free ── claim ──▶ claimed ── release ──▶ free
                       claimed ── renew ──▶ claimed, for longer
@@ -15,6 +16,7 @@ Spider head ignores it silently.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, cast
 
-from django.db import connections, models, router, transaction
+from django.db import OperationalError, connections, models, router, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
@@ -31,6 +33,9 @@ from msgplatform.core.data import engines, sql, transactions
 from msgplatform.core.data.chunks import chunks
 
 CHUNK = 500  # ids in one statement
+# Seconds in which claims pass over locked rows of a table, after one has waited for a lock.
+_PASS_SECONDS = 60.0
+passing_until: dict[str, float] = {}  # table → monotonic seconds
 
 
 @dataclass(slots=True)
@@ -82,9 +87,11 @@ def claim(
         )
         if not ids:
             break
-        row_count = update_by_key(free.filter(pk__in=ids), values, database)
+        row_count = _update_free(free, ids, values, database)
         _collect(new_claim, queryset.model, ids, row_count, until, database)
-        if len(ids) < page_size:  # no more were free: do not ask again
+        if len(ids) < page_size or _is_passing(
+            queryset.model
+        ):  # no more were free: do not ask again
             break
     return new_claim
 
@@ -109,7 +116,7 @@ def claim_ids(
     new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
     values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
     for chunk in chunks(ids, CHUNK):
-        row_count = update_by_key(free.filter(pk__in=chunk), values, database)
+        row_count = _update_free(free, chunk, values, database)
         _collect(new_claim, queryset.model, chunk, row_count, until, database, read)
     return new_claim
 
@@ -155,6 +162,36 @@ def _free(queryset: QuerySet[Any], until: str) -> QuerySet[Any]:
     if queryset.model._meta.get_field(until).null:
         is_free |= Q(**{f"{until}__isnull": True})
     return queryset.filter(is_free)
+
+
+def _update_free(
+    free: QuerySet[Any], ids: Sequence[Any], values: Mapping[str, Any], using: str
+) -> int:
+    """Claim the free rows among `ids`; their number. Rows that another transaction keeps locked are
+    passed over."""
+    rows = free.filter(pk__in=ids)
+    if not _is_passing(free.model):
+        try:
+            with transactions.waiting_once():
+                return update_by_key(rows, values, using)
+        except OperationalError as error:
+            if not transactions.is_of_lock(error) or connections[using].in_atomic_block:
+                raise
+        passing_until[free.model._meta.db_table] = time.monotonic() + _PASS_SECONDS
+
+    def update_unlocked() -> int:
+        with transaction.atomic(using):
+            free_rows = rows.using(using).order_by().select_for_update(skip_locked=True)
+            free_ids = list(free_rows.values_list("pk", flat=True))
+            if not free_ids:
+                return 0
+            return update_by_key(free.filter(pk__in=free_ids), values, using)
+
+    return transactions.retrying(update_unlocked, using)
+
+
+def _is_passing(model: type[models.Model]) -> bool:
+    return time.monotonic() < passing_until.get(model._meta.db_table, 0.0)
 
 
 def _refuse_what_an_update_cannot_repeat(queryset: QuerySet[Any]) -> None:

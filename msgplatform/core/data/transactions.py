@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from django.db import connections
 from django.db.utils import DataError, Error, OperationalError, ProgrammingError
 
 from msgplatform.core import logging
+from msgplatform.core.data import engines
 from msgplatform.core.data.engines import sqlite
 from msgplatform.core.data.engines.mysql import error_codes
 from msgplatform.core.errors import InvalidInput, OutcomeUnknown
@@ -24,6 +26,8 @@ R = TypeVar("R")
 BEFORE_COMMIT = "The transaction had not come to its COMMIT: nothing of it is stored."
 ATTEMPTS = 5
 _AT_HANDSHAKE = " at '"
+# The lock errors that `retrying` does not repeat in this thread.
+_unrepeated: ContextVar[frozenset[int]] = ContextVar("unrepeated", default=frozenset())
 
 
 class Locked(Exception):
@@ -59,7 +63,8 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
         except Error as error:
             code = error_code(error)
             is_unknown = is_unknown or _is_unknown(error)
-            if code not in error_codes.REPEATABLE or attempt == ATTEMPTS:
+            is_last = attempt == ATTEMPTS or code in _unrepeated.get()
+            if code not in error_codes.REPEATABLE or is_last:
                 if is_unknown:
                     raise OutcomeUnknown(f"the connection was lost, then: {error}") from error
                 raise
@@ -68,6 +73,29 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
                 connection.close()
         attempt += 1
         time.sleep(pauses.next())
+
+
+@contextmanager
+def waiting_once() -> Iterator[None]:
+    """`retrying` repeats nothing that has waited for a lock, for a caller that looks for the locked
+    row then."""
+    token = _unrepeated.set(_unrepeated.get() | {error_codes.LOCK_WAIT_TIMEOUT})
+    try:
+        yield
+    finally:
+        _unrepeated.reset(token)
+
+
+@contextmanager
+def hasty(using: str = "default") -> Iterator[None]:
+    """`retrying` repeats no lock error, and a lock is waited for a second, for a caller that tries
+    one part of its rows after another."""
+    token = _unrepeated.set(error_codes.OF_LOCKS)
+    try:
+        with engines.of(using).lock_wait(connections[using], 1):
+            yield
+    finally:
+        _unrepeated.reset(token)
 
 
 @contextmanager

@@ -67,7 +67,9 @@ class Person:
 
     def may_be_in(self, text: str) -> bool:
         """A quick look: False if no identifier of the person can be in the text, in any field."""
-        return spellings.may_be_in(text, self.phones, self.emails)
+        if spellings.may_be_in(text, self.phones, self.emails):
+            return True
+        return spellings.with_base64(text, self._erase_plain) != text
 
     @property
     def phone_spellings(self) -> list[str]:
@@ -82,9 +84,7 @@ class Person:
 
     def is_in(self, text: str) -> bool:
         """True if a phone number or e-mail address of the person stands in the text."""
-        if not (text and self.may_be_in(text)):
-            return False
-        return any(not spellings.is_price(m.group()) for m in self._pattern.finditer(text))
+        return self.erased(text) != text
 
     def is_in_bytes(self, value: bytes) -> bool:
         """Like `is_in`, for a text in UTF-8."""
@@ -118,15 +118,23 @@ class Person:
 
     def erased(self, text: str) -> str:
         """The text with MARK in the place of each phone number and e-mail address of the person."""
-        if not self.is_in(text):
+        text = spellings.with_base64(text, self._erase_plain)
+        return self._erase_plain(text)
+
+    def _erase_plain(self, text: str) -> str:
+        if not (text and spellings.may_be_in(text, self.phones, self.emails)):
             return text
         return self._pattern.sub(
-            lambda match: match[0] if spellings.is_price(match[0]) else MARK, text
+            lambda match: MARK if spellings.is_whole(match, self._phones_in_text) else match[0],
+            text,
         )
 
     def mention(self, text: str) -> str:
         """The sentences of a text that mention the person, with other people's numbers and
         addresses masked; '' if there are none. For an export, because the rest is about others."""
+        text = spellings.with_base64(
+            text, lambda part: self.mention(part) if self._erase_plain(part) != part else part
+        )
         if not self.is_in(text):
             return ""
         sentences = list(filter(self.is_in, _SENTENCE.split(text))) or [text]
@@ -135,6 +143,8 @@ class Person:
     def _without_others(self, sentence: str) -> str:
         parts, end = [], 0
         for match in self._pattern.finditer(sentence):
+            if not spellings.is_whole(match, self._phones_in_text):
+                continue
             parts += [personal.in_sentence(sentence[end : match.start()]), match[0]]
             end = match.end()
         return "".join([*parts, personal.in_sentence(sentence[end:])])

@@ -1,44 +1,66 @@
 """Regular expressions for a phone number and an e-mail address in any text, in any spelling.
 
 The same grammar finds, exports and erases. Besides characters between digits it reads encodings of
-texts in texts: URLs (`%40`, also twice), JSON in JSON (`\\u0040`), HTML (`&#64;`), digits of other
-widths and scripts.
+texts in texts: URLs (`%40`, also twice), JSON in JSON (`\\u0040`), HTML (`&#64;`, `&ndash;`, tags),
+quoted-printable (`=40`), base64, digits of other widths and scripts, and Chinese ones.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import html
+import html.entities
 import re
 import unicodedata
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from urllib.parse import unquote
 
 from msgplatform.core.characters import IGNORABLE, PHONE_PUNCTUATION
 
 _MAX_BETWEEN = 8  # signs between two digits
-# The last character of an escape before a number or an address is no part of the number.
-_AFTER_ESCAPE = r"(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\[nrt])"
-# Punctuation of numbers in URLs, JSON and HTML.
-_ENCODED_PUNCTUATION = (
-    r"%(?:25)*(?:20|09|0[aAdD]|2[089bBdDeEfF]|7[eE]|5[bBdD]|[cC]2%(?:25)*[aA][0dD]"
-    r"|[eE]2%(?:25)*8[0-1]%(?:25)*[89aAbB][0-9a-fA-F]|[eE]2%(?:25)*88%(?:25)*92"
-    r"|[eE]3%(?:25)*80%(?:25)*80|[eE][fF]%(?:25)*[bB][bBcC]%(?:25)*[89bB][0-9a-fA-F])"
-    r"|\\+u(?:00[aA][0dD]|00(?:20|2[89bdefBDEF]|09|0[ad])|20[0-6][0-9a-fA-F]|2212|3000|30fc"
-    r"|[fF][eE][fF]{2}|[fF]{2}0[89b-fB-F])"
-    r"|\\+[nrt/]|&nbsp;|&ensp;|&emsp;|&#0*(?:32|40|41|43|45|46|160);"
+# Encodings of one character, whatever it is: the bytes of URLs (also twice), of quoted-printable
+# and of texts of programs (`\xe2`); the escapes of JSON and JavaScript; HTML.
+_URL_BYTE = r"[%=](?:25)*"
+_BYTE = rf"(?:{_URL_BYTE}|\\+x)"
+_UNIT = r"(?:(?:\\|%(?:25)*5c)+|%(?:25)*)u"
+_HTML = r"&(?:amp;)*"
+_ENCODED_SIGN = (
+    rf"{_BYTE}(?!3\d)[0-7][0-9a-f]|{_BYTE}[c-f][0-9a-f](?:{_BYTE}[89ab][0-9a-f]){{1,3}}"
+    rf"|{_UNIT}(?:\{{[0-9a-f]{{1,6}}\}}|(?:0{{4}})?(?!003\d)[0-9a-f]{{4}})"
+    rf"|{_HTML}(?:#(?!0*(?:4[89]|5[0-7]);)\d{{1,7}}|#x(?!0*3\d;)[0-9a-f]{{1,6}}|[a-z]{{2,31}});"
 )
-BETWEEN = rf"(?:[{PHONE_PUNCTUATION}+]|{_ENCODED_PUNCTUATION}){{0,{_MAX_BETWEEN}}}"
+# The last character of an escape before a number or an address is no part of the number.
+_AFTER_ESCAPE = r"(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\[nrtfv])"
+_TAG = r"</?[a-z][^<>]{0,80}>"
+# People write these too between the digits in a text; no door takes them.
+_OTHER_SIGNS = "+_*|'\u2018\u2019\uff3f\uff07\u2500\u2501\u20e3"
+BETWEEN = (
+    rf"(?:[{PHONE_PUNCTUATION}{_OTHER_SIGNS}]|{_ENCODED_SIGN}|\\+[nrtfv/]|=\r?\n|{_TAG})"
+    rf"{{0,{_MAX_BETWEEN}}}"
+)
 _COUNTRY = "86"
 _IGNORED = (
     rf"(?:{IGNORABLE.pattern}|%(?:25)*[eE]2%(?:25)*80%(?:25)*8[bB]"
     r"|\\+u(?:200[b-fB-F]|[fF][eE][fF]{2})){0,3}"
 )
 # The encodings of a text that could hide the digits or letters of an identifier.
-_ENCODED = re.compile(r"[%\\&]")
+_ENCODED = re.compile(r"[%\\&<]")
 _MAX_ENCODINGS = 3  # JSON in a URL in JSON
-_JSON_ESCAPE = re.compile(r"\\+u([0-9a-fA-F]{4})")
+_UNITS = re.compile(r"(?:\\+|%)u(?:\{0*([0-9a-f]{1,5})\}|(?:0{4})?([0-9a-f]{4}))", re.IGNORECASE)
+_BYTES = re.compile(r"\\+x(?=[0-9a-f]{2})", re.IGNORECASE)
+_TAGS = re.compile(_TAG, re.IGNORECASE)
+# In URLs `=13` is no byte, so quoted-printable is tried by itself.
+_QUOTED = re.compile(r"=(?:([0-9A-Fa-f]{2})|\r?\n)")
 _NO_DIGITS = re.compile(r"[^0-9]+")
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
+# Chinese digits, those of sums included, and one as it is said in a number.
+_CHINESE = ("〇零", "一壹幺", "二贰貳", "三叁參", "四肆", "五伍", "六陆陸", "七柒", "八捌", "九玖")
+_OF_CHINESE = {ord(char): str(n) for n, characters in enumerate(_CHINESE) for char in characters}
+_MAX_ESCAPE = 12  # characters
+# Base64, of URLs too, of at least nine bytes.
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{12,}={0,2}(?![A-Za-z0-9+/_=-])")
 
 
 def phone(digits: str) -> str:
@@ -61,29 +83,84 @@ def email(address: str) -> str:
     )
 
 
+def is_whole(match: re.Match[str], phones: Collection[str]) -> bool:
+    """True unless the match is an amount, or a part of a number of which more digits are
+    encoded."""
+    if is_price(match[0]):
+        return False
+    number = _plain(_unquote_printable(match[0]))
+    if "@" in number:
+        return True
+    digits = _NO_DIGITS.sub("", number).lstrip("0")
+    text, (start, end) = match.string, match.span()
+    before = _plain(text[max(0, start - _MAX_ESCAPE) : start])
+    after = _plain(text[end : end + _MAX_ESCAPE])
+    is_number = digits in phones or digits.removeprefix(_COUNTRY).lstrip("0") in phones
+    return is_number and not (before[-1:].isdigit() or after[:1].isdigit())
+
+
 def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool:
-    """A quick look: False if no identifier can be in the text, in any spelling."""
+    """A quick look: False if no identifier can be in the text, in any spelling but base64."""
+    texts = [text]
+    if _QUOTED.search(text):
+        texts.append(_unquote_printable(text))
+    for plain_text in texts:
+        for _ in range(1 + _MAX_ENCODINGS):
+            folded = plain_text.lower() if plain_text.isascii() else _fold(plain_text)
+            digits = _NO_DIGITS.sub("", folded)
+            if any(phone in digits for phone in phones) or any(mail in folded for mail in emails):
+                return True
+            if not _ENCODED.search(plain_text):
+                break
+            plain_text, before = _decode(plain_text), plain_text
+            if plain_text == before:
+                break
+    return False
+
+
+def with_base64(text: str, change: Callable[[str], str]) -> str:
+    """The text with each part in base64, as far as that is UTF-8, changed within."""
+
+    def renew(match: re.Match[str]) -> str:
+        part = match[0].rstrip("=")
+        is_of_url = "-" in part or "_" in part
+        try:
+            content = base64.b64decode(
+                part + "=" * (-len(part) % 4), b"-_" if is_of_url else None, validate=True
+            ).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return match[0]
+        if (new := change(content)) == content:
+            return match[0]
+        text = base64.b64encode(new.encode(), b"-_" if is_of_url else None).decode()
+        return text if match[0].endswith("=") or len(part) % 4 == 0 else text.rstrip("=")
+
+    return _BASE64.sub(renew, text)
+
+
+def _plain(text: str) -> str:
+    """A short text without any encoding."""
     for _ in range(1 + _MAX_ENCODINGS):
-        plain = text.lower() if text.isascii() else _fold(text)
-        digits = _NO_DIGITS.sub("", plain)
-        if any(phone in digits for phone in phones) or any(mail in plain for mail in emails):
-            return True
-        if not _ENCODED.search(text) or (plain_text := _decode(text)) == text:
-            return False
-        text = plain_text
-    return True
+        text = _decode(text)
+    return _fold(text)
 
 
 def _fold(text: str) -> str:
-    text = IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).lower()
+    text = IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).lower().translate(_OF_CHINESE)
     return text if text.isascii() else _OTHER_DIGIT.sub(lambda m: str(int(m[0])), text)
+
+
+def _unquote_printable(text: str) -> str:
+    """A text in quoted-printable, with its bytes as URLs write them."""
+    return _QUOTED.sub(lambda match: f"%{match[1]}" if match[1] else "", text)
 
 
 def _decode(text: str) -> str:
     """The text without one level of the encodings of URLs, JSON and HTML."""
-    text = _JSON_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    text = _UNITS.sub(lambda match: chr(min(int(match[1] or match[2], 16), 0xFFFF)), text)
     # A character beyond U+FFFF is two escapes.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = _BYTES.sub("%", _TAGS.sub("", text))
     return html.unescape(unquote(text.replace("\\n", " ").replace("\\t", " ")))
 
 
@@ -94,8 +171,9 @@ def is_price(match: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _digits() -> tuple[str, ...]:
-    """Value of a digit → the digits of all scripts, widths and styles (General_Category Nd)."""
-    texts = [""] * 10
+    """Value of a digit → the digits of all scripts, widths and styles (General_Category Nd), and
+    Chinese ones."""
+    texts = list(_CHINESE)
     for code in range(0x80, 0x1FC00):
         value = unicodedata.digit(chr(code), None)
         if value is not None:
@@ -111,14 +189,15 @@ def _digit(digit: str) -> str:
     in_url = "|".join(map(_url_bytes, characters))
     in_html = "|".join(f"0*{code}|x0*{code:x}" for code in map(ord, characters))
     return (
-        rf"(?:[{digit}{characters}]|%(?:25)*(?:3{digit}|{in_url})|\\+u(?:003{digit}|{in_json})"
-        rf"|&#(?:0*{48 + int(digit)}|x0*3{digit}|{in_html});)"
+        rf"(?:[{digit}{characters}]|{_BYTE}3{digit}|{_URL_BYTE}(?:{in_url})"
+        rf"|{_UNIT}(?:(?:0{{4}})?003{digit}|\{{0*3{digit}\}}|{in_json})"
+        rf"|{_HTML}#(?:0*{48 + int(digit)}|x0*3{digit}|{in_html});)"
     )
 
 
 def _url_bytes(character: str) -> str:
     """The bytes of a character, as URLs write them behind a first `%`."""
-    return "%(?:25)*".join(f"{byte:02x}" for byte in character.encode())
+    return _URL_BYTE.join(f"{byte:02x}" for byte in character.encode())
 
 
 def _json_units(character: str) -> str:
@@ -133,8 +212,14 @@ def _character(character: str) -> str:
     if code > 0x7E:  # of a domain in another script
         code_text = "".join(f"%{byte:02x}" for byte in character.encode())
         return rf"(?:{re.escape(character)}|{code_text}|\\+u{code:04x})"
-    # The full-width form of an ASCII character.
+    names = "".join(
+        f"|{re.escape(name)}"
+        for name, text in html.entities.html5.items()
+        if text == character and name.endswith(";")
+    )
+    # The full-width form of an ASCII character, too.
     return (
-        rf"(?:{re.escape(character)}|{chr(code + 0xFEE0)}|%(?:25)*{code:02x}|\\+u00{code:02x}"
-        rf"|\\+uff{code - 0x20:02x}|&#0*{code};|&#x0*{code:x};)"
+        rf"(?:{re.escape(character)}|{chr(code + 0xFEE0)}|{_BYTE}{code:02x}"
+        rf"|{_UNIT}(?:(?:0{{4}})?00{code:02x}|\{{0*{code:x}\}}|ff{code - 0x20:02x})"
+        rf"|{_HTML}(?:#0*{code};|#x0*{code:x};{names}))"
     )

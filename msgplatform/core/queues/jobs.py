@@ -4,7 +4,6 @@ A job is a work order: a batch of messages for one subscription (or CRM), JSON. 
 it.
 
     queued ── claim, claim_all ──▶ claimed (in RQ's intermediate list) ── done ──▶ removed
-    claimed ── put_last ──▶ queued, at the end
     claimed ── its process died; `owners.take_back` ──▶ queued, at the front, as returned
     claimed ── its process died; the claim is over: `recovery` ──▶ queued, at the front, if the
                order is the only copy; else dropped: the lease of its rows brings the work back
@@ -104,15 +103,6 @@ _LENGTHS = """
 local lengths = {}
 for i, key in ipairs(KEYS) do lengths[i] = redis.call('LLEN', key) end
 return lengths
-"""
-
-# KEYS: intermediate list, queue, claims. ARGV: job id, member of the claims.
-_PUT_LAST = """
-redis.call('DEL', KEYS[3] .. ':none')  -- as in _CLAIM
-if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 1 then
-  redis.call('RPUSH', KEYS[2], ARGV[1])
-  redis.call('ZREM', KEYS[3], ARGV[2])
-end
 """
 
 
@@ -282,15 +272,6 @@ def forget(pipe: Pipeline, name: str, job_id: str) -> None:
     pipe.lrem(f"rq:queue:{name}:intermediate", 1, job_id)
     pipe.delete(Job.key_for(job_id))
     pipe.zrem(CLAIMS, f"{name}|{job_id}")
-
-
-def put_last(orders: Iterable[Claimed]) -> None:
-    """Give orders back to the end of their queues, so that other orders come first. An order whose
-    claim was over stays where it is."""
-    for order in orders:
-        lists = [f"rq:queue:{order.queue}:intermediate", f"rq:queue:{order.queue}"]
-        script = work_redis().register_script(_PUT_LAST)
-        script(keys=[*lists, CLAIMS], args=[order.id, f"{order.queue}|{order.id}"])
 
 
 def depths(names: Sequence[str]) -> dict[str, int]:

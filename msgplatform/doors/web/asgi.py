@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 import os
+import time
 
 from django.urls import reverse
 from django.utils.module_loading import import_string
 
 from msgplatform.core import features, logging, structs, web_requests
-from msgplatform.core.daemons import bounded_call, writers
+from msgplatform.core.daemons import bounded_call, heartbeats, writers
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids
 from msgplatform.core.servers import child_process
-from msgplatform.doors.web import wsgi  # first, because it sets Django up
+from msgplatform.doors.web import stopping, wsgi  # `wsgi` first, because it sets Django up
 from msgplatform.doors.web.application import Application, intakes
 from msgplatform.doors.web.django_app import DjangoApp
 from msgplatform.doors.web.fast_intake import FastIntake
@@ -50,13 +52,39 @@ def _refuse_another_cell() -> None:
     loop.start()
 
 
+def _beat(loop: asyncio.AbstractEventLoop) -> None:
+    """Send heartbeats, as programs do, while the event loop goes round: a loop that stands still
+    sends none. A thread sends them, so that a hanging Redis delays no request."""
+    heartbeat, last_round = heartbeats.Heartbeat(heartbeats.WEB), time.monotonic()
+
+    def go_round() -> None:
+        nonlocal last_round
+        last_round = time.monotonic()
+        loop.call_later(heartbeats.INTERVAL_SECONDS, go_round)
+
+    def send() -> None:
+        if time.monotonic() - last_round < 2 * heartbeats.INTERVAL_SECONDS:
+            heartbeat.send()
+
+    def begin() -> None:
+        thread = ThreadLoop(
+            "heartbeat", send, every=heartbeats.INTERVAL_SECONDS, last=heartbeat.withdraw
+        )
+        stopping.call_at_stop(loop, thread.stop)
+        go_round()
+        thread.start()
+
+    loop.call_soon(begin)
+
+
 structs.prepare()
 bounded_call.switch_on()
 _refuse_another_cell()
 # Requests without the database are answered while it is unavailable or hangs.
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
-writers.keep_reporting("web")
+writers.keep_reporting(heartbeats.WEB)
+_beat(asyncio.get_event_loop())  # granian has set the loop that it will run
 for thread_name in features.web_threads:
     import_string(thread_name)()
 

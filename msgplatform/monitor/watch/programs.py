@@ -80,7 +80,7 @@ def _standstill(beat: Heartbeat) -> Condition:
     )  # fmt: skip
     return Condition(
         key(SILENT, beat.role),
-        lazy_message("run_%(role)s runs, and its work stands still", role=beat.role),
+        lazy_message("%(program)s runs, and its work stands still", program=beat.program),
         text,
     )
 

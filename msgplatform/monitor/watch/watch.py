@@ -131,6 +131,7 @@ class Watch:
         if self._without_database:
             log.warning("database_back")
         self._without_database = False
+        alerts.hand_out_waiting()
         if self._role:
             writers.report(self._role)
         return True

@@ -88,9 +88,9 @@ def read(folder: Path) -> Manifest:
 
 def _check(manifest: Manifest) -> None:
     """Raises BackupRefused if the backup does not fit the settings, or would overwrite data."""
-    if programs := sorted({beat.role for beat in heartbeats.alive()}):
+    if programs := sorted({beat.program for beat in heartbeats.alive()}):
         raise BackupRefused(
-            f"Stop every program first: run_{programs[0]} runs, or was killed within the last "
+            f"Stop every program first: {programs[0]} runs, or was killed within the last "
             f"{heartbeats.TTL_SECONDS} s."
         )
     databases = manifest["databases"]

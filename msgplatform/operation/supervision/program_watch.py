@@ -1,5 +1,5 @@
 """Watches supervisord's programs: reports programs that end again and again, and kills programs
-that hang."""
+and workers of the web server that hang."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats
@@ -48,7 +48,7 @@ class ProgramWatch:
         """Look at `processes`, supervisord's information on each. Raises OSError."""
         running = {int(info["pid"]): str(info["name"]) for info in processes if info["pid"]}
         for pid in self._hung_pids(running):
-            self._end(pid, running[pid])
+            self._end(pid, running.get(pid) or running[_process(pid).parent])
         now = time.monotonic()
         self._hangs = [(at, end) for at, end in self._hangs if now - at < PERIOD_SECONDS]
         report = [*self._looping(processes), *(end for _, end in self._hangs)]
@@ -60,8 +60,12 @@ class ProgramWatch:
 
     # -- programs that hang ------------------------------------------------------------------------
     def _hung_pids(self, running: Mapping[int, str]) -> list[int]:
-        """Pids of running processes that stopped sending heartbeats. Silence does not count while
-        Redis does not answer, or no process of this machine sends heartbeats."""
+        """Pids of running processes, and of their workers, that stopped sending heartbeats. Silence
+        does not count while Redis does not answer, or no process of this machine sends heartbeats.
+
+        The web server's own process sends none: its workers do, and that process is well with one
+        of them. If it hangs, it starts no worker.
+        """
         now = time.monotonic()
         step = min(now - self._last_look, _MAX_STEP_SECONDS)
         self._last_look = now
@@ -71,15 +75,23 @@ class ProgramWatch:
             self._silences.clear()
             return []
         host = socket.gethostname()
-        beating = {beat.pid for beat in beats if beat.host == host} & running.keys()
+        own_pids = {beat.pid for beat in beats if beat.host == host}
+        beating = own_pids & running.keys()
+        for pid in own_pids - running.keys():
+            if (parent := _process(pid).parent) in running:
+                beating |= {pid} if _process(parent).is_stopped else {pid, parent}
         if not beating:
             return []
         silences = {
-            pid: seconds + step for pid, seconds in self._silences.items() if pid in running
+            pid: seconds + step
+            for pid, seconds in self._silences.items()
+            if pid in running or _process(pid).parent in running
         }
         self._silences = silences | dict.fromkeys(beating, 0.0)
         limit = self._hung_seconds - heartbeats.TTL_SECONDS
-        return [pid for pid, seconds in self._silences.items() if seconds >= limit]
+        hung_pids = {pid for pid, seconds in self._silences.items() if seconds >= limit}
+        # Workers end with their parent.
+        return sorted(pid for pid in hung_pids if _process(pid).parent not in hung_pids)
 
     def _end(self, pid: int, name: str) -> None:
         """Kill the process (supervisord starts it again), and report that in its log and the
@@ -88,7 +100,7 @@ class ProgramWatch:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)  # a stopped process takes no other signal
         self._hangs.append((time.monotonic(), end))
-        del self._silences[pid]
+        del self._silences[pid]  # that of its workers goes with them
         log_file, text = self._logs / f"{name}.log", str(end.text)
         entry = {
             "event": "hung", "level": "error", "logger": __name__, "pid": pid, "why": text,
@@ -119,6 +131,19 @@ class ProgramWatch:
                     self._messages_at[name] = now
                     self._say(f"{name}: {exits_of_program.text} See {log_file}")
         return looping
+
+
+class _Process(NamedTuple):
+    parent: int  # 0: unknown
+    is_stopped: bool
+
+
+def _process(pid: int) -> _Process:
+    """A process as Linux describes it (proc(5), `/proc/<pid>/stat`)."""
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return _Process(int(fields[1]), fields[0] in "Tt")
+    return _Process(0, False)
 
 
 def _program(name: str) -> str:

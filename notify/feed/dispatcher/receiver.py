@@ -84,7 +84,7 @@ class Receiver:
         try:
             return transactions.retrying(handle_oldest)
         except Exception as error:
-            if is_unavailable(error):
+            if is_unavailable(error) or not locked_ids:
                 raise
             return self._isolate(locked_ids, handle_these)
 

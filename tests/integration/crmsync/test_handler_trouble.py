@@ -602,7 +602,8 @@ def mirrored(handler: DataHandler, work_redis: Redis, crm: Crm) -> list[tuple[st
     assert queue.depth() == 1
     held = jobs.claim(queue.name, 60)
     assert held
-    jobs.put_last([held])
+    jobs.put(queue.name, [held.data], None)
+    jobs.done([held])
     return [(row["key"], row["reason"]) for row in held.data]
 
 

@@ -122,22 +122,6 @@ def test_a_frozen_marker_holds_nobody_up_and_changes_nothing_when_it_wakes_up(
     assert Attempt.objects.count() == 20
 
 
-def test_results_that_are_waited_for_go_behind_the_others(row: BizReceive) -> None:
-    if not ON_MARIADB:
-        return
-    publish(row.biz, 2)
-    first, second = queued()
-    results([first])
-    (waiting,) = [jobs.claim(orders.MARKER_QUEUE, 60.0)]
-    assert waiting
-    results([second])
-    jobs.put_last([waiting])
-    jobs.put_last([waiting])  # it is in nobody's hands any more
-    order = [jobs.claim(orders.MARKER_QUEUE, 60.0) for _ in range(2)]
-    assert [each.data[0][0] for each in order if each] == [second.pk, first.pk]
-    assert jobs.claim(orders.MARKER_QUEUE, 60.0) is None
-
-
 def test_a_frozen_maker_holds_nobody_up_and_makes_no_delivery_twice(row: BizReceive) -> None:
     if not ON_MARIADB:
         return

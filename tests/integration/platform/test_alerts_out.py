@@ -8,9 +8,11 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email import policy
 from html import unescape
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -21,10 +23,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from msgplatform.company.alerting import planning, send, texts
-from msgplatform.company.alerting.child import MAX_SECONDS, Child
+from msgplatform.company.alerting.child import MAX_SECONDS, Child, check
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
 from msgplatform.company.alerting.turn import Sender
 from msgplatform.core import alerts
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Alert, AlertNews, Biz, MinuteCounter
 from msgplatform.monitor import alert_store
@@ -735,6 +738,25 @@ def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
     tested = manager.send("POST", "alert-channels/ops/tests").json()
     assert tested == {"sent": False, "error": "errcode 130101: send too fast"}
     assert AlertMessage.objects.filter(kind="test").count() == 2
+
+
+def test_channels_that_are_checked_at_once_take_no_thread_from_others() -> None:
+    together = Barrier(8)
+
+    def seconds_of_refusal(number: int) -> float:
+        """0.0 for a channel that was checked."""
+        together.wait()
+        begun = time.monotonic()
+        try:
+            check(f"json://127.0.0.1/{number}")
+        except Unavailable:
+            return time.monotonic() - begun
+        return 0.0
+
+    with ThreadPoolExecutor(8) as pool:
+        refusals = list(filter(None, pool.map(seconds_of_refusal, range(8))))
+    assert len(refusals) == 6
+    assert max(refusals) < 1.0
 
 
 def test_the_alert_about_a_channel_ends_when_the_last_one_is_deleted() -> None:

@@ -24,6 +24,7 @@ from structlog.testing import capture_logs
 from msgplatform import person_limits
 from msgplatform.company.signing_in import refusal
 from msgplatform.company.single_sign_on import guarded, views
+from msgplatform.core.characters import fold
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.doors.api.access.rates import Rate
 from msgplatform.models import Alert, AuditLog, Biz
@@ -133,6 +134,18 @@ def test_accounts_with_one_address_or_name_stay_apart(provider: OidcProvider) ->
     assert set(people.values_list("email", flat=True)) == {"a@example.com"}
     assert not people.filter(is_superuser=True).exists()
     assert SocialAccount.objects.filter(user=local).count() == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["ａnna", "an\u200bna", "Anna", "anna\u202e", "\ufeffanna", "anna\n"]
+)
+def test_nobody_of_the_provider_looks_like_somebody_else(provider: OidcProvider, name: str) -> None:
+    User.objects.create_superuser("anna", "a@example.com", PASSWORD)
+    provider.claims |= {"preferred_username": name, "email": ""}
+    sign_in(provider)
+    other = User.objects.exclude(username="anna").get().username
+    assert fold(other) != "anna"
+    assert other.isprintable()
 
 
 def test_the_same_subject_of_another_issuer_is_another_person(

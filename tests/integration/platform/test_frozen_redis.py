@@ -54,7 +54,7 @@ PAGES = [
     "/admin/crmsync/crm/",
     "/django-rq/",
 ]
-SILENT = "no answer within 1 s"
+SILENT = "no answer within 0.7 s"
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,9 @@ On MariaDB a trigger refuses the row with each number in turn. SQLite has one er
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Model
 
 from crmsync.models import Item, Record
@@ -24,7 +25,7 @@ from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import bisect
-from msgplatform.core.data import sql
+from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import jobs
 from msgplatform.jobs.bulk import BulkRunner
@@ -55,8 +56,9 @@ NUMBERS = {
     "wrong text": 1366, "too long": 1406, "out of range": 1264, "trigger": 1644, "unknown": 1815,
     "storage engine": 1030, "no right": 1142, "read only": 1290, "disk full": 1114,
 } if IS_MARIADB else {"refused": 0}  # fmt: skip
-# After these the row is tried again, and nobody needs to know.
+# The row is tried again after these, and somebody is told when they do not end.
 LOCKS = {"lock wait": 1205, "deadlock": 1213} if IS_MARIADB else {}
+OTHERS_SECONDS = 15.0
 each_number = pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS.keys())
 each_number_and_lock = pytest.mark.parametrize(
     "number", [*NUMBERS.values(), *LOCKS.values()], ids=[*NUMBERS, *LOCKS]
@@ -65,9 +67,12 @@ each_number_and_lock = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def no_refusals() -> Iterator[None]:
-    bisect.refusals.clear()
+    memories = bisect.refusals, bisect.locked_items, claims.passing_until
+    for memory in memories:
+        memory.clear()
     yield
-    bisect.refusals.clear()
+    for memory in memories:
+        memory.clear()
 
 
 @contextmanager
@@ -91,15 +96,21 @@ def refusing(
             cursor.execute(f"DROP TRIGGER poison_{table}")
 
 
-def work_until(turn: Callable[[], object], are_others_done: Callable[[], bool]) -> None:
-    """Turns as a daemon's loop begins them; its pauses after TRIES errors are 5 s together."""
+def work_until(
+    turn: Callable[[], object], are_others_done: Callable[[], bool], seconds: float = 60.0
+) -> None:
+    """Turns as a daemon's loop begins them; its pauses after TRIES errors are 5 s together, and 1 s
+    after an error of a lock."""
     errors = 0
-    until = time.monotonic() + 60  # a quiet machine takes some seconds
+    until = time.monotonic() + seconds  # a quiet machine takes some seconds
     while not are_others_done():
         assert time.monotonic() < until, "the others wait"
         try:
             turn()
-        except UNAVAILABLE:
+        except UNAVAILABLE as error:
+            if transactions.is_of_lock(error):
+                time.sleep(1)
+                continue
             errors += 1
             assert errors <= bisect.TRIES
 
@@ -116,8 +127,12 @@ def tolerant(turn: Callable[[], object]) -> None:
 
 def check_alert(kind: str, name: object) -> None:
     """An alert names the row."""
+    assert is_named(kind, name)
+
+
+def is_named(kind: str, name: object) -> bool:
     rows = Alert.objects.filter(kind=kind)
-    assert str(name) in " ".join(f"{row.open_key} {row.subject} {row.text}" for row in rows)
+    return str(name) in " ".join(f"{row.open_key} {row.subject} {row.text}" for row in rows)
 
 
 # -- Notify --------------------------------------------------------------------------------------
@@ -130,7 +145,7 @@ def deliveries(count: int) -> list[ReceiveMsg]:
     return list(ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).order_by("id"))
 
 
-@each_number
+@each_number_and_lock
 def test_marker(number: int) -> None:
     queued = deliveries(20)
     results = [
@@ -142,32 +157,35 @@ def test_marker(number: int) -> None:
     ]  # fmt: skip
     jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
     with refusing(Attempt, "NEW.response_body = 'answer 7'", number):
-        work_until(Marker().turn, lambda: Attempt.objects.count() == 19)
+        marker = Marker()
+        work_until(marker.turn, lambda: Attempt.objects.count() == 19, OTHERS_SECONDS)
         delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
-        assert delivered.count() == 20, "what was answered is known"
+        # What was answered is known.
+        work_until(marker.turn, lambda: delivered.count() == 20)
     check_alert("notify.poison", queued[7].pk)
 
 
-@each_number
+@each_number_and_lock
 def test_maker(number: int) -> None:
     """A message that cannot be split holds up neither its system nor another one."""
     rows = [subscription(Biz.objects.create(name=name), name) for name in ("orders", "bills")]
     ids = [publish(row.biz, 5) for row in rows]
     poison = ids[0][2]
     with refusing(ReceiveMsg, f"NEW.msg_id = {poison}", number):
-        work_until(Maker().turn, lambda: ReceiveMsg.objects.count() == 9)
-    check_alert("notify.poison", poison)
+        maker = Maker()
+        work_until(maker.turn, lambda: ReceiveMsg.objects.count() == 9, OTHERS_SECONDS)
+        work_until(maker.turn, lambda: is_named("notify.poison", poison))
 
 
-@each_number
+@each_number_and_lock
 def test_archiver(number: int, settings: Any) -> None:
     row = subscription(Biz.objects.create(name="orders"))
     ids = [archive_support.message(row, ReceiveMsg.Status.DELIVERED) for _ in range(6)]
     with refusing(ColdBizMsg, f"NEW.id = {ids[2]}", number):
         archiver = archive_support.Archiver()
-        work_until(archiver.turn, lambda: ColdBizMsg.objects.count() == 5)
+        work_until(archiver.turn, lambda: ColdBizMsg.objects.count() == 5, OTHERS_SECONDS)
+        work_until(archiver.turn, lambda: is_named("notify.archive", ids[2]))
         assert BizMsg.objects.filter(pk=ids[2]).exists()
-    check_alert("notify.archive", ids[2])
 
 
 # -- SMS -----------------------------------------------------------------------------------------
@@ -181,23 +199,25 @@ def ended_messages(shop: Caller, count: int) -> list[str]:
     return message_ids
 
 
-@each_number
+@each_number_and_lock
 def test_forwarder(shop: Caller, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.forwarder.forwarder.LEASE_SECONDS", 0.05)
     ids = ended_messages(shop, 5)
     with refusing(BizMsg, f"NEW.payload LIKE '%{ids[2]}%'", number):
-        work_until(Forwarder().turn, lambda: BizMsg.objects.count() == 4)
-    check_alert("sms.event", ids[2])
+        forwarder = Forwarder()
+        work_until(forwarder.turn, lambda: BizMsg.objects.count() == 4, OTHERS_SECONDS)
+        work_until(forwarder.turn, lambda: is_named("sms.event", ids[2]))
 
 
-@each_number
+@each_number_and_lock
 def test_pump(shop: Caller, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.pump.pump.LEASE_SECONDS", 0.05)
     ids = ended_messages(shop, 5)
     Forwarder().turn()
     with refusing(SgipMt, f"NEW.id = {ids[2]}", number):
-        work_until(Pump().turn, lambda: SgipMt.objects.count() == 4)
-    check_alert("sms.archive", ids[2])
+        pump = Pump()
+        work_until(pump.turn, lambda: SgipMt.objects.count() == 4, OTHERS_SECONDS)
+        work_until(pump.turn, lambda: is_named("sms.archive", ids[2]))
 
 
 # -- Feed ----------------------------------------------------------------------------------------
@@ -280,13 +300,13 @@ def test_bulk_runner(number: int) -> None:
 
 
 # -- CRM sync ------------------------------------------------------------------------------------
-@each_number
+@each_number_and_lock
 def test_poller(number: int) -> None:
     polled = Polled()
     leads = polled.leads(*[f"name {n}" for n in range(5)])
     condition = f"NEW.key = '{leads[2]}' AND NEW.state <> '{Record.State.DEAD}'"
     with refusing(Record, condition, number):
-        work_until(polled.turn, lambda: Record.objects.count() == 5)
+        work_until(polled.turn, lambda: Record.objects.count() == 5, OTHERS_SECONDS)
     assert Record.objects.get(state=Record.State.DEAD).key == str(leads[2])
 
 
@@ -302,6 +322,88 @@ def test_handler(number: int, tmp_path: Any) -> None:
             handler,
             lambda: others.filter(state=Record.State.CONFIRMED).count() == 3,
         )
+
+
+# -- locks that somebody holds -------------------------------------------------------------------
+@contextmanager
+def holding(statement: str, parameters: Sequence[Any]) -> Iterator[None]:
+    """A person's session has run this statement in a transaction, which stays open."""
+    holds, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SET idle_transaction_timeout = 0")
+                cursor.execute(statement, parameters)
+                holds.set()
+                over.wait(280)
+                transaction.set_rollback(True)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert holds.wait(60)
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_marker_beside_a_lock() -> None:
+    if not IS_MARIADB:
+        return
+    queued = deliveries(200)
+    results = [
+        orders.Result(row.pk, row.biz_receive_id, row.claimed_by, 1, "delivered", http_status=200)
+        for row in queued
+    ]
+    locked = results.pop(7)
+    jobs.put(orders.MARKER_QUEUE, [[locked]], ttl=None)
+    delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+    marker = Marker()
+    with holding("SELECT id FROM receive_msg WHERE id = %s FOR UPDATE", [locked.id]):
+        marker.turn()  # alone, it waits behind what comes then
+        jobs.put(orders.MARKER_QUEUE, [results[:100], results[100:]], ttl=None)
+        begun = time.monotonic()
+        work_until(marker.turn, lambda: delivered.count() == 199)
+        print(f"the others were done after {time.monotonic() - begun:.1f} s")
+        assert time.monotonic() - begun < OTHERS_SECONDS
+        work_until(marker.turn, lambda: is_named("notify.poison", locked.id))
+    work_until(marker.turn, lambda: delivered.count() == 200)
+    assert Attempt.objects.count() == 200, "nothing is logged twice"
+
+
+def test_maker_beside_a_lock() -> None:
+    """A delivery that cannot be claimed stays; the others are queued."""
+    if not IS_MARIADB:
+        return
+    row = subscription(Biz.objects.create(name="orders"))
+    publish(row.biz, 20)
+    maker = Maker()
+    maker.splitter.split()
+    pending = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.PENDING)
+    locked = pending.order_by("id")[7].pk
+    with holding("SELECT id FROM receive_msg WHERE id = %s FOR UPDATE", [locked]):
+        work_until(maker.turn, lambda: pending.count() == 1, OTHERS_SECONDS)
+        publish(row.biz, 20)
+        work_until(maker.turn, lambda: not BizMsg.objects.filter(state=0).exists(), 5.0)
+        work_until(maker.turn, lambda: pending.count() == 1, 5.0)
+    work_until(maker.turn, lambda: not pending.exists())
+
+
+def test_archiver_beside_a_lock() -> None:
+    if not IS_MARIADB:
+        return
+    row = subscription(Biz.objects.create(name="orders"))
+    ids = [archive_support.message(row, ReceiveMsg.Status.DELIVERED) for _ in range(20)]
+    archiver, begun = archive_support.Archiver(), time.monotonic()
+    with holding("SELECT id FROM biz_msg WHERE id = %s FOR UPDATE", [ids[2]]):
+        work_until(archiver.turn, lambda: ColdBizMsg.objects.count() == 19)
+        print(f"the others were done after {time.monotonic() - begun:.1f} s")
+        assert time.monotonic() - begun < OTHERS_SECONDS
+        work_until(archiver.turn, lambda: is_named("notify.archive", ids[2]))
 
 
 # -- the doors -----------------------------------------------------------------------------------

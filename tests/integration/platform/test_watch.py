@@ -276,6 +276,22 @@ def test_without_the_database_a_metric_and_the_log_say_so(
     assert said.count("database_away") == 1
 
 
+def test_an_alert_that_came_without_the_database_is_told_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody looks at what it tells of once more, such as a stranger at the SMS receiver."""
+    connection.close()
+    with monkeypatch.context() as away:
+        is_file = connection.vendor == "sqlite"
+        away.setitem(connection.settings_dict, "NAME" if is_file else "HOST", "/no/such/place")
+        for text in ("first", "second"):
+            alerts.raise_alert("sms.stranger", "A stranger", text, "sms.stranger")
+        connection.close()
+    Watch().turn()
+    alert = Alert.objects.get(open_key="sms.stranger")
+    assert (alert.text, alert.count) == ("second", 2)
+
+
 def test_without_the_database_the_console_says_so(no_database: None) -> None:
     client = Client(raise_request_exception=False)
     client.cookies["sessionid"] = "x" * 32

@@ -356,7 +356,6 @@ def test_a_full_redis_is_drained(work_redis: redis.Redis) -> None:
         assert owners.take_back(owners.strays([QUEUE], "a", []), "a")
         claimed = jobs.claim_all([QUEUE], 30, Any)[0]
         assert [order.is_returned for order in claimed] == [True]
-        jobs.put_last(claimed)
         drained = 0
         while job := jobs.claim(MARKER, 30):
             jobs.done([job])

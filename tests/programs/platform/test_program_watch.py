@@ -3,12 +3,14 @@ and real processes. What people see of it is in `tests/flows/test_supervision.py
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
@@ -74,6 +76,62 @@ def test_a_process_that_has_sent_none_yet_is_left_alone(programs: Programs) -> N
     programs.look()
     programs.look()
     assert programs.said == []
+
+
+@pytest.fixture
+def server(programs: Programs) -> Iterator[psutil.Process]:
+    """A process with two workers, as the web server, in the place of the second program."""
+    shell = subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600 & wait"], start_new_session=True)
+    programs.children[1].kill()
+    programs.children[1].wait()
+    programs.children[1] = shell
+    process = psutil.Process(shell.pid)
+    until = time.monotonic() + 60
+    while len(process.children()) < 2:
+        assert time.monotonic() < until
+    yield process
+    os.killpg(shell.pid, signal.SIGKILL)
+
+
+class TestWorkers:
+    def test_a_worker_that_hangs_is_ended_and_its_server_stays(
+        self, programs: Programs, server: psutil.Process, tmp_path: Path
+    ) -> None:
+        first, second = server.children()
+        programs.beat(0)
+        beats = [Heartbeat("web", pid=worker.pid) for worker in (first, second)]
+        for beat in beats:
+            beat.send()
+        programs.look()
+        connections.work_redis().hdel("heartbeats", beats[1].name)
+        programs.look()
+        assert [line.partition(":")[0] for line in programs.said] == ["run_1"]
+        psutil.wait_procs([second], 60)
+        assert (first.is_running(), server.is_running()) == (True, True)
+        assert f'"pid": {second.pid}' in (tmp_path / "run_1.log").read_text()
+
+    def test_a_server_without_any_worker_that_is_heard_is_ended(
+        self, programs: Programs, server: psutil.Process
+    ) -> None:
+        programs.beat(0)
+        beat = Heartbeat("web", pid=server.children()[0].pid)
+        beat.send()
+        programs.look()
+        connections.work_redis().hdel("heartbeats", beat.name)
+        programs.look()
+        assert len(programs.said) == 1
+        assert programs.children[1].wait(60) == -signal.SIGKILL
+
+    def test_a_server_that_is_stopped_is_ended_although_its_workers_are_well(
+        self, programs: Programs, server: psutil.Process
+    ) -> None:
+        beat = Heartbeat("web", pid=server.children()[0].pid)
+        beat.send()
+        programs.look()
+        server.suspend()
+        programs.look()
+        programs.look()
+        assert programs.children[1].wait(60) == -signal.SIGKILL
 
 
 def test_nobody_is_heard(programs: Programs, work_redis: redis.Redis) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -125,8 +126,10 @@ class Table:
 @pytest.fixture
 def no_refusals() -> Iterator[None]:
     bisect.refusals.clear()
+    bisect.locked_items.clear()
     yield
     bisect.refusals.clear()
+    bisect.locked_items.clear()
 
 
 @pytest.mark.usefixtures("no_refusals")
@@ -148,10 +151,56 @@ class TestNumbers:
         assert table.turns([5]) == bisect.TRIES
         assert table.aside == [5]
 
-    def test_a_locked_row_waits_and_holds_up_nobody(self) -> None:
-        table = Table(1205, poison=5)
+    @pytest.mark.parametrize("number", [1205, 1213, 3572])
+    def test_a_locked_row_waits_and_holds_up_nobody(self, number: int) -> None:
+        table = Table(number, poison=5)
         assert table.turns(range(12)) == 20
         assert (len(table.rows), table.aside) == (11, [])
+
+    def test_a_row_whose_lock_does_not_end_is_set_aside(self) -> None:
+        table, begun = Table(1205, poison=5), time.monotonic()
+        while not table.aside:
+            assert time.monotonic() - begun < 60
+            table.turns(range(12), most=1)
+            time.sleep(0.2)  # between two turns of a program
+        assert (len(table.rows), table.aside) == (11, [5])
+        assert time.monotonic() - begun > bisect.LOCK_SECONDS
+
+    def test_a_row_that_was_locked_comes_last(self) -> None:
+        table = Table(1205, poison=5)
+        with pytest.raises(bisect.ItemsLocked) as caught:
+            bisect.isolate([5, 6], table.insert, lambda item, error: None)
+        assert (caught.value.items, caught.value.args[0]) == ([5], 1205)
+        table.poison = -1
+        assert bisect.isolate([4, 5, 7], table.insert, lambda item, error: None) == [4, 7, 5]
+
+    def test_a_locked_row_alone_is_told_from_a_server_that_is_away(self) -> None:
+        table = Table(1205, poison=5)
+        for _ in range(5):
+            with pytest.raises(bisect.ItemsLocked) as caught:
+                bisect.isolate([5], table.insert, lambda item, error: None)
+            assert caught.value.items == [5]
+
+    def test_few_calls_wait_for_locks(self) -> None:
+        """Each waits a second: many locked rows do not hold up the others for long."""
+        waits: list[Sequence[int]] = []
+        done: set[int] = set()
+
+        def work(items: Sequence[int]) -> Sequence[int]:
+            if any(item % 50 == 7 for item in items):
+                waits.append(items)
+                raise OperationalError(1205, "refused")
+            done.update(items)
+            return items
+
+        for _ in range(10):
+            count = len(waits)
+            with pytest.raises(bisect.ItemsLocked):
+                bisect.isolate(
+                    [n for n in range(500) if n not in done], work, lambda item, error: None
+                )
+            assert len(waits) - count <= 10
+        assert len(done) == 490
 
     @pytest.mark.parametrize("number", [2006, 2013, 2002, 4031])
     def test_a_connection_that_broke_is_no_answer(self, number: int) -> None:

@@ -45,6 +45,31 @@ def test_a_program_is_judged_by_what_it_wrote(tmp_path: Path) -> None:
     assert unexpected_errors(path, {"turn_failed", "database_away", "traceback"}) == []
 
 
+def test_the_error_and_not_its_note_is_shown(tmp_path: Path) -> None:
+    program = (
+        _PROGRAM.partition("for number")[0]
+        + """
+try:
+    try:
+        raise KeyError("first")
+    except KeyError:
+        error = ValueError("the error\\n  goes on")
+        error.add_note("a note")
+        raise error
+except ValueError:
+    log.exception("turn_failed")
+raise error
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], stderr=subprocess.PIPE, check=False, text=True
+    )
+    assert unexpected_errors(done.stderr) == [
+        "turn_failed (1): ValueError: the error",
+        "traceback (2): ValueError: the error",
+    ]
+
+
 def test_a_line_that_a_killed_process_cut_is_no_error() -> None:
     whole = json.dumps({"event": "x", "level": logging.getLevelName(logging.ERROR).lower()})
     assert unexpected_errors(whole) == ["x (1): "]

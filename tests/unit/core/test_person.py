@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import base64
 import json
+import quopri
+import re
 from collections.abc import Mapping
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msgplatform.core.characters import PHONE_PUNCTUATION
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.person import spellings
 from msgplatform.core.person.identity import Person, clean, phone_digits
@@ -174,6 +178,70 @@ def test_digits_of_all_scripts_in_other_texts(digits: str) -> None:
     ):  # fmt: skip
         assert LI.is_in(text), text
         assert LI.erased(text).strip('\\"') == MARK
+
+
+# Every sign that may stand in a number, and others that people write.
+_CLASS = re.compile(f"[{PHONE_PUNCTUATION}_*|'\u2019\uff3f\u2500\u20e3]")
+ALL_SIGNS = [chr(code) for code in range(0x20, 0xFFF9) if _CLASS.match(chr(code))]
+
+
+@pytest.mark.parametrize("sign", ALL_SIGNS, ids=lambda sign: f"U+{ord(sign):04X}")
+def test_all_signs_in_texts_in_other_texts(sign: str) -> None:
+    number, code = sign.join(("138", "0013", "8000")), ord(sign)
+    in_json = json.dumps({"p": number})
+    texts = [
+        number, in_json, json.dumps(in_json), quote(in_json), json.dumps(quote(number)),
+        *(f"https://x/?p={encode(number)}&b=1" for encode in (quote, quote_plus)),
+        f"https://x/?p={quote(quote(number))}&b=1",
+        f"138&#{code};0013&#{code};8000", f"138&#x{code:x};0013&amp;#x{code:X};8000",
+        f"138\\u{{{code:x}}}0013%u{code:04x}8000", repr(number.encode()),
+        quopri.encodestring(number.encode(), quotetabs=True).decode(),
+    ]  # fmt: skip
+    for text in texts:
+        assert "0013" not in LI.erased(text), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["138&ndash;0013&thinsp;8000", "138<b>0013</b>8000", "138<br/>0013 <i class='x'>8000",
+     "幺三八零零幺三八零零零", "壹叁捌〇〇一叁捌〇〇〇", "①③⑧⓪⓪①③⑧⓪⓪⓪", "1️⃣3️⃣8️⃣0️⃣0️⃣1️⃣3️⃣8️⃣0️⃣0️⃣0️⃣",
+     "1٣8００1३8000",
+     r"\x31\x33\x3800138000", r"\u{31}3800138000", "%u0031%u0033%u003800138000",
+     "=31=33=38=30=30=31=33=38=30=30=30", "1380013=\r\n8000", "[138 0013 8000](tel:13800138000)",
+     "https://wa.me/8613800138000?text=hi", "id_13800138000_x", "li.lei&commat;example&period;com",
+     "li.lei=40example.com", r"li.lei\x40example.com"],
+)  # fmt: skip
+def test_spellings_of_pages_mails_and_programs(text: str) -> None:
+    assert LI.is_in(f"a {text} b")
+    left = LI.erased(f"a {text} b")
+    assert "8000" not in left
+    assert "example" not in left
+
+
+def test_texts_in_base64() -> None:
+    content = '{"name":"Li","phone":"138\u20110013\u20118000"}'
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        for padding in ("=", ""):
+            text = encode(content.encode()).decode().rstrip("=" if not padding else "")
+            body = json.dumps({"data_base64": text, "type": "internationalization"})
+            assert LI.is_in(body)
+            assert LI.may_be_in(body)
+            erased = json.loads(LI.erased(body))
+            assert erased["type"] == "internationalization"
+            inner = erased["data_base64"].replace("-", "+").replace("_", "/")
+            decoded = base64.b64decode(inner + "=" * (-len(inner) % 4)).decode()
+            assert json.loads(decoded) == {"name": "Li", "phone": MARK}
+    mention = LI.mention(f"x {base64.b64encode(b'13800138000, Bob: 13944455566').decode()} y")
+    assert "13944455566" not in base64.b64decode(mention.split()[1]).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["13800138000%31", "&#49;13800138000", r"\u003113800138000", "138001380001",
+     "%3113800138000", "13:800:138:000", "13,800,138,000"],
+)  # fmt: skip
+def test_longer_numbers_and_lists_are_others(text: str) -> None:
+    assert LI.erased(f"n {text} m") == f"n {text} m"
 
 
 def test_amounts_and_order_numbers_are_nobodys() -> None:

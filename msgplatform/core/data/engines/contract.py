@@ -4,7 +4,7 @@ one writer."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -230,6 +230,12 @@ class Engine(Protocol):
     # -- locks -----------------------------------------------------------------------------------
     def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
         """Set how long this session waits for a lock of another session."""
+
+    @contextmanager
+    def lock_wait(self, connection: Connection, seconds: int) -> Iterator[None]:
+        """Inside, this session waits so long for a lock on a row. Nothing changes where rows have
+        no locks of their own."""
+        yield
 
     def allow_idle_transactions(self, connection: Connection, seconds: int) -> None:
         """Set how long a transaction of this session may be idle before the server rolls it

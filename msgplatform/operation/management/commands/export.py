@@ -1,4 +1,6 @@
+import io
 import json
+import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -33,6 +35,8 @@ class Command(BaseCommand):
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+            sys.stdout.reconfigure(encoding="utf-8")  # a file, whatever the terminal shows
         if options["schema"]:
             self.stdout.write(json.dumps(schema.json_schema(), indent=2, ensure_ascii=False))
             return

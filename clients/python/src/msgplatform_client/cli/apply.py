@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,7 +148,7 @@ def export(
     if session.output.is_json:
         text = json.dumps(platform_files.parse(text), ensure_ascii=False) + "\n"
     if not file:
-        sys.stdout.write(text)
+        session.output.file(text)
         return
     try:
         Path(file).write_text(text, encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,7 +47,7 @@ def types(
         raise Failure("The catalogue has no event types.")
     text = _module(schemas)
     if not file:
-        sys.stdout.write(text)
+        session.output.file(text)
         return
     try:
         Path(file).write_text(text, encoding="utf-8")

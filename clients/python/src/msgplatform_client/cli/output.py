@@ -6,10 +6,12 @@ could be made to do things: they are printed as escapes.
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import IO, Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -41,7 +43,7 @@ class Output:
     def result(self, value: Any, *lines: Iterable[Part]) -> None:
         """A result: as JSON its value, for people these lines."""
         if self.is_json:
-            print(_json(value), flush=True)
+            print(_json(value, sys.stdout), flush=True)
             return
         for line in lines:
             self._results.print(_text(line))
@@ -58,6 +60,12 @@ class Output:
             ]
             for row in rows
         ]
+
+    def file(self, text: str) -> None:
+        """The content of a file, in UTF-8 unless a terminal shows it."""
+        if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+            sys.stdout.reconfigure(encoding="utf-8")
+        sys.stdout.write(text)
 
     def note(self, *parts: Part) -> None:
         """A line beside the results, for people who watch."""
@@ -92,7 +100,7 @@ class Output:
             self.note("  ", each)
 
     def _print_note(self, value: Mapping[str, Any]) -> None:
-        print(_json(value), file=self._notes.file, flush=True)
+        print(_json(value, self._notes.file), file=self._notes.file, flush=True)
 
 
 def sentence(error: Exception) -> str:
@@ -136,10 +144,15 @@ def _plain(part: Part) -> str:
     return part if isinstance(part, str) else part[0]
 
 
-def _json(value: Any) -> str:
-    """JSON in one line; what a terminal could take for a command is escaped."""
+def _json(value: Any, stream: IO[str]) -> str:
+    """JSON in one line; what a terminal could take for a command is escaped, and what the stream
+    has no bytes for."""
     text = json.dumps(value, ensure_ascii=False)
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return "".join(
+        each if each.isprintable() and each.encode(encoding, "ignore") else json.dumps(each)[1:-1]
+        for each in text
+    )
 
 
 def _printable(words: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, cast
+
+from django.db import Error
 
 from msgplatform.core.data.engines.contract import (
     IDLE_TRANSACTION_SECONDS,
@@ -161,6 +163,18 @@ class MySql(Engine):
     def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SET innodb_lock_wait_timeout = %s", [seconds])
+
+    @contextmanager
+    def lock_wait(self, connection: Connection, seconds: int) -> Iterator[None]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@innodb_lock_wait_timeout")
+            usual_seconds = cursor.fetchone()[0]
+        self.limit_lock_wait(connection, seconds)
+        try:
+            yield
+        finally:
+            with suppress(Error):  # the next connection has its usual limit
+                self.limit_lock_wait(connection, usual_seconds)
 
     def allow_idle_transactions(self, connection: Connection, seconds: int) -> None:
         connection.idle_transaction_seconds = seconds  # type: ignore[attr-defined]  # of `base.py`
