@@ -1,4 +1,5 @@
-"""Requests for runs. The poller that holds the policy begins them within seconds."""
+"""What people ask of the poller that holds a policy: runs, which begin within seconds, and the
+decision on removals that the guard has stopped."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from crmsync.models import Policy
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.models import AuditLog
 
@@ -55,4 +57,26 @@ def ask(policy: Policy, kind: str, by: str, may_name: bool = False) -> None:
         AuditLog.objects.create(
             actor=by[:_MAX_NAME], action="run_requested", target=f"{policy} #{policy.pk}"[:200],
             detail={"kind": kind},
+        )  # fmt: skip
+
+
+def decide(policy: Policy, decision: Policy.Decision, removals: int, by: str) -> None:
+    """Confirm or refuse the removals that are held, with an entry in the audit log. `removals` is
+    the number that the person has seen.
+
+    Raises NotNow if nothing is stopped any more, or if another number is held by now.
+    """
+    with transaction.atomic():
+        # Locked: of two people who decide at once, one gets NotNow.
+        row = Policy.objects.select_for_update().get(pk=policy.pk)
+        if row.stopped_at is None or row.decision:
+            raise NotNow(_("Nothing waits for a decision any more."))
+        if row.stopped_removals != removals:
+            raise NotNow(
+                _("Removals by now: %d. Look at them, and decide once more.") % row.stopped_removals
+            )
+        Policy.objects.filter(pk=row.pk).update(decision=decision, decided_at=sql.now())
+        AuditLog.objects.create(
+            actor=by[:_MAX_NAME], action=f"removals_{decision}", target=f"{policy} #{row.pk}"[:200],
+            detail={"removals": removals, "records": row.stopped_records},
         )  # fmt: skip

@@ -81,6 +81,8 @@ def state_cell(row: Policy, health: Health) -> SafeString:
         return cells.mark(gettext("waits"), "plain", below=gettext("its CRM is switched off"))
     if row.crm.paused_at:
         return cells.mark(gettext("waits"), "bad", below=gettext("its CRM is paused"))
+    if row.stopped_at and not row.decision:
+        return cells.mark(gettext("stopped"), "bad", below=stop_text(row))
     if row.requested:
         kind = Policy.Kind(row.requested).label
         return cells.mark(gettext("asked for"), "warn", below=str(kind))
@@ -99,6 +101,13 @@ def problem_text(facts: presence.PolicyFacts) -> str:
         "why": facts.problem,
         "time": age(facts.problem_for),
     }
+
+
+def stop_text(row: Policy) -> str:
+    """The numbers of what the guard has stopped."""
+    return gettext("%(removals)d of %(records)d records would be deleted or cleared") % {
+        "removals": row.stopped_removals, "records": row.stopped_records,
+    }  # fmt: skip
 
 
 def watermark_cell(health: Health) -> str:
@@ -189,6 +198,7 @@ class PolicyAdmin(ResourceAdmin):
             path("try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try_new"),
             path("<int:pk>/try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try"),
             path("<int:pk>/request/", wrap(self.request_view), name="crmsync_policy_request"),
+            path("<int:pk>/removals/", wrap(self.decide_view), name="crmsync_policy_removals"),
             *super().get_urls(),
         ]
 
@@ -216,6 +226,7 @@ class PolicyAdmin(ResourceAdmin):
                 "runs": [(run, runs.progress(run, how_far[run.pk])) for run in rows],
                 "kinds": run_requests.kinds(row),
                 "may_operate": self.has_operate_permission(request),
+                "stop": stop_text(row) if row.stopped_at else "",
             }  # fmt: skip
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -248,6 +259,34 @@ class PolicyAdmin(ResourceAdmin):
                 gettext("A run was asked for (%s); it begins within seconds.")
                 % Policy.Kind(kind).label,
             )
+        return redirect("admin:crmsync_policy_change", pk)
+
+    @answers_limited_people
+    def decide_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Confirm or refuse removals that the guard has stopped."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = self.get_queryset(request).filter(pk=pk).first()
+        if row is None:
+            raise Http404(gettext("There is no such policy."))
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        decision, removals = request.POST.get("decision"), request.POST.get("removals", "")
+        if decision not in Policy.Decision.values or not removals.isdecimal():
+            raise Http404  # a decision that the page does not offer
+        try:
+            run_requests.decide(
+                row, Policy.Decision(decision), int(removals[:18]), request.user.get_username()
+            )
+        except NotNow as error:
+            messages.warning(request, str(error))
+        else:
+            is_confirmed = decision == Policy.Decision.CONFIRMED
+            messages.success(
+                request,
+                gettext("Confirmed: the CRM gets the removals.") if is_confirmed
+                else gettext("Refused: the CRM keeps what it has."),
+            )  # fmt: skip
         return redirect("admin:crmsync_policy_change", pk)
 
     # -- columns ---------------------------------------------------------------------------------
