@@ -74,6 +74,8 @@ class DistributionCenter:
     def retry(self, crm: Crm, due: Due) -> None:
         """Queue records that are due again. Raises RedisError."""
         self.has_held = self.has_held or due.held > 0
+        if not due.entries:  # all of them are held
+            return
         with self._report_refusal(crm, due.entries, due.claim):
             self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._has_refusals:

@@ -117,7 +117,8 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             due.entries.append(
                 Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
             )
-        _lease([row["id"] for row in rows], due, lease, now)
+        if rows:
+            _lease([row["id"] for row in rows], due, lease, now)
         lost, erased = _unsendable(rows, requests)
         if lost:
             _mark_dead(policy, crm_id, lost, _LOST, now, end_counts)

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
-from django.db.models import Case, F, Value, When
+from django.db.models import Case, F, PositiveSmallIntegerField, Value, When
 from django.db.models.functions import Now
 
 from crmsync import orders
@@ -48,6 +48,7 @@ RESET: Mapping[str, Any] = {
     "removal": Case(
         When(removal=Record.Removal.RELEASED, then=Value(Record.Removal.PENDING)),
         default=F("removal"),
+        output_field=PositiveSmallIntegerField(),
     ),
 }  # fmt: skip
 # A version older than any other, and no request's digest: a poller finds the row changed.

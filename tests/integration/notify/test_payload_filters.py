@@ -12,6 +12,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
+from msgplatform.core.data import ids
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
@@ -19,8 +20,10 @@ from notify.actions import backfill
 from notify.flow import FLOW
 from notify.intake import sealing
 from notify.maker.maker import Maker
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.messages import filtered
+from notify.models import BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
 from tests.support.management import Manager
+from tests.support.notify_plans import ROWS, fill, rows_read
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
@@ -275,6 +278,7 @@ class TestTrial:
         body = {"filter": {"data": {"total": 500}}}
         tried = manager.send("POST", "subscriptions/orders/shop/filter-trial", body).json()
         assert [said["matches"] for said in tried["events"]] == [True, False, False]
+        assert tried["last_day"] == {"events": 3, "coming": 2, "matching": 1, "is_whole": True}
         wrong = manager.send(
             "POST", "subscriptions/orders/shop/filter-trial", {"filter": {"total": 1}}
         )
@@ -288,12 +292,45 @@ class TestTrial:
         published(biz, {"total": 12}, {"total": 101})
         run(Maker())
         assert "1 of the latest 2 messages" in admin_client.get(address).content.decode()
+        html = admin_client.post(address, {"filter": ""}).content.decode()
+        assert "Of 2 events of the last 24 hours 2 would come" in html
+        assert "with the filter that is saved now 1" in html
         answer = admin_client.post(address, {"filter": '{"data": {"total": 12}}'})
         assert "data.total 101 is not = 12" in answer.content.decode()
         answer = admin_client.post(address, {"filter": '{"total": 12}'})
         assert "begins with one of" in answer.content.decode()
         answer = admin_client.post(address, {"filter": "{"})
         assert "This is not JSON" in answer.content.decode()
+
+    def test_archived_messages_are_tried_too(self, biz: Biz) -> None:
+        row = subscription(biz, "shop", filter=LARGE)
+        published(biz, *({"total": total} for total in (12, 101)))
+        run(Maker())
+        message = BizMsg.objects.latest("id")
+        ColdBizMsg.objects.create(
+            id=message.pk - 1, biz_id=biz.pk, event_type="order.paid", payload=b'{"total":500}',
+            created_at=message.created_at, archived_at=message.created_at,
+        )  # fmt: skip
+        old_pk = ids.first_id_at(timezone.now() - timedelta(days=2))
+        ColdBizMsg.objects.create(
+            id=old_pk, biz_id=biz.pk, event_type="order.paid", payload=b'{"total":7}',
+            created_at=ids.datetime_of(old_pk), archived_at=timezone.now(),
+        )  # fmt: skip
+        trial = filtered.try_filter(row, None)
+        assert [tried.id for tried in trial.messages][1::2] == [message.pk - 1, old_pk]
+        day = trial.day
+        assert (day.events, day.coming, day.matching, day.is_whole) == (3, 2, 3, True)
+
+    def test_the_work_is_bounded_on_a_large_table(
+        self, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rows = fill()
+        monkeypatch.setattr(filtered, "_MAX_COUNTED", 1_000)
+        with rows_read() as reads:
+            trial = filtered.try_filter(rows[0], None)
+        day = trial.day
+        assert (day.events, day.matching, day.is_whole) == (1_000, 1_000, False)
+        assert reads.count < ROWS / 4
 
     def test_who_sees_no_personal_data_tries_the_own_filter_alone(
         self, biz: Biz, client: Client

@@ -63,6 +63,57 @@ def test_examples_of_convoy(document: Any, matching: Any, other: Any) -> None:
     assert not gets_through({"data": document}, json.dumps(other))
 
 
+# The examples of Outpost's page about destination filters, with `type` for its `topic`.
+@pytest.mark.parametrize(
+    ("document", "matching", "other"),
+    [
+        ({"type": "order.paid", "data": {"status": "paid"}}, {"status": "paid"}, {"status": "new"}),
+        ({"data": {"status": "paid", "currency": "usd"}}, {"status": "paid", "currency": "usd"},
+         {"status": "paid", "currency": "eur"}),
+        ({"data": {"customer": {"tier": "premium"}}}, {"customer": {"tier": "premium", "id": 1}},
+         {"customer": "premium"}),
+        ({"data": {"tags": "urgent"}}, {"tags": ["urgent", "support"]}, {"tags": ["support"]}),
+        ({"data": {"amount": {"$gte": 100}}}, {"amount": 100}, {"amount": 99.99}),
+        ({"data": {"amount": {"$gte": 100, "$lt": 500}}}, {"amount": 499}, {"amount": 500}),
+        ({"data": {"status": {"$in": ["pending", "processing", "completed"]}}},
+         {"status": "completed"}, {"status": "complete"}),
+        ({"data": {"status": {"$nin": ["pending"]}}}, {"status": "paid"}, {"status": "pending"}),
+        ({"data": {"email": {"$endsWith": "@example.com"}}}, {"email": "a@example.com"},
+         {"email": "a@example.com.evil"}),
+        ({"data": {"email": {"$startsWith": "a@"}}}, {"email": "a@example.com"}, {"email": "ba@"}),
+        ({"data": {"discount_code": {"$exist": True}}}, {"discount_code": "X"}, {}),
+        ({"data": {"deleted_at": {"$exist": False}}}, {}, {"deleted_at": "2026-01-01"}),
+        ({"$or": [{"data": {"status": "paid"}}, {"data": {"status": "shipped"}}]},
+         {"status": "shipped"}, {"status": "new"}),
+        ({"$and": [{"data": {"status": "active"}}, {"data": {"amount": {"$gte": 100}}}]},
+         {"status": "active", "amount": 100}, {"status": "active", "amount": 1}),
+        ({"data": {"status": {"$not": {"$in": ["cancelled", "refunded"]}}}}, {"status": "paid"},
+         {"status": "refunded"}),
+        ({"data": {"status": {"$eq": "paid"}, "by": {"$neq": "robot"}}},
+         {"status": "paid", "by": "Li"}, {"status": "paid", "by": "robot"}),
+        ({"time": {"$gte": "2026-11-29T08:00:00", "$lt": "2026-11-29T09:00:00"},
+          "data": {"n": {"$gt": 1, "$lte": 2}}}, {"n": 2}, {"n": 1}),
+    ],
+)  # fmt: skip
+def test_examples_of_outpost(document: Any, matching: Any, other: Any) -> None:
+    assert gets_through(document, json.dumps(matching))
+    assert not gets_through(document, json.dumps(other))
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"topic": "order.created"}, "a path begins with one of"),
+        ({"metadata": {"source": "api"}}, "a path begins with one of"),
+        ({"data": {"name": {"$in": "part of a text"}}}, "write a list of values"),
+    ],
+)
+def test_what_outpost_has_beyond_is_refused(document: Any, words: str) -> None:
+    """The first look of a filter that was taken over says what to change."""
+    with pytest.raises(ValidationError, match=words):
+        payload_filter.check(document)
+
+
 @pytest.mark.parametrize(
     ("document", "data", "is_match"),
     [
