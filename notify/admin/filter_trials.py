@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.json.text import parse_json
 from msgplatform.doors.admin import ModelAdmin, Textarea, sees_personal
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.person_limits import answers_limited_people
@@ -30,11 +30,7 @@ class FilterForm(forms.Form):
     )
 
     def clean_filter(self) -> payload_filter.Node | None:
-        try:
-            document = msgspec.json.decode(self.cleaned_data["filter"] or "{}")
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise forms.ValidationError(gettext("This is not JSON: %s.") % error) from None
-        return payload_filter.compiled(document)
+        return payload_filter.compiled(parse_json(self.cleaned_data["filter"] or "{}"))
 
 
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:

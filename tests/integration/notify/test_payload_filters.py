@@ -151,6 +151,20 @@ def test_a_bad_filter_is_refused_at_put(biz: Biz, document: Any, words: str) -> 
     assert BizReceive.objects.get().filter is None
 
 
+def test_a_name_twice_is_refused(biz: Biz, admin_client: Client) -> None:
+    """One of the two conditions would be lost without a word."""
+    row = subscription(biz, "shop")
+    text = '{"data.total": {"$gt": 1}, "data.total": {"$lt": 5}}'
+    answer = Manager("manage:subscriptions").send(
+        "PUT", "subscriptions/orders/shop", f'{{"filter": {text}}}'.encode()
+    )
+    assert answer.status_code == 400
+    assert "'data.total' is there twice" in answer.json()["detail"]
+    page = admin_client.post(f"/admin/notify/bizreceive/{row.pk}/filter/", {"filter": text})
+    assert "“data.total” is there twice" in page.content.decode()
+    assert BizReceive.objects.get().filter is None
+
+
 def test_a_filter_that_a_statement_wrote_stops_no_maker(biz: Biz) -> None:
     """Its deliveries are made, and held back until somebody has corrected it."""
     row = subscription(biz, "broken")
@@ -300,7 +314,7 @@ class TestTrial:
         answer = admin_client.post(address, {"filter": '{"total": 12}'})
         assert "begins with one of" in answer.content.decode()
         answer = admin_client.post(address, {"filter": "{"})
-        assert "This is not JSON" in answer.content.decode()
+        assert "this is not JSON" in answer.content.decode()
 
     def test_archived_messages_are_tried_too(self, biz: Biz) -> None:
         row = subscription(biz, "shop", filter=LARGE)

@@ -339,6 +339,51 @@ def test_a_filter_takes_a_bounded_time(document: Any, data: Any) -> None:
     assert time.process_time() - began < 1.5
 
 
+# -- bad inputs -----------------------------------------------------------------------------------
+ODD_NAMES = st.sampled_from(
+    ["", "$", ".", "..", "$.", "$.a", "data", "data.", "data..a", "data.$", "data.$or", "data[0]",
+     "data.a[0].b", "data.a[", "data.a]", "data.[0]", "data.a[9999999]", "data. a", "data.\ud800",
+     "type", "$or", "$and", "$not", "$gt", "$in", "$exist", "$regex", "$foo", "\x00", "é"]
+)  # fmt: skip
+ODD_NUMBERS = st.sampled_from(
+    ["NaN", "-Infinity", "1e400", "1e999999999999", "0e999999999", "-0", "1" * 5000, "01", "1.",
+     f"1.{'0' * 5000}", "0.1e-99999", str(2**64)]
+)  # fmt: skip
+odd_values = st.recursive(
+    st.none() | st.booleans() | ODD_NAMES | st.integers(-(10**400), 10**400)
+    | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_NAMES, inner, max_size=3),
+    max_leaves=10,
+)  # fmt: skip
+odd_payloads = st.one_of(
+    odd_values.map(json.dumps),
+    ODD_NUMBERS,
+    ODD_NUMBERS.map(lambda number: f'{{"a":[{number},1]}}'),
+    st.text(max_size=9),
+    st.sampled_from(
+        ['{"a":1,"a":2}', '"\\ud800"', "[" * 2000 + "]" * 2000, '{"a":' * 2000 + "1" + "}" * 2000,
+         '{"$or":1,"a.b":2,"[0]":3,"":4,"$":5}', ""]
+    ),
+)  # fmt: skip
+
+
+@given(odd_values, odd_payloads)
+def test_nothing_odd_stops_a_maker(document: Any, data: str) -> None:
+    try:
+        node = payload_filter.compiled(document)
+    except ValidationError:
+        return
+    if node is None:
+        return
+    looked_at = event(data)
+    is_match = payload_filter.matches(node, looked_at)
+    why = payload_filter.mismatch(node, looked_at)
+    assert (why is None) == is_match
+    # As it is stored, and read by a maker.
+    stored = payload_filter.of_text(json.dumps(document))
+    assert stored is None or payload_filter.matches(stored, looked_at) == is_match
+
+
 # -- beside a slow and simple evaluation ---------------------------------------------------------
 names = st.sampled_from(["a", "b", "c"])
 numbers = st.integers(-3, 3) | st.sampled_from([0.5, 1.0, 2.0])
