@@ -13,15 +13,18 @@ from django.test import Client
 from django.utils import timezone
 
 from msgplatform.core.data import ids
+from msgplatform.core.person.identity import Person
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
-from notify.actions import backfill
+from notify import person_data
+from notify.actions import backfill, resend
 from notify.flow import FLOW
 from notify.intake import sealing
 from notify.maker.maker import Maker
 from notify.messages import filtered
-from notify.models import BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
+from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
+from notify.subscriptions import formats, payload_filter, sandbox
 from tests.support.management import Manager
 from tests.support.notify_plans import ROWS, fill, rows_read
 from tests.support.notify_rows import publish, subscription
@@ -421,3 +424,67 @@ def test_pages_and_backfill_go_on_with_a_filter_that_a_statement_wrote(
     assert admin_client.get(f"/console/notify/{pk}").status_code == 200
     assert backfill.add_missing([pk]) == 1
     assert recipients(pk) == {"all", "broken"}
+
+
+class TestOtherDoors:
+    """What every field of a subscription has."""
+
+    def test_the_platform_file(self, biz: Biz) -> None:
+        subscription(biz, "shop", filter=LARGE)
+        manager = Manager("manage:platform")
+        file = manager.send("GET", "platform").json()
+        assert file["subscriptions"]["orders/shop"]["filter"] == LARGE
+        file["subscriptions"]["orders/shop"]["filter"] = {"type": "order.late"}
+        assert manager.send("PUT", "platform", file).status_code == 200
+        row = BizReceive.objects.get()
+        assert row.filter == {"type": "order.late"}
+        assert row.filter_since is not None
+        file["subscriptions"]["orders/shop"]["filter"] = {"total": 1}
+        answer = manager.send("PUT", "platform", file)
+        assert answer.status_code == 400
+        assert "begins with one of" in answer.content.decode()
+
+    def test_a_cloud_event(self, biz: Biz, client: Client) -> None:
+        _, key = keys.create(biz, "test", ["events:write"])
+        source = formats.source("orders")
+        subscription(biz, "shop", filter={"source": source, "data.total": 1, "channel": "eu"})
+        pks = []
+        for total in (1, 2):
+            event = {
+                "specversion": "1.0", "id": str(total), "source": "/shops/7", "channel": "eu",
+                "type": "order.paid", "data": {"total": total},
+            }  # fmt: skip
+            answer = client.post(
+                "/api/v1/messages", json.dumps(event), content_type="application/cloudevents+json",
+                headers={"Authorization": f"Bearer {key}"},
+            )  # fmt: skip
+            pks.append(int(answer.json()["id"]))
+        run(Maker())
+        assert [recipients(pk) for pk in pks] == [{"shop"}, set()]
+
+    def test_a_sandbox(self, biz: Biz) -> None:
+        row = subscription(biz, "sandbox-shop", filter=LARGE)
+        Receive.objects.filter(pk=row.receive_id).update(url=sandbox.URL)
+        small, large = published(biz, {"total": 1}, {"total": 101})
+        run(Maker())
+        assert (recipients(small), recipients(large)) == (set(), {"sandbox-shop"})
+
+    def test_an_erasure_takes_a_number_out_of_it(self, biz: Biz) -> None:
+        subscription(biz, "shop", filter={"data": {"phone": {"$neq": "13812345678"}, "total": 1}})
+        store = next(store for store in person_data.stores() if store.name == "notify.filters")
+        person = Person(phones=frozenset({"13812345678"}))
+        assert store.erase(person, store.find(person, "").rows) == 1
+        row = BizReceive.objects.get()
+        assert "13812345678" not in json.dumps(row.filter)
+        assert payload_filter.compiled(row.filter), "what is left is a filter"
+
+    def test_resending_does_not_ask_it(self, biz: Biz) -> None:
+        row = subscription(biz, "shop")
+        (pk,) = published(biz, {"total": 12})
+        run(Maker())
+        delivery = ReceiveMsg.objects.get(msg_id=pk)
+        exhausted = ReceiveMsg.Status.EXHAUSTED
+        ReceiveMsg.objects.filter(pk=delivery.pk).update(status=exhausted)
+        BizReceive.objects.filter(pk=row.pk).update(filter=LARGE)
+        later = timezone.now() + timedelta(seconds=5)
+        assert resend.resend_deliveries([delivery.pk], [exhausted], later) == 1
