@@ -17,6 +17,7 @@ from msgplatform.doors.admin.pages import show_page
 from msgplatform.person_limits import answers_limited_people
 from notify.messages import filtered
 from notify.subscriptions import payload_filter
+from notify.subscriptions.filter_conditions import Node
 
 
 class FilterForm(forms.Form):
@@ -29,7 +30,7 @@ class FilterForm(forms.Form):
         help_text=_('{"data": {"total": {"$gt": 100}}}; nothing is saved here'),
     )
 
-    def clean_filter(self) -> payload_filter.Node | None:
+    def clean_filter(self) -> Node | None:
         return payload_filter.compiled(parse_json(self.cleaned_data["filter"] or "{}"))
 
 

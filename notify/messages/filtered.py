@@ -23,11 +23,12 @@ from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.models import Biz
 from notify import orders
 from notify.archive.stores import Store, cold, hot, reading
+from notify.messages.filter_reasons import Mismatch, mismatch
 from notify.messages.states import local
 from notify.models import BizMsg, BizReceive
-from notify.subscriptions import formats, payload_filter
+from notify.subscriptions import filter_conditions, formats, payload_filter
+from notify.subscriptions.filter_conditions import Event, Node
 from notify.subscriptions.matching import Filter, compile_filter
-from notify.subscriptions.payload_filter import Event, Mismatch, Node
 
 MAX_SUBSCRIPTIONS = 100  # of one system, with a filter: each takes some microseconds and a card
 TRIED = 100  # messages on which a filter is tried with reasons
@@ -114,7 +115,7 @@ def _why(
     subscription: BizReceive, node: Node, message: Any, event: Event | None
 ) -> Mismatch | None:
     """None when it lacks the delivery for another reason, such as the event types of then."""
-    why = payload_filter.mismatch(node, event)
+    why = mismatch(node, event)
     since = subscription.filter_since
     if why and since and since > message.created_at:
         text = _("%(reason)s, by its filter of today, which holds since %(since)s")
@@ -150,10 +151,10 @@ def try_filter(subscription: BizReceive, node: Node | None) -> FilterTrial:
         event = _event(message, subscription.biz)
         if is_of_day:
             day.events += 1
-            day.coming += own_node is None or payload_filter.matches(own_node, event)
-            day.matching += node is None or payload_filter.matches(node, event)
+            day.coming += own_node is None or filter_conditions.matches(own_node, event)
+            day.matching += node is None or filter_conditions.matches(node, event)
         if len(tried) < TRIED:
-            why = payload_filter.mismatch(node, event) if node else None
+            why = mismatch(node, event) if node else None
             tried.append(TriedMessage(message.pk, message.event_type, message.created_at, why))
     return FilterTrial(tried, day)
 
@@ -195,7 +196,7 @@ def lets_through(
                 event = _read(message, row.biz)
             except (Undecryptable, UnicodeDecodeError):
                 is_readable = False
-        if node is None or not is_readable or payload_filter.matches(node, event):
+        if node is None or not is_readable or filter_conditions.matches(node, event):
             yield row
 
 
@@ -209,4 +210,4 @@ def _event(message: Any, biz: Biz) -> Event | None:
 def _read(message: Any, biz: Biz) -> Event | None:
     at = f"{message.created_at:%Y-%m-%dT%H:%M:%S.%f}Z"
     body = orders.open_body(orders.body(message.event_type, at, bytes(message.payload)))
-    return payload_filter.event(body, message.pk, message.channel, formats.source(biz.name))
+    return filter_conditions.event_of(body, message.pk, message.channel, formats.source(biz.name))

@@ -12,24 +12,25 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notify.subscriptions import payload_filter
+from notify.messages import filter_reasons
+from notify.subscriptions import filter_conditions, payload_filter
 
 
 def event(data: str) -> Any:
     """An event whose payload is this JSON."""
     body = f'{{"type":"order.paid","timestamp":"2026-11-29T08:00:00.000000Z","data":{data}}}'
-    return payload_filter.event(body, 7, "eu", "/systems/orders")
+    return filter_conditions.event_of(body, 7, "eu", "/systems/orders")
 
 
 def gets_through(document: Any, data: str) -> bool:
     node = payload_filter.compiled(document)
-    return node is None or payload_filter.matches(node, event(data))
+    return node is None or filter_conditions.matches(node, event(data))
 
 
 def reason(document: Any, data: str) -> str:
     node = payload_filter.compiled(document)
     assert node is not None
-    why = payload_filter.mismatch(node, event(data))
+    why = filter_reasons.mismatch(node, event(data))
     assert why is not None
     return why.reason
 
@@ -284,7 +285,7 @@ def test_the_reason(document: Any, data: str, words: str) -> None:
 def test_a_reason_without_values_has_none() -> None:
     node = payload_filter.compiled({"data.name": "Bob"})
     assert node
-    why = payload_filter.mismatch(node, event('{"name":"Anna"}'))
+    why = filter_reasons.mismatch(node, event('{"name":"Anna"}'))
     assert why
     assert "Anna" in why.reason
     assert "Anna" not in why.masked
@@ -303,7 +304,7 @@ def test_a_reason_without_values_has_none() -> None:
 def test_a_reason_without_values_does_not_say_what_the_event_has(document: Any) -> None:
     node = payload_filter.compiled(document)
     assert node
-    why = payload_filter.mismatch(node, event('{"name":"Anna"}'))
+    why = filter_reasons.mismatch(node, event('{"name":"Anna"}'))
     assert why
     assert "Anna" in why.reason
     assert "Anna" not in why.masked
@@ -334,8 +335,8 @@ def test_a_filter_takes_a_bounded_time(document: Any, data: Any) -> None:
     node, looked_at = payload_filter.compiled(document), event(text)
     assert node
     began = time.process_time()
-    assert not payload_filter.matches(node, looked_at)
-    assert payload_filter.mismatch(node, looked_at)
+    assert not filter_conditions.matches(node, looked_at)
+    assert filter_reasons.mismatch(node, looked_at)
     assert time.process_time() - began < 1.5
 
 
@@ -376,12 +377,12 @@ def test_nothing_odd_stops_a_maker(document: Any, data: str) -> None:
     if node is None:
         return
     looked_at = event(data)
-    is_match = payload_filter.matches(node, looked_at)
-    why = payload_filter.mismatch(node, looked_at)
+    is_match = filter_conditions.matches(node, looked_at)
+    why = filter_reasons.mismatch(node, looked_at)
     assert (why is None) == is_match
     # As it is stored, and read by a maker.
     stored = payload_filter.of_text(json.dumps(document))
-    assert stored is None or payload_filter.matches(stored, looked_at) == is_match
+    assert stored is None or filter_conditions.matches(stored, looked_at) == is_match
 
 
 # -- beside a slow and simple evaluation ---------------------------------------------------------
@@ -486,6 +487,6 @@ def test_it_says_what_a_simple_evaluation_says(document: Any, data: Any) -> None
     node = payload_filter.compiled(document)
     assert node
     looked_at = event(json.dumps(data))
-    is_match = payload_filter.matches(node, looked_at)
+    is_match = filter_conditions.matches(node, looked_at)
     assert is_match is slow(document, data)
-    assert (payload_filter.mismatch(node, looked_at) is None) is is_match
+    assert (filter_reasons.mismatch(node, looked_at) is None) is is_match
