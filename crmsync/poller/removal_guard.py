@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Sum
 
 from crmsync import models
@@ -65,20 +65,20 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
     if is_reading and since > now - _MAX_WAIT:
         return True
     removals = held.count()
-    if row.stopped_at is None and _are_few(policy, removals, now):
-        _move_page(policy, holder, "", now)
-        return True
-    if row.stopped_at is None or removals != row.stopped_removals:
-        _stop(policy, holder, removals)
-    return True
-
-
-def _are_few(policy: Policy, removals: int, now: datetime) -> bool:
     total = removals + _released(policy.id, now)
-    if policy.guard_percent >= _OFF or total < policy.guard_records:
-        return True
-    enough = total * 100 // policy.guard_percent + 1
-    return _count_records(policy.id, enough) * policy.guard_percent >= total * 100
+    # With so many records the removals are few: no more are counted.
+    enough = -(-total * 100 // policy.guard_percent)
+    if row.stopped_at is None:
+        is_small = policy.guard_percent >= _OFF or total < policy.guard_records
+        records = enough if is_small else _count_records(policy.id, enough)
+        if records >= enough:
+            _move_page(policy, holder, "", now)
+        else:
+            _stop(policy, holder, removals, records)
+    elif removals != row.stopped_removals:
+        records = _count_records(policy.id, max(enough, row.stopped_records))
+        _stop(policy, holder, removals, records)
+    return True
 
 
 def _released(policy_id: int, now: datetime) -> int:
@@ -89,22 +89,18 @@ def _released(policy_id: int, now: datetime) -> int:
     return rows.aggregate(sum=Sum("value"))["sum"] or 0
 
 
-def _count_records(policy_id: int, max_count: int | None = None) -> int:
+def _count_records(policy_id: int, max_count: int) -> int:
     """The policy's records that are not confirmed as deleted, up to `max_count`."""
-    # The newest first: those that were deleted long ago are mostly old.
-    limit = "" if max_count is None else f" ORDER BY id DESC LIMIT {max_count:d}"
-    statement = (
-        "SELECT COUNT(*) FROM (SELECT 1 FROM sync_record "  # noqa: S608
-        f"WHERE policy_id = %s AND NOT (state = %s AND deleted = %s){limit}) AS alive"
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [policy_id, int(_State.CONFIRMED), True])
-        return int(cursor.fetchone()[0])
+    rows = Record.objects.filter(policy_id=policy_id)
+    confirmed = rows.filter(state=_State.CONFIRMED, deleted=False)
+    # In the order of the index, the newest first: those that are deleted are mostly old.
+    confirmed = confirmed.order_by("-policy_id", "-state", "-next_at", "-id")
+    others = rows.filter(state__in=[state for state in _State if state != _State.CONFIRMED])
+    count = others.order_by()[:max_count].count() + confirmed[:max_count].count()
+    return min(count, max_count)
 
 
-def _stop(policy: Policy, holder: str, removals: int) -> None:
-    records = _count_records(policy.id)
-
+def _stop(policy: Policy, holder: str, removals: int, records: int) -> None:
     def once() -> None:
         with transaction.atomic():
             now = require_lease(policy, holder)

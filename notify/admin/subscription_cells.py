@@ -20,6 +20,7 @@ from msgplatform.monitor.statistics.points import CounterQuery
 from notify.admin import health
 from notify.admin.health import COUNTED, Busy, Health, is_failing
 from notify.directory import waits
+from notify.messages.states import local
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor.activity import ACTIVITY
 from notify.monitor.counters import FILTERED
@@ -196,6 +197,11 @@ def card(row: BizReceive) -> dict[str, Any]:
             *(
                 [(gettext("filtered, 24 hours"), str(filtered_count))]
                 if row.filter or filtered_count
+                else []
+            ),
+            *(
+                [(gettext("filter holds since"), local(row.filter_since))]
+                if row.filter_since
                 else []
             ),
         ],

@@ -381,10 +381,13 @@ def test_the_form_has_it(biz: Biz, admin_client: Client) -> None:
     html = admin_client.get(address).content.decode()
     assert 'name="filter"' in html
     assert "filtered, 24 hours" not in html
-    BizReceive.objects.update(filter=LARGE)
+    since = datetime(2026, 11, 29, 8, 0, 5, tzinfo=UTC)
+    BizReceive.objects.update(filter=LARGE, filter_since=since)
     published(biz, {"total": 12})
     run(Maker())
-    assert "filtered, 24 hours" in admin_client.get(address).content.decode()
+    html = admin_client.get(address).content.decode()
+    assert "filtered, 24 hours" in html
+    assert f"{timezone.localtime(since):%Y-%m-%d %H:%M:%S}" in html
 
 
 def test_an_empty_filter_is_none(biz: Biz, admin_client: Client) -> None:
