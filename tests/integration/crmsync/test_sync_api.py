@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -152,7 +152,16 @@ class TestPolicies:
         assert found[1] == {
             "id": str(of_all.pk), "source": "hive", "crm": "all", "enabled": True,
             "paused": False, "requested": "full", "requested_by": f"{biz.name}/key 7",
+            "stopped": None,
         }  # fmt: skip
+
+    def test_removals_that_wait_for_a_person(self, caller: Caller) -> None:
+        now = sql.now()
+        hive("all", stopped_at=now, stopped_removals=60, stopped_records=100)
+        (shown,) = answered(caller, f"{SYNC}/policies")["results"]
+        stopped = shown["stopped"]
+        assert datetime.fromisoformat(stopped.pop("since")) == now
+        assert stopped == {"removals": 60, "records": 100, "decision": ""}
 
     @pytest.mark.parametrize("by", ["ann", "shop/key 5", "{own}/key 7/key 5", "{own}-2/key 7"])
     def test_who_else_asked_is_not_told(self, by: str, caller: Caller, biz: Biz) -> None:
