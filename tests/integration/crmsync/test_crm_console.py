@@ -83,7 +83,7 @@ def policy_form(source: Source, crm: Crm, **changes: Any) -> dict[str, Any]:
     return {
         "source": source.pk, "crm": crm.pk, "enabled": "on", "biz": "", "appkeys": "",
         "mapping": MAPPING, "key_prefix": "", "interval_seconds": 10, "cron": "", "hours": "",
-        "batch_size": 500, "sweep_cron": "30 3 * * *",
+        "batch_size": 500, "sweep_cron": "30 3 * * *", "guard_percent": 20, "guard_records": 50,
         "on_conflict": "fill_empty", **changes,
     }  # fmt: skip
 
