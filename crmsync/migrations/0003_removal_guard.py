@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='policy',
             name='decision',
-            field=models.CharField(blank=True, choices=[('confirmed', 'confirmed'), ('refused', 'refused')], db_default='', default='', editable=False, max_length=9),
+            field=models.CharField(blank=True, choices=[('confirmed', 'Confirmed'), ('refused', 'Refused')], db_default='', default='', editable=False, max_length=9),
         ),
         migrations.AddField(
             model_name='policy',

@@ -118,8 +118,8 @@ class Policy(models.Model):
     class Decision(models.TextChoices):
         """What becomes of removals that the guard has stopped."""
 
-        CONFIRMED = "confirmed", _("confirmed")
-        REFUSED = "refused", _("refused")
+        CONFIRMED = "confirmed"
+        REFUSED = "refused"
 
     source = models.ForeignKey(Source, models.PROTECT, verbose_name=_("source"))
     crm = models.ForeignKey(Crm, models.PROTECT, verbose_name=_("CRM"))

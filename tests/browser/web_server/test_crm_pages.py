@@ -114,7 +114,7 @@ def test_removals_are_refused_by_a_person(
         expect(page.locator(".notice.bad")).to_contain_text("10234 of 20468 records would be")
         page.click("button:text-is('Refuse')")
         expect(page.get_by_text("Refused: the CRM keeps what it has.")).to_be_visible()
-        expect(page.locator(".notice.bad")).to_contain_text("A person has decided: refused.")
+        expect(page.locator(".notice.bad")).to_contain_text("A person has refused")
         expect(page.locator("button:text-is('Confirm')")).to_have_count(0)
 
 
