@@ -168,7 +168,8 @@ def _unusable_crm(row: models.Crm, error: Exception) -> alerts.Condition:
 # -- policies ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How one source is carried to one CRM. `source` is a row as it was read, not to be saved."""
+    """How one source is carried to one CRM. `source` is a row as it was read, not to be saved.
+    `is_stopped`: the guard waits for a person's decision."""
 
     id: int
     name: str
@@ -183,6 +184,9 @@ class Policy:
     hours: str
     batch_size: int
     sweep_cron: str
+    guard_percent: int
+    guard_records: int
+    is_stopped: bool
     enabled: bool
     requested: str
     requested_by: str
@@ -222,6 +226,9 @@ def policy_from_row(row: models.Policy) -> Policy:
         hours=row.hours,
         batch_size=row.batch_size,
         sweep_cron=row.sweep_cron,
+        guard_percent=row.guard_percent,
+        guard_records=row.guard_records,
+        is_stopped=row.stopped_at is not None and not row.decision,
         enabled=row.enabled,
         requested=row.requested,
         requested_by=row.requested_by,

@@ -47,6 +47,11 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     erased: bool = False
     row_digest: str = ""
 
+    @property
+    def cleared_fields(self) -> int:
+        """The number of fields that hold nothing in the CRM afterwards."""
+        return sum(value is None or value == "" for value in self.fields.values())
+
 
 class Entry(msgspec.Struct, array_like=True):
     """One record of an order. `attempt` is the number of failed attempts.

@@ -85,6 +85,19 @@ class AskedByField(serializers.CharField):
         return value if not value or system == caller.biz_name else _SOMEBODY_ELSE
 
 
+class StoppedSerializer(serializers.Serializer[dict[str, Any]]):
+    """What the guard has stopped."""
+
+    since = serializers.DateTimeField()
+    removals = serializers.IntegerField(
+        help_text="Records that would be deleted, or lose the value of a field"
+    )
+    records = serializers.IntegerField(help_text="Records that the policy has in the CRM")
+    decision = serializers.ChoiceField(
+        ["", *Policy.Decision.values], help_text="What a person has decided, until it is done"
+    )
+
+
 class PolicySerializer(serializers.ModelSerializer[Policy]):
     id = serializers.CharField(read_only=True)
     source = serializers.CharField(source="source.name", read_only=True)  # type: ignore[assignment]
@@ -95,10 +108,15 @@ class PolicySerializer(serializers.ModelSerializer[Policy]):
         help_text="The kind of run that was asked for and has not begun, else empty"
     )
     requested_by = AskedByField()
+    stopped = serializers.SerializerMethodField(
+        help_text="Removals that wait for a person, who confirms or refuses them in the console; "
+        "null when the guard has stopped nothing"
+    )
 
     class Meta:
         model = Policy
-        fields = ["id", "source", "crm", "enabled", "paused", "requested", "requested_by"]
+        fields = ["id", "source", "crm", "enabled", "paused", "requested", "requested_by",
+                  "stopped"]  # fmt: skip
         read_only_fields = fields
 
     def get_enabled(self, policy: Policy) -> bool:
@@ -109,6 +127,15 @@ class PolicySerializer(serializers.ModelSerializer[Policy]):
 
     def get_requested(self, policy: Policy) -> str:
         return policy.requested
+
+    @extend_schema_field(StoppedSerializer(allow_null=True))
+    def get_stopped(self, policy: Policy) -> dict[str, Any] | None:
+        if policy.stopped_at is None:
+            return None
+        return {
+            "since": policy.stopped_at, "removals": policy.stopped_removals,
+            "records": policy.stopped_records, "decision": policy.decision,
+        }  # fmt: skip
 
 
 class RequestedRunSerializer(serializers.Serializer[dict[str, Any]]):

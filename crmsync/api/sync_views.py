@@ -26,7 +26,7 @@ from crmsync.messages import policies
 from crmsync.messages.states import read_states
 from crmsync.models import Lead, Policy, Run
 from crmsync.monitor import backlog
-from crmsync.policies import schedule
+from crmsync.policies import run_requests
 from msgplatform.core.data import sql
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.converters import ID
@@ -96,7 +96,7 @@ class PolicyRunsView(APIView):
         if policy is None:
             raise Http404("There is no policy with this id.")
         by = str(caller_of(request))
-        schedule.ask(policy, body.kind, by)
+        run_requests.ask(policy, body.kind, by)
         answer = {"policy": str(policy.pk), "kind": body.kind, "requested_by": by}
         return Response(answer, status=202)
 

@@ -39,6 +39,8 @@ def explain(state: CrmState, lanes: Lanes, now: datetime) -> str:
         return unread(state)
     if record.state in (_State.WAITING, _State.RETRY):
         return joined(blocker(state) or _open_breaker(state, lanes, now), state.message)
+    if record.state == _State.HELD:
+        return blocker(state) or removal(state)
     if record.state == _State.QUEUED:
         return blocker(state) or _open_breaker(state, lanes, now) or lease_end(record)
     return "" if record.state == _State.CONFIRMED else state.message
@@ -47,6 +49,16 @@ def explain(state: CrmState, lanes: Lanes, now: datetime) -> str:
 def unread(state: CrmState) -> str:
     """The reason why no poller has read the lead yet."""
     return blocker(state) or _("a poller reads it with the next look for changes")
+
+
+def removal(state: CrmState) -> str:
+    """What a record waits for that the guard holds."""
+    policy = state.policy
+    if policy.stopped_at is None or policy.decision:
+        return _("it deletes or clears something: sent when its run has read everything")
+    return _("a person has to confirm %(removals)d of %(records)d records, deleted or cleared") % {
+        "removals": policy.stopped_removals, "records": policy.stopped_records,
+    }  # fmt: skip
 
 
 def lease_end(record: Record) -> str:

@@ -42,7 +42,7 @@ from msgplatform.models import Biz
 
 _State = Record.State
 # Cards of dead records come first, then those on their way.
-_ORDER = (_State.DEAD, _State.RETRY, _State.WAITING, _State.QUEUED, None)
+_ORDER = (_State.DEAD, _State.HELD, _State.RETRY, _State.WAITING, _State.QUEUED, None)
 _SHOWN_TRIES = 20  # tries of each record
 
 

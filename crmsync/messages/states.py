@@ -21,7 +21,8 @@ _State = Record.State
 ENDED = (_State.DEAD, _State.DISMISSED)
 UNSOLVED = (RecoveryEntry.State.OPEN, RecoveryEntry.State.DISMISSED)
 UNREAD = "unread"
-_TONES: dict[int, Tone] = {_State.CONFIRMED: "good", _State.DEAD: "bad", _State.RETRY: "warn"}
+_TONES: dict[int, Tone] = {_State.CONFIRMED: "good", _State.DEAD: "bad", _State.RETRY: "warn",
+                           _State.HELD: "warn"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,8 @@ def entries(states: Sequence[CrmState], read: Tries, now: datetime) -> Iterator[
             if record.next_at and record.next_at > now:
                 next_try = _("next try at %s") % explanations.local(record.next_at)
             detail = explanations.joined(explanations.blocker(state) or next_try, state.message)
+        elif record.state == _State.HELD:
+            detail = explanations.blocker(state) or explanations.removal(state)
         elif record.state == _State.QUEUED:
             detail = explanations.blocker(state) or explanations.lease_end(record)
         else:

@@ -12,6 +12,8 @@ record is in flight at a time, and an older one never follows a newer one.
                              when the CRM may be called again
     queued        dead       refused, or its last try failed; a person dismisses it, or sends it
                              again (waiting)
+    any           held       its newest version removes something from the CRM; waiting once the
+                             guard or a person lets it go, dismissed when a person refuses
     confirmed     queued     a newer version was read
 
 An operation keeps the requests of one round, an item the outcome of one record in one attempt; an
@@ -40,7 +42,8 @@ class Record(models.Model):
     `version`, `deleted` and `digest` (of the request) belong to the newest version that was read;
     its request is in the operation `operation_id`. `sent_version` and `sent_digest` belong to the
     version that the CRM has confirmed. `is_adopted`: people made the CRM's record. `next_at` is the
-    time when a waiting record is due, and the end of the lease of a queued one.
+    time when a waiting record is due, the end of the lease of a queued one, and the time since when
+    the guard holds a record.
     `sending_operation` is the operation in flight (0: none); it differs from `operation_id` when a
     newer version was read meanwhile.
     """
@@ -52,8 +55,17 @@ class Record(models.Model):
         CONFIRMED = 3, _("confirmed")
         DEAD = 4, _("dead")
         DISMISSED = 5, _("dismissed")
+        HELD = 6, _("held by the guard")
 
-    OPEN = (State.WAITING, State.QUEUED, State.RETRY)
+    class Removal(models.IntegerChoices):
+        """Whether the newest version deletes the CRM's record, or clears a field of it."""
+
+        NONE = 0
+        PENDING = 1  # it is not sent before the guard has counted it
+        RELEASED = 2
+
+    DUE = (State.WAITING, State.QUEUED, State.RETRY)  # states of records that are sent when due
+    OPEN = (*DUE, State.HELD)
 
     id = models.BigIntegerField(primary_key=True)
     policy_id = models.BigIntegerField(_("policy"))
@@ -72,6 +84,11 @@ class Record(models.Model):
     sent_digest = models.CharField(max_length=32, blank=True, default="")
     remote_id = ExactCharField(_("id in the CRM"), max_length=MAX_REMOTE_ID, blank=True, default="")
     is_adopted = models.BooleanField(_("made by people"), default=False, db_default=False)
+    removal = models.PositiveSmallIntegerField(
+        choices=Removal, default=Removal.NONE, db_default=Removal.NONE
+    )
+    # Fields that the newest version clears; of a deletion, those of the version before.
+    cleared = models.PositiveSmallIntegerField(default=0, db_default=0)
     error_class = models.CharField(_("error class"), max_length=16, blank=True, default="")
     updated_at = models.DateTimeField(_("changed"))
 

@@ -112,6 +112,12 @@ class Policy(models.Model):
         UPDATE = "update", _("overwrite its fields")
         DEAD = "dead", _("change nothing: dead, for a person to decide")
 
+    class Decision(models.TextChoices):
+        """What becomes of removals that the guard has stopped."""
+
+        CONFIRMED = "confirmed"
+        REFUSED = "refused"
+
     source = models.ForeignKey(Source, models.PROTECT, verbose_name=_("source"))
     crm = models.ForeignKey(Crm, models.PROTECT, verbose_name=_("CRM"))
     biz = models.ForeignKey(
@@ -172,7 +178,28 @@ class Policy(models.Model):
             "the lead's key."
         ),
     )  # fmt: skip
+    guard_percent = models.PositiveSmallIntegerField(
+        _("removals that stop, in percent"), default=20, db_default=20,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text=_(
+            "A run that would delete more than this share of the policy's records in the CRM, or "
+            "clear fields of so many, stops and waits for a person. 100: never."
+        ),
+    )  # fmt: skip
+    guard_records = models.PositiveIntegerField(
+        _("and at least"), default=50, db_default=50, validators=[MinValueValidator(1)],
+        help_text=_("Fewer records than this are deleted or cleared without a question."),
+    )  # fmt: skip
     enabled = models.BooleanField(_("enabled"), default=True)
+    # The stop of the guard and its numbers, and what a person has decided about the removals that
+    # were held until then; see `poller/removal_guard.py`.
+    stopped_at = models.DateTimeField(null=True, editable=False)
+    stopped_removals = models.BigIntegerField(default=0, db_default=0, editable=False)
+    stopped_records = models.BigIntegerField(default=0, db_default=0, editable=False)
+    decision = models.CharField(
+        max_length=9, choices=Decision, blank=True, default="", db_default="", editable=False
+    )
+    decided_at = models.DateTimeField(null=True, editable=False)
     # A kind of run, until the poller begins it; empty: no request.
     requested = models.CharField(max_length=8, blank=True, default="", editable=False)
     requested_by = models.CharField(max_length=150, blank=True, default="", editable=False)
@@ -187,7 +214,7 @@ class Policy(models.Model):
         verbose_name = _("policy")
         verbose_name_plural = _("policies")
         ordering = ["source__name", "crm__name"]
-        permissions = [("operate_policy", "Can ask for runs")]
+        permissions = [("operate_policy", "Can ask for runs, and decide on removals")]
         constraints = [
             models.UniqueConstraint(fields=["source", "crm"], name="sync_policy_source_crm")
         ]

@@ -7,6 +7,7 @@ crm.horizon     a transaction at a source is open for ten minutes, and holds up 
 crm.stalled     a CRM has confirmed nothing for ten minutes in which records were due for it
 crm.dead        more than 5 % of a policy's records ended dead in the last hour, of at least 20
 crm.recovery    entries of the recovery log are open for more than a day
+crm.removals    a run would delete or clear so much in a CRM that a person has to confirm it
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from msgplatform.monitor.alert_store import open_conditions, unless_away
 
 PAUSED, SOURCE, HORIZON = "crm.paused", "crm.source", "crm.horizon"
 STALLED, DEAD, RECOVERY = "crm.stalled", "crm.dead", "crm.recovery"
-KINDS = (PAUSED, SOURCE, HORIZON, STALLED, DEAD, RECOVERY)
+REMOVALS = "crm.removals"
+KINDS = (PAUSED, SOURCE, HORIZON, STALLED, DEAD, RECOVERY, REMOVALS)
 
 UNREADABLE_SECONDS = 60.0
 HORIZON_SECONDS = 600.0
@@ -83,6 +85,25 @@ def conditions() -> Iterator[Condition]:
             name=str(row),
             why=row.paused_because,
         )
+    for progress in policies:
+        policy = progress.policy
+        if policy.stopped_at and not policy.decision:
+            yield Condition(
+                f"{REMOVALS}:{policy.pk}",
+                lazy_message(
+                    _("%(policy)s would delete or clear %(removals)d of %(records)d records"),
+                    policy=str(policy),
+                    removals=policy.stopped_removals,
+                    records=policy.stopped_records,
+                ),
+                lazy_message(
+                    _(
+                        "None of these was sent to %(crm)s; other changes go on. Look whether the "
+                        "source is as it should be, then confirm or refuse on the policy's page."
+                    ),
+                    crm=str(policy.crm),
+                ),
+            )
     yield from unless_away(
         lambda: _source_trouble(working, presence.policies.read_by_id()), SOURCE, HORIZON
     )
@@ -253,6 +274,7 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "crm.policy": Runbook(_POLICY, takes_subject=True),
     "crm.source": Runbook(_POLICY, takes_subject=True),
     "crm.horizon": Runbook(_POLICY, takes_subject=True),
+    "crm.removals": Runbook(_POLICY, takes_subject=True),
     "crm.dead": Runbook(_RECOVERY),
     "crm.recovery": Runbook(_RECOVERY),
     "crmsync.failures": Runbook("console:failures"),

@@ -1,8 +1,8 @@
 """Counters of each policy, per minute in the database (`MinuteCounter`; subject is the policy).
 
-`read` and `unchanged` are counted by the poller; `confirmed`, `dead` and `failed:<outcome>` by the
-handler, in the transaction that marks. `calls` and `call_ms` give the speed of a CRM's
-answers.
+`read`, `unchanged` and `released` (removals that the guard let go) are counted by the poller;
+`confirmed`, `dead` and `failed:<outcome>` by the handler, in the transaction that marks. `calls`
+and `call_ms` give the speed of a CRM's answers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgplatform.models import MinuteCounter
 
 FLOW = "crmsync"
 READ, UNCHANGED, CONFIRMED, DEAD = "read", "unchanged", "confirmed", "dead"
+RELEASED = "released"
 CALLS, CALL_MS = "calls", "call_ms"
 
 Counts = Counter[tuple[int, str]]  # (policy, name) → how many

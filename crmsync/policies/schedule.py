@@ -1,6 +1,6 @@
 """The times at which a policy looks for changes: an interval or a crontab line, and hours of the
-day, in the time zone of the platform (TIME_ZONE); and people's requests for runs, which the poller
-that holds the policy begins within seconds."""
+day. Everything is in the time zone of the platform (TIME_ZONE).
+"""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
 from cronsim import CronSim, CronSimError
-from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from crmsync.models import Policy
-from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.models import AuditLog
+from msgplatform.core.errors import InvalidInput
 
 _SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]|24):([0-5]\d)")
 _DAY = timedelta(days=1)
@@ -112,49 +109,3 @@ def _next(cron: str, after: datetime) -> datetime:
             % {"text": cron, "why": error},
             "cron",
         ) from None
-
-
-_MAX_NAME = 150  # characters of a person's name
-
-
-def kinds(policy: Policy) -> list[str]:
-    """The kinds of runs that can be asked for."""
-    run_kinds = [Policy.Kind.CHANGES, Policy.Kind.FULL]
-    # Rows without versions cannot be compared.
-    if policy.source.version_column:
-        run_kinds.append(Policy.Kind.SWEEP)
-    return [kind.value for kind in run_kinds]
-
-
-def refusal(policy: Policy, may_name: bool = False) -> str:
-    """The reason why no run would begin; '' if one would. With `may_name` the text names the person
-    who has asked already."""
-    if not policy.enabled:
-        return _("The policy is switched off: enable it first.")
-    if not policy.crm.enabled:
-        return _("Its CRM %s is switched off: enable it first.") % policy.crm
-    if policy.crm.paused_at:
-        return _("Its CRM %s is paused: resume it first.") % policy.crm
-    if policy.requested and may_name:
-        return _("%s asked for a run already; it begins within seconds.") % policy.requested_by
-    if policy.requested:
-        return _("Somebody asked for a run already; it begins within seconds.")
-    return ""
-
-
-def ask(policy: Policy, kind: str, by: str, may_name: bool = False) -> None:
-    """Ask for a run, with an entry in the audit log.
-
-    Raises InvalidInput for a kind that the source does not have, and NotNow with the `refusal`,
-    also when another person was faster.
-    """
-    if kind not in (offered_kinds := kinds(policy)):
-        raise InvalidInput(_("use one of %s") % ", ".join(offered_kinds), "kind")
-    if problem := refusal(policy, may_name):
-        raise NotNow(problem)
-    with transaction.atomic():
-        # A conditional UPDATE: of two people who ask at once, one gets NotNow.
-        rows = Policy.objects.filter(pk=policy.pk, requested="")
-        if not rows.update(requested=kind, requested_by=by[:_MAX_NAME]):
-            raise NotNow(_("Somebody asked for a run already; it begins within seconds."))
-        AuditLog.record(by, "run_requested", f"{policy} #{policy.pk}", kind=kind)

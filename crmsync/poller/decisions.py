@@ -8,6 +8,7 @@ The effect of a version on its record (the states are in `models/operations.py`)
     not confirmed yet, and the same values     stays as it is, in this version
     in flight with an older version            stays queued; this one is sent when that has ended
     refused by the mapping                     dead, with an entry of the recovery log
+    a removal: it deletes, or clears a field   held, until the guard lets it go
     anything else                              queued with this round
 """
 
@@ -34,15 +35,15 @@ from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import RowRequest
 from msgplatform.core.data import sql
 
-_State = models.Record.State
+_State, _Removal = models.Record.State, models.Record.Removal
 # The columns of a record in their stored order.
 COLUMNS = (
     "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
     "state", "attempt", "next_at", "claimed_by", "sent_version", "sent_digest", "remote_id",
-    "error_class", "updated_at",
+    "error_class", "updated_at", "removal", "cleared",
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
-_NEW = ("id", "key", "version", "digest")  # the columns that differ in new records
+_NEW = ("id", "key", "version", "digest", "cleared")  # the columns that differ in new records
 MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
@@ -67,8 +68,8 @@ class StoredRound:
     """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
 
     `requests` are those of the operation, which is None when there was nothing to send; `size` is
-    its number of bytes. `read` counts the rows that were decided on. `are_new`: no row had a
-    record.
+    its number of bytes. `read` counts the rows that were decided on, `held` those of removals.
+    `are_new`: no row had a record.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -77,6 +78,7 @@ class StoredRound:
     lease_until: float = 0.0
     read: int = 0
     unchanged: int = 0
+    held: int = 0
     size: int = 0
     are_new: bool = False
 
@@ -122,10 +124,21 @@ class Decisions:
             row["sent_version"] = version
             self._keep(row)
             return
+        # The row is at its source again as the CRM still has it: nothing was sent of the removal.
+        is_certain = stored_row["state"] == _State.HELD and stored_row["error_class"] != UNKNOWN
+        if is_certain and each.digest == stored_row["sent_digest"]:
+            self._endings[operation, "replaced"] += 1
+            row |= {
+                "state": int(_State.CONFIRMED), "next_at": None, "sent_version": version,
+                "removal": int(_Removal.NONE), "cleared": each.cleared,
+            }  # fmt: skip
+            self._keep(row)
+            return
         # Send the stored request in this version: a person may have corrected the request.
         if stored_row["state"] in models.Record.OPEN and each.digest == stored_row["digest"]:
             self._keep(row)
             return
+        row |= self._removal(each, stored_row)
         # The handler in charge finds the newer version when it marks. A row that the mapping
         # refused has nothing to send later: it is dead now.
         if is_held and not each.problem:
@@ -151,6 +164,23 @@ class Decisions:
         request = msgspec.structs.replace(each.request, version=version)
         return msgspec.structs.replace(each, request=request)
 
+    def _removal(self, each: RowRequest, stored_row: Mapping[str, Any]) -> dict[str, int]:
+        """The columns that say whether a new version removes something from the CRM. A removal that
+        was not confirmed yet stays one, with what was decided about it."""
+        if each.problem:
+            return {}
+        deleted, cleared = each.request.deleted, stored_row["cleared"]
+        if not deleted:
+            cleared = each.cleared
+        is_more = deleted > bool(stored_row["deleted"]) or cleared > stored_row["cleared"]
+        is_unsent = stored_row["state"] != _State.CONFIRMED and bool(stored_row["removal"])
+        removal = _Removal.NONE
+        if is_more:
+            removal = _Removal.PENDING
+        elif is_unsent and (deleted or cleared):
+            removal = stored_row["removal"]
+        return {"removal": int(removal), "cleared": cleared}
+
     def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
         """True if the version will not be sent: a person dismissed it, or a source without versions
         has an unchanged row, so that reading it again is no newer version."""
@@ -164,7 +194,7 @@ class Decisions:
         request = each.request
         if not each.problem and not request.deleted:
             request = msgspec.structs.replace(request, previous=0)
-            self._new_rows.append((new_id, each.key, request.version, each.digest))
+            self._new_rows.append((new_id, each.key, request.version, each.digest, each.cleared))
             self.result.entries.append(Entry(new_id, self._this.operation, request))
             self.result.requests.append(request)
             return
@@ -174,6 +204,7 @@ class Decisions:
             "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
             "version": each.request.version, "digest": each.digest,
             "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now_stored,
+            "removal": int(_Removal.NONE), "cleared": 0,
         }  # fmt: skip
         if each.request.deleted:  # the CRM never had the record
             row |= {
@@ -202,6 +233,12 @@ class Decisions:
             }  # fmt: skip
             self._endings[round.operation, "dead"] += 1
             self._dead.append((row, each))
+        elif row["removal"] == _Removal.PENDING:
+            row |= {
+                "state": int(_State.HELD), "next_at": self._now_stored, "claimed_by": "",
+                "sending_operation": 0, "error_class": UNKNOWN if check else "",
+            }  # fmt: skip
+            self.result.held += 1
         else:
             row |= {
                 "state": int(_State.QUEUED), "next_at": self._lease_stored,
@@ -269,6 +306,7 @@ class Decisions:
             "sending_operation": round.operation, "state": int(_State.QUEUED), "attempt": 0,
             "next_at": self._lease_stored, "claimed_by": round.claim, "sent_version": 0,
             "sent_digest": "", "remote_id": "", "error_class": "", "updated_at": self._now_stored,
+            "removal": int(_Removal.NONE),
         }  # fmt: skip
         table = models.Record._meta.db_table
         sql.insert(table, _NEW, self._new_rows, constants=constants)

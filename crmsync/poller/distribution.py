@@ -37,6 +37,8 @@ class DistributionCenter:
         # True if the recovery log may have open entries of work that the queue refused; also an
         # earlier process may have left some.
         self._has_refusals = True
+        # True if records may be held by the guard.
+        self.has_held = True
 
     def capacity(self, crm: Crm, live: presence.LiveCrm | None) -> int:
         """The number of records that may be queued now; 0: none yet. Raises RedisError."""
@@ -57,6 +59,7 @@ class DistributionCenter:
         # A poller that dies here leaves records that are queued in the database only: they are due
         # when their lease is over.
         failpoint("after_store_before_queue")
+        self.has_held = self.has_held or result.held > 0
         began_at = spans.now()
         with self._report_refusal(crm, result.entries, round.claim):
             if result.operation:
@@ -70,6 +73,9 @@ class DistributionCenter:
 
     def retry(self, crm: Crm, due: Due) -> None:
         """Queue records that are due again. Raises RedisError."""
+        self.has_held = self.has_held or due.held > 0
+        if not due.entries:  # all of them are held
+            return
         with self._report_refusal(crm, due.entries, due.claim):
             self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._has_refusals:

@@ -1,6 +1,7 @@
 """Claim records that are due: waiting ones, failed ones, and those whose lease is over.
 
     waiting, retry ── next_at is reached ──> queued, with a new claim and lease
+    any of these   ── its newest version is a removal ──> held, until the guard lets it go
     queued ── the lease is over: its handler died, or hangs ──> queued, looked up before it is sent
     any state ── its operation cannot be read any more, or its values were erased ──> dead
 
@@ -34,7 +35,7 @@ log = logging.get(__name__)
 
 # Each operation is read as a whole: records of many operations are claimed in several passes.
 _OPERATIONS = 20
-_State = models.Record.State
+_State, _Removal = models.Record.State, models.Record.Removal
 # Records that were sent before come first: otherwise they would wait for the end of a resend.
 _CLAIM_ORDER = (_State.QUEUED, _State.RETRY, _State.WAITING)
 _LOST = "fault"  # the error class of records whose operation is gone
@@ -44,24 +45,28 @@ _REASONS = {
 }
 _COLUMNS = (
     "id", "key", "state", "operation_id", "sending_operation", "remote_id", "attempt",
-    "error_class", "version", "digest", "sent_digest",
+    "error_class", "version", "digest", "sent_digest", "removal",
 )  # fmt: skip
+# A record in flight may have been stored.
+_UNKNOWN_IF_QUEUED = Case(When(state=_State.QUEUED, then=Value(UNKNOWN)), default=F("error_class"))
 
 
 @dataclass(slots=True)
 class Due:
-    """Records that now carry `claim` until `lease_until`, with their requests."""
+    """Records that now carry `claim` until `lease_until`, with their requests; `held` is the number
+    of others, which are removals."""
 
     entries: list[Entry]
     claim: str
     lease_until: float
+    held: int = 0
 
 
 def is_due(policy_id: int, now: datetime) -> bool:
     """True if a record is due; one index dive for each state, in one statement."""
     table, moment = models.Record._meta.db_table, sql.stored(now)
     each = f"EXISTS (SELECT 1 FROM {table} WHERE policy_id = %s AND state = %s AND next_at <= %s)"  # noqa: S608
-    parameters = [(policy_id, int(state), moment) for state in models.Record.OPEN]
+    parameters = [(policy_id, int(state), moment) for state in models.Record.DUE]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT " + " OR ".join([each] * len(parameters)),
@@ -89,12 +94,18 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         rows = [row for row in candidates if row["operation_id"] in operation_ids]
         if not rows:
             return due
+        end_counts = Counter(
+            (row["sending_operation"], "replaced")
+            for row in rows
+            if row["sending_operation"] not in (0, row["operation_id"])
+        )
+        held_ids = [row["id"] for row in rows if row["removal"] == _Removal.PENDING]
+        due.held = len(held_ids)
+        _hold(held_ids, now)
+        rows = [row for row in rows if row["removal"] != _Removal.PENDING]
         requests = _requests(policy, rows)
-        end_counts: Counter[tuple[int, str]] = Counter()
         for row in rows:
-            sending, operation = row["sending_operation"], row["operation_id"]
-            if sending not in (0, operation):
-                end_counts[sending, "replaced"] += 1
+            operation = row["operation_id"]
             request = requests.get((operation, row["key"]))
             if request is None or request.erased:
                 continue
@@ -106,7 +117,8 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             due.entries.append(
                 Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
             )
-        _lease([row["id"] for row in rows], due, lease, now)
+        if rows:
+            _lease([row["id"] for row in rows], due, lease, now)
         lost, erased = _unsendable(rows, requests)
         if lost:
             _mark_dead(policy, crm_id, lost, _LOST, now, end_counts)
@@ -148,13 +160,21 @@ def _unsendable(
     return lost, [row for row, request in pairs if request and request.erased]
 
 
+def _hold(row_ids: Sequence[int], now: datetime) -> None:
+    values = {
+        "error_class": _UNKNOWN_IF_QUEUED, "state": _State.HELD, "next_at": now, "claimed_by": "",
+        "sending_operation": 0, "updated_at": now,
+    }  # fmt: skip
+    if row_ids:
+        claims.update_by_key(models.Record.objects.filter(pk__in=row_ids), values)
+
+
 def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> None:
     rows = models.Record.objects.filter(pk__in=row_ids)
-    unknown = When(state=_State.QUEUED, then=Value(UNKNOWN))
     claims.update_by_key(
         rows,
         {
-            "error_class": Case(unknown, default=F("error_class")),
+            "error_class": _UNKNOWN_IF_QUEUED,
             "state": _State.QUEUED,
             "sending_operation": F("operation_id"),
             "claimed_by": due.claim,

@@ -1,6 +1,7 @@
 """One policy in the poller, round by round.
 
-    each turn                     queue records that are due, in turns with rows that are read
+    each turn                     queue records that are due, in turns with rows that are read;
+                                  removals are held for the guard first
     at its interval, on request   read changed rows (a run of changes, or of everything)
     on schedule, on request       compare versions (a sweep), page by page
 
@@ -22,7 +23,7 @@ from crmsync import models, presence
 from crmsync.directory import Crm, Crms, Policies, Policy
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.policies import schedule
-from crmsync.poller import due
+from crmsync.poller import due, removal_guard
 from crmsync.poller.changes import Changes, Comparison
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Increment
@@ -75,6 +76,8 @@ log = logging.get(__name__)
 # The pause without work, and so the maximum wait of due records and of changes in the console.
 _IDLE_SECONDS = 1.0
 _DUE_SECONDS = 0.2
+# The guard counts the held records of a policy, which may be hundreds of thousands.
+_GUARD_SECONDS = 10.0
 # The first pause while the CRM's queues are full: handlers empty queues within milliseconds.
 _FULL_SECONDS = 0.02
 # The maximum duration of a transaction of the platform's own programs, by their time-outs. It is
@@ -115,6 +118,7 @@ class PolicyPoll:
         self._problem, self._problem_since = "", 0.0
         self._has_more, self._next_due = False, Every(_DUE_SECONDS)
         self._had_due = False  # the last turn queued due records
+        self._next_guard = Every(_GUARD_SECONDS)
         self._read_at = 0.0  # monotonic; a failed source is not read before
 
     # -- a turn ----------------------------------------------------------------------------------
@@ -155,6 +159,7 @@ class PolicyPoll:
         pause = self._read_at - time.monotonic()
         look_in = self._wait(policy, changes, live, now)
         may_compare = _may_go_on(comparison, policy, now)
+        self._settle_removals(policy, center, changes.run > 0 or comparison.run > 0)
         wait = max(pause, look_in)
         should_read = wait <= 0 or (pause <= 0 and may_compare)
         if capacity:
@@ -178,6 +183,14 @@ class PolicyPoll:
         self._compare(policy, crm, comparison, source, increment, limit, now)
         self._count_rounds(1)
         return 0.0
+
+    def _settle_removals(
+        self, policy: Policy, center: DistributionCenter, is_reading: bool
+    ) -> None:
+        """Ask the guard while records are held; seldom as long as it can only wait."""
+        must_wait = is_reading or policy.is_stopped
+        if center.has_held and (not must_wait or self._next_guard.take()):
+            center.has_held = removal_guard.settle(policy, self._holder, is_reading)
 
     def _read(
         self,

@@ -24,7 +24,8 @@ _DUPLICATE = 1062  # MySQL's number of the error
 
 class RowRequest(msgspec.Struct, frozen=True):
     """A row with its request to the CRM; `size` is the request's bytes. With a `problem` the
-    request cannot be sent. `is_outside`: the policy does not carry the row, or no longer does."""
+    request cannot be sent. `is_outside`: the policy does not carry the row, or no longer does.
+    `cleared` is the number of fields that the request clears in the CRM."""
 
     key: str
     request: Request
@@ -32,6 +33,7 @@ class RowRequest(msgspec.Struct, frozen=True):
     problem: InvalidInput | None = None
     size: int = 0
     is_outside: bool = False
+    cleared: int = 0
 
 
 def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[RowRequest]:
@@ -62,7 +64,11 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
             )  # fmt: skip
             text = f"No request can be made of the row: {type(error).__name__}."
             problem = error if isinstance(error, InvalidInput) else InvalidInput(text)
-        row_requests.append(RowRequest(key, request, digest(request), problem, size, is_outside))
+        row_requests.append(
+            RowRequest(
+                key, request, digest(request), problem, size, is_outside, request.cleared_fields
+            )
+        )  # fmt: skip
     return row_requests
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
-from django.db.models import Case, F, Value, When
+from django.db.models import Case, F, PositiveSmallIntegerField, Value, When
 from django.db.models.functions import Now
 
 from crmsync import orders
@@ -44,6 +44,12 @@ RESET: Mapping[str, Any] = {
     "state": _State.WAITING, "next_at": Now(), "attempt": 0, "claimed_by": "",
     "updated_at": Now(),
     "error_class": Case(When(error_class=UNKNOWN, then=F("error_class")), default=Value("")),
+    # A removal that is sent anew is counted anew.
+    "removal": Case(
+        When(removal=Record.Removal.RELEASED, then=Value(Record.Removal.PENDING)),
+        default=F("removal"),
+        output_field=PositiveSmallIntegerField(),
+    ),
 }  # fmt: skip
 # A version older than any other, and no request's digest: a poller finds the row changed.
 _UNREAD_VERSION = -1

@@ -238,6 +238,10 @@ def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
         request = plan.newest[record.key]
         record.version, record.deleted = request.version, request.deleted
         record.operation_id, record.digest = plan.operation.id, orders.digest(request)
+        is_removal = request.deleted or request.cleared_fields > record.cleared
+        record.removal = Record.Removal.PENDING if is_removal else Record.Removal.NONE
+        if not request.deleted:
+            record.cleared = request.cleared_fields
         record.updated_at = now
     rows = [tuple(getattr(record, column) for column in _COLUMNS) for record in records]
     sql.insert_or_update(Record._meta.db_table, _COLUMNS, sorted(rows))

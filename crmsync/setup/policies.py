@@ -37,7 +37,8 @@ class SyncPolicySerializer(WholeSerializer):
         model = Policy
         fields = ["id", "source", "crm", "system", "appkeys", "mapping", "key_prefix",
                   "interval_seconds", "cron", "hours", "batch_size", "sweep_cron", "on_conflict",
-                  "delete_adopted", "enabled", "created_at"]  # fmt: skip
+                  "delete_adopted", "guard_percent", "guard_records", "enabled",
+                  "created_at"]  # fmt: skip
         read_only_fields = ["created_at"]
         # Lines as they are stored: sending back what was read changes nothing.
         extra_kwargs = {"mapping": {"trim_whitespace": False}}
@@ -65,6 +66,7 @@ class PolicyResource(Resource):
             gettext_lazy("Records that people made in the CRM"),
             ["on_conflict", "delete_adopted"],
         ),
+        (gettext_lazy("Guard against removals"), ["guard_percent", "guard_records"]),
     ]
     example = {"mapping": "email = email\nfirstname = name", "interval_seconds": 10}
     on_delete = (

@@ -95,7 +95,10 @@ def _create(crm: Crm, lines: str) -> None:
     crm.full_clean()
     crm.save()
     # Looks every second, so that a demo takes seconds.
-    policy = Policy(source=Source.hive(), crm=crm, mapping=lines, interval_seconds=1)
+    # Without the guard: a fifth of these leads is deleted or emptied.
+    policy = Policy(
+        source=Source.hive(), crm=crm, mapping=lines, interval_seconds=1, guard_percent=100
+    )
     policy.full_clean()
     names = directory.policy_from_row(policy).mapping.fields
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)

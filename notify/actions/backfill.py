@@ -22,9 +22,9 @@ from notify.actions.replay import message_values, split_messages
 from notify.archive import stores
 from notify.messages.filtered import lets_through, node_of
 from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.subscriptions.filter_conditions import Node
 from notify.subscriptions.matching import Filter as Wanted
 from notify.subscriptions.matching import compile_filter
-from notify.subscriptions.payload_filter import Node
 
 # Deliveries made in one transaction. The other messages are in the next transaction.
 MAX_DELIVERIES = 5000

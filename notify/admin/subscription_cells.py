@@ -19,6 +19,7 @@ from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import CounterQuery
 from notify.admin.health import COUNTED, Busy, Health, disabled_on, is_failing, read, why
 from notify.directory import waits
+from notify.messages.states import local
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor.activity import ACTIVITY
 from notify.monitor.counters import FILTERED
@@ -210,6 +211,11 @@ def card(row: Any) -> dict[str, Any]:
             *(
                 [(gettext("filtered, 24 hours"), str(filtered_count))]
                 if row.filter or filtered_count
+                else []
+            ),
+            *(
+                [(gettext("filter holds since"), local(row.filter_since))]
+                if row.filter_since
                 else []
             ),
         ],

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform import person_limits
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import schema as json_schema
+from msgplatform.core.json.text import parse_json
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, audit, sees_personal
 from msgplatform.doors.admin.pages import send_form, show_page
 from msgplatform.person_limits import answers_limited_people
@@ -27,6 +28,7 @@ from notify.messages import filtered
 from notify.models import EventType
 from notify.sender import trial_send
 from notify.subscriptions import payload_filter
+from notify.subscriptions.filter_conditions import Node
 from notify.subscriptions.limits import shown_url
 
 # Event types to choose from; a catalogue that is longer is used over the API.
@@ -125,20 +127,17 @@ def _mismatch(entry: EventType | None, payload: str) -> str:
 
 
 class FilterForm(forms.Form):
-    """A filter, written as in a subscription."""
+    """A filter, written as in a subscription: its form, too, posts it here before it is saved."""
 
     filter = forms.CharField(
         label=_("Filter"),
+        required=False,
         widget=Textarea({"rows": 8, "class": "lines", "spellcheck": "false"}),
         help_text=_('{"data": {"total": {"$gt": 100}}}; nothing is saved here'),
     )
 
-    def clean_filter(self) -> payload_filter.Node | None:
-        try:
-            document = msgspec.json.decode(self.cleaned_data["filter"])
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise forms.ValidationError(gettext("This is not JSON: %s.") % error) from None
-        return payload_filter.compiled(document)
+    def clean_filter(self) -> Node | None:
+        return payload_filter.compiled(parse_json(self.cleaned_data["filter"] or "{}"))
 
 
 def filter_page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
@@ -151,15 +150,17 @@ def filter_page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpRes
         if row is None or not model_admin.has_view_permission(request, row):
             raise Http404(gettext("There is no such subscription."))
         own = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
-        form = FilterForm(request.POST if request.method == "POST" else own, initial=own)
+        # Without the right to change the subscription its form posts no filter.
+        form = FilterForm(request.POST if "filter" in request.POST else own, initial=own)
         form.fields["filter"].disabled = not sees_personal(request)
         context: dict[str, Any] = {}
         if form.is_valid():
-            messages = filtered.try_filter(row, form.cleaned_data["filter"])
+            trial = filtered.try_filter(row, form.cleaned_data["filter"])
             part = "reason" if sees_personal(request) else "masked"
             context = {
-                "lines": [(message, getattr(message.why, part, "")) for message in messages],
-                "matching": sum(message.why is None for message in messages),
+                "lines": [(message, getattr(message.why, part, "")) for message in trial.messages],
+                "matching": sum(message.why is None for message in trial.messages),
+                "day": trial.day,
             }
         return show_page(
             model_admin, request, "notify/filter_trial.html", gettext("Try a filter"), row=row,

@@ -122,11 +122,23 @@ class TriedMessageSerializer(serializers.Serializer[filtered.TriedMessage]):
         return tried.why.masked if tried.why else ""
 
 
+class DayCountsSerializer(serializers.Serializer[filtered.DayCounts]):
+    """Events of the subscription's types within the last 24 hours."""
+
+    events = serializers.IntegerField()
+    coming = serializers.IntegerField(help_text="Those that the subscription's own filter lets in")
+    matching = serializers.IntegerField(help_text="Those that would come with the filter tried")
+    is_whole = serializers.BooleanField(
+        help_text="false: there are more than are counted in a trial, the latest are"
+    )
+
+
 class FilterTrialSerializer(serializers.Serializer[Mapping[str, Any]]):
     """The latest events of the subscription's types, newest first."""
 
     tried = serializers.IntegerField(help_text=f"Events, at most {filtered.TRIED}")
     matching = serializers.IntegerField(help_text="Those that would have come")
+    last_day = DayCountsSerializer()
     events = TriedMessageSerializer(many=True)
 
 
@@ -147,8 +159,8 @@ class FilterTrialView(APIView):
         """Try a filter.
 
         Says which of the latest events of the subscription's types and channels would have come,
-        and which condition each of the others does not meet. Nothing is changed or sent. Archived
-        events are not looked at.
+        and which condition each of the others does not meet; and how many of the last 24 hours.
+        Nothing is changed or sent.
         """
         body = decode(request, FilterTrialBody, _MAX_BODY_BYTES)
         rows = BizReceive.objects.select_related("biz", "receive")
@@ -157,7 +169,11 @@ class FilterTrialView(APIView):
             node = payload_filter.compiled(row.filter if body.filter is None else body.filter)
         except ValidationError as error:
             raise InvalidInput("; ".join(error.messages), "filter") from None
-        events = filtered.try_filter(row, node)
-        matching_count = sum(event.why is None for event in events)
-        outcome = {"tried": len(events), "matching": matching_count, "events": events}
+        trial = filtered.try_filter(row, node)
+        outcome = {
+            "tried": len(trial.messages),
+            "matching": sum(event.why is None for event in trial.messages),
+            "last_day": trial.day,
+            "events": trial.messages,
+        }
         return Response(FilterTrialSerializer(outcome).data)

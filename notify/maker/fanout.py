@@ -22,6 +22,7 @@ from notify import orders
 from notify.maker.enqueue import Message, numbers, read_texts, select
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions import formats, payload_filter
+from notify.subscriptions.filter_conditions import Node, event_of, matches
 from notify.subscriptions.matching import Filter, compile_filter
 
 _Status = ReceiveMsg.Status
@@ -101,7 +102,7 @@ class _SystemRules:
         # filters are names, so a system with thousands of filters tries few for a message.
         self._rules: dict[tuple[str, str], list[tuple[int, Filter]]] = defaultdict(list)
         # Subscription → payload filter. `source` is the CloudEvents source of the system.
-        self.payload_filters: dict[int, payload_filter.Node] = {}
+        self.payload_filters: dict[int, Node] = {}
         self.source = ""
         self._answers: dict[tuple[str, str], tuple[int, ...]] = {}
         # Equal tuples are shared: a system with a channel for each customer has thousands.
@@ -223,11 +224,11 @@ class Recipients:
             body = orders.open_body(text)
         except (Undecryptable, UnicodeDecodeError):
             return
-        event = payload_filter.event(body, message.id, message.channel, rules.source)
+        event = event_of(body, message.id, message.channel, rules.source)
         excluded = {
             pk
             for pk in subscriptions
-            if (node := rules.payload_filters.get(pk)) and not payload_filter.matches(node, event)
+            if (node := rules.payload_filters.get(pk)) and not matches(node, event)
         }
         if excluded:
             remaining = tuple(pk for pk in subscriptions if pk not in excluded)

@@ -6,26 +6,37 @@ An excluded message has no delivery. So the present filter is applied again.
 
 from __future__ import annotations
 
+import heapq
+import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core.errors import Undecryptable
+from msgplatform.core.data import ids
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.models import Biz
 from notify import orders
-from notify.archive.stores import Store, hot
+from notify.archive.stores import Store, cold, hot, reading
+from notify.messages.filter_reasons import Mismatch, mismatch
 from notify.messages.states import local
 from notify.models import BizMsg, BizReceive
-from notify.subscriptions import formats, payload_filter
-from notify.subscriptions.matching import compile_filter
-from notify.subscriptions.payload_filter import Event, Mismatch, Node
+from notify.subscriptions import filter_conditions, formats, payload_filter
+from notify.subscriptions.filter_conditions import Event, Node
+from notify.subscriptions.matching import Filter, compile_filter
 
 MAX_SUBSCRIPTIONS = 100  # of one system, with a filter: each takes some microseconds and a card
-TRIED = 100  # messages on which a filter is tried
-_READ = 5_000  # latest messages of a system that are searched for the subscription's types
+TRIED = 100  # messages on which a filter is tried with reasons
+# Bounds of a trial's work: messages of the last day that are counted, bytes of payloads, seconds.
+_MAX_COUNTED, _MAX_BYTES, _MAX_SECONDS = 10_000, 64 * 1024 * 1024, 3.0
+# Of each store so many pages are searched for the subscription's types.
+_MAX_PAGES = 50
+_READ, _PAGE = 1_000, 100  # rows of a statement: without payloads, with them
 
 
 class FilteredOut(NamedTuple):
@@ -42,6 +53,23 @@ class TriedMessage(NamedTuple):
     event_type: str
     accepted_at: datetime
     why: Mismatch | None
+
+
+@dataclass(slots=True)
+class DayCounts:
+    """Messages of the last 24 hours: all of the subscription's types, those that its own filter
+    lets through, and those that match the filter that is tried. With `is_whole` False only the
+    latest were counted."""
+
+    events: int = 0
+    coming: int = 0
+    matching: int = 0
+    is_whole: bool = True
+
+
+class FilterTrial(NamedTuple):
+    messages: list[TriedMessage]
+    day: DayCounts
 
 
 def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
@@ -87,7 +115,7 @@ def _why(
     subscription: BizReceive, node: Node, message: Any, event: Event | None
 ) -> Mismatch | None:
     """None when it lacks the delivery for another reason, such as the event types of then."""
-    why = payload_filter.mismatch(node, event)
+    why = mismatch(node, event)
     since = subscription.filter_since
     if why and since and since > message.created_at:
         text = _("%(reason)s, by its filter of today, which holds since %(since)s")
@@ -98,23 +126,61 @@ def _why(
     return why
 
 
-def try_filter(subscription: BizReceive, node: Node | None) -> list[TriedMessage]:
-    """The filter on the last messages of the subscription's types and channels that are not
-    archived, newest first."""
+def try_filter(subscription: BizReceive, node: Node | None) -> FilterTrial:
+    """Try the filter on the latest messages of the subscription's types and channels, newest first:
+    TRIED of them with reasons, and numbers for the last day. The work is bounded, however many
+    messages there are: by rows, by bytes and by time."""
+    own_node = node_of(subscription)
     rule = compile_filter(subscription.event_types, subscription.channels)
-    rows = hot().messages.filter(biz_id=subscription.biz_id).order_by("-id")
-    kinds = rows.values_list("id", "event_type", "channel")[:_READ]
-    ids = [pk for pk, event_type, channel in kinds if rule.matches(event_type, channel)][:TRIED]
-    messages = hot().messages.filter(id__in=ids).order_by("-id")
-    return [
-        TriedMessage(
-            message.pk,
-            message.event_type,
-            message.created_at,
-            payload_filter.mismatch(node, _event(message, subscription.biz)) if node else None,
-        )
-        for message in messages
-    ]
+    first_id = ids.first_id_at(timezone.now() - timedelta(days=1))
+    deadline, size = time.monotonic() + _MAX_SECONDS, 0
+    tried: list[TriedMessage] = []
+    day = DayCounts()
+    stores = [_latest(store, subscription.biz_id, rule) for store in (hot(), cold())]
+    last_id = 0
+    for message in heapq.merge(*stores, key=lambda message: -message.pk):
+        is_of_day = message.pk >= first_id
+        if not is_of_day and len(tried) >= TRIED:
+            break
+        if message.pk == last_id:  # it is moving into the archive
+            continue
+        if size > _MAX_BYTES or day.events >= _MAX_COUNTED or time.monotonic() > deadline:
+            day.is_whole = not is_of_day
+            break
+        last_id, size = message.pk, size + len(message.payload)
+        event = _event(message, subscription.biz)
+        if is_of_day:
+            day.events += 1
+            day.coming += own_node is None or filter_conditions.matches(own_node, event)
+            day.matching += node is None or filter_conditions.matches(node, event)
+        if len(tried) < TRIED:
+            why = mismatch(node, event) if node else None
+            tried.append(TriedMessage(message.pk, message.event_type, message.created_at, why))
+    return FilterTrial(tried, day)
+
+
+def _latest(store: Store, biz_id: int, rule: Filter) -> Iterator[Any]:
+    """Yield the latest messages of a system that the rule matches, newest first."""
+    before = None
+    for _page in range(_MAX_PAGES):
+        rows = store.messages.filter(biz_id=biz_id).order_by("-id")
+        rows = rows if before is None else rows.filter(id__lt=before)
+        try:
+            with reading(store):
+                kinds = list(rows.values_list("id", "event_type", "channel")[:_READ])
+        except Unavailable:  # the hot store's messages are tried without the archive
+            return
+        keys = [pk for pk, event_type, channel in kinds if rule.matches(event_type, channel)]
+        for page in chunks(keys, _PAGE):
+            try:
+                with reading(store):
+                    messages = list(store.messages.filter(id__in=page).order_by("-id"))
+            except Unavailable:
+                return
+            yield from messages
+        if len(kinds) < _READ:
+            return
+        before = kinds[-1][0]
 
 
 def lets_through(
@@ -130,7 +196,7 @@ def lets_through(
                 event = _read(message, row.biz)
             except (Undecryptable, UnicodeDecodeError):
                 is_readable = False
-        if node is None or not is_readable or payload_filter.matches(node, event):
+        if node is None or not is_readable or filter_conditions.matches(node, event):
             yield row
 
 
@@ -144,4 +210,4 @@ def _event(message: Any, biz: Biz) -> Event | None:
 def _read(message: Any, biz: Biz) -> Event | None:
     at = f"{message.created_at:%Y-%m-%dT%H:%M:%S.%f}Z"
     body = orders.open_body(orders.body(message.event_type, at, bytes(message.payload)))
-    return payload_filter.event(body, message.pk, message.channel, formats.source(biz.name))
+    return filter_conditions.event_of(body, message.pk, message.channel, formats.source(biz.name))

@@ -439,6 +439,24 @@ def test_failures(msgp: CommandLine, manager: CommandLine, cluster: SmsCluster) 
     manager.refusal("resend", "999999999")
 
 
+def test_try_a_filter(msgp: CommandLine, manager: CommandLine, cluster: SmsCluster) -> None:
+    with Consumer().listening() as consumer:
+        subscribe(cluster, "tried", consumer, "tried.*")
+        for total in (12, 101):
+            msgp("publish", "tried.order", f'{{"total": {total}}}')
+        document = '{"data": {"total": {"$gt": 100}}}'
+        tried = manager("filter", "orders/tried", document, "--json").json
+        assert (tried["tried"], tried["matching"]) == (2, 1)
+        assert tried["last_day"] == {"events": 2, "coming": 2, "matching": 1, "is_whole": True}
+        assert "data.total is not > 100" in manager("filter", "orders/tried", document).out
+        saved = manager("filter", "orders/tried", "--file", "-", stdin="").lines
+        assert saved[-2] == "2 of the latest 2 events would come"
+    assert "not JSON" in manager.refusal("filter", "orders/tried", "{", code=2)
+    assert "orders/warehouse" in manager.refusal("filter", "orders", code=2)
+    assert "begins with one of" in manager.refusal("filter", "orders/tried", '{"total": 1}')
+    assert "manage:subscriptions" in msgp.refusal("filter", "orders/tried", code=3)
+
+
 def test_platform_files(
     manager: CommandLine, cluster: SmsCluster, keys: list[str], tmp_path: Path
 ) -> None:
@@ -593,14 +611,15 @@ def secret_fields(schema: dict[str, Any]) -> set[tuple[str, str]]:
 def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
     msgp("login", cluster.base_url, "--profile", "manager", "--key", "-", stdin=keys[2])
     local = Consumer(port=free_port())  # nobody listens there yet
-    arguments = ("listen", "dev-anna", "--set-up", "manager", "--event", "listen.*",
-                 "--forward", local.url, "--json")  # fmt: skip
+    arguments = ("listen", "dev-anna", "--set-up", "manager", "--event", "listen.*", "--filter",
+                 '{"data": {"$neq": "left out"}}', "--forward", local.url, "--json")  # fmt: skip
     with msgp.running(*arguments) as listener:
         secret = json.loads(next_line(listener.stdout))["secret"]
 
         def next_result() -> Any:
             return json.loads(next_line(listener.stdout))
 
+        msgp("publish", "listen.a", '"left out"')
         first = msgp("publish", "listen.a", '{"n": 1}', "--json").json["id"]
         while "waits" not in json.loads(next_line(listener.stderr))["note"]:
             pass

@@ -23,7 +23,7 @@ from crmsync.admin import runs
 from crmsync.admin.setup import policy_trial
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import backlog
-from crmsync.policies.schedule import ask, kinds
+from crmsync.policies import run_requests
 from crmsync.setup.policies import PolicyResource
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
@@ -84,6 +84,8 @@ def state(row: Any) -> SafeString:
         return cells.mark(gettext("waits"), "plain", below=gettext("its CRM is switched off"))
     if row.crm.paused_at:
         return cells.mark(gettext("waits"), "bad", below=gettext("its CRM is paused"))
+    if row.stopped_at and not row.decision:
+        return cells.mark(gettext("stopped"), "bad", below=stop_text(row))
     if row.requested:
         kind = Policy.Kind(row.requested).label
         return cells.mark(gettext("asked for"), "warn", below=str(kind))
@@ -102,6 +104,13 @@ def problem_text(facts: presence.PolicyFacts) -> str:
         "why": facts.problem,
         "time": age(facts.problem_for),
     }
+
+
+def stop_text(row: Policy) -> str:
+    """The numbers of what the guard has stopped."""
+    return gettext("%(removals)d of %(records)d records would be deleted or cleared") % {
+        "removals": row.stopped_removals, "records": row.stopped_records,
+    }  # fmt: skip
 
 
 @admin.display(description=_("read up to"))
@@ -192,6 +201,7 @@ class PolicyAdmin(ResourceAdmin):
             path("try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try"),
             path("<int:pk>/try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try"),
             path("<int:pk>/request/", wrap(self.request_view), name="crmsync_policy_request"),
+            path("<int:pk>/removals/", wrap(self.decide_view), name="crmsync_policy_removals"),
             *super().get_urls(),
         ]
 
@@ -215,8 +225,9 @@ class PolicyAdmin(ResourceAdmin):
                 "problem": problem_text(health.facts)
                 if health.facts and health.facts.problem else "",
                 "runs": [(run, runs.progress(run, how_far[run.pk])) for run in rows],
-                "kinds": kinds(row),
+                "kinds": run_requests.kinds(row),
                 "may_operate": self.has_operate_permission(request),
+                "stop": stop_text(row) if row.stopped_at else "",
             }  # fmt: skip
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -238,7 +249,7 @@ class PolicyAdmin(ResourceAdmin):
             raise PermissionDenied
         kind = request.POST.get("kind", "")
         try:
-            ask(row, kind, request.user.get_username(), may_name=True)
+            run_requests.ask(row, kind, request.user.get_username(), may_name=True)
         except InvalidInput:  # a kind that the page does not offer
             raise Http404 from None
         except NotNow as error:
@@ -249,6 +260,34 @@ class PolicyAdmin(ResourceAdmin):
                 gettext("A run was asked for (%s); it begins within seconds.")
                 % Policy.Kind(kind).label,
             )
+        return redirect("admin:crmsync_policy_change", pk)
+
+    @answers_limited_people
+    def decide_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Confirm or refuse removals that the guard has stopped."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = self.get_queryset(request).filter(pk=pk).first()
+        if row is None:
+            raise Http404(gettext("There is no such policy."))
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        decision, removals = request.POST.get("decision"), request.POST.get("removals", "")
+        if decision not in Policy.Decision.values or not removals.isdecimal():
+            raise Http404  # a decision that the page does not offer
+        try:
+            run_requests.decide(
+                row, Policy.Decision(decision), int(removals[:18]), request.user.get_username()
+            )
+        except NotNow as error:
+            messages.warning(request, str(error))
+        else:
+            is_confirmed = decision == Policy.Decision.CONFIRMED
+            messages.success(
+                request,
+                gettext("Confirmed: the CRM gets the removals.") if is_confirmed
+                else gettext("Refused: the CRM keeps what it has."),
+            )  # fmt: skip
         return redirect("admin:crmsync_policy_change", pk)
 
     # -- columns ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import msgspec
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from msgplatform.core.json.values import MAX_DEPTH, depth
+from msgplatform.core.json.values import MAX_DEPTH, RepeatedName, depth, object_of
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 # The longest escape of a character is six characters.
@@ -59,9 +59,11 @@ def parse_json(text: str, max_levels: int = MAX_DEPTH) -> Any:
     """Return the value that a person wrote. Raises ValidationError, also for values that Python
     reads but databases and CRMs refuse."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=object_of)
         # NaN, 1e999 and half a surrogate pair pass until here.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except RepeatedName as error:
+        raise ValidationError(_("The name “%s” is there twice in one object.") % error) from None
     except json.JSONDecodeError as error:
         raise ValidationError(
             _("Line %(line)d, column %(column)d: this is not JSON. %(why)s.")

@@ -24,6 +24,19 @@ MAX_STORED = 29
 MAX_DEPTH = 100
 
 
+class RepeatedName(ValueError):
+    """An object has a name twice. Readers take one of its values, and not the same one."""
+
+
+def object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An `object_pairs_hook` that raises RepeatedName."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _value in pairs]
+        raise RepeatedName(next(name for name in names if names.count(name) > 1))
+    return value
+
+
 def depth(value: Any) -> int:
     """The depth of nested arrays and objects; 0 for a text or a number."""
     return sum(1 for _level in levels(value)) - 1

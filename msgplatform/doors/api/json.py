@@ -6,6 +6,7 @@ that are really read.
 
 from __future__ import annotations
 
+import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Hashable, Iterable, Mapping
@@ -23,7 +24,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json.values import MAX_DEPTH, depth
+from msgplatform.core.json.values import MAX_DEPTH, RepeatedName, depth, object_of
 from msgplatform.doors.api.problems.problem import CONTENT_TYPE, BodyTooLarge
 
 T = TypeVar("T")
@@ -147,13 +148,19 @@ def _invalid(error: msgspec.ValidationError) -> InvalidInput:
 
 
 def parse_any(body: bytes) -> Any:
-    """Any JSON value, at most MAX_DEPTH levels deep. Raises ParseError."""
+    """Any JSON value, at most MAX_DEPTH levels deep, with each name once in an object. Raises
+    ParseError."""
     try:
         value = _parse(body, _ANY)
     except msgspec.ValidationError as error:  # a number beyond a float's range
         raise ParseError(str(error).replace("`", "")) from None
     if depth(value) > MAX_DEPTH:
         raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
+    try:
+        # Numbers as they are written: Python reads none of more than 4,300 digits.
+        json.loads(body, object_pairs_hook=object_of, parse_int=str, parse_float=str)
+    except RepeatedName as error:
+        raise ParseError(f"The name {str(error)!r} is there twice in one object.") from None
     return value
 
 

@@ -39,6 +39,13 @@ from msgplatform.core.data import sql
 Operation.objects.filter(run_id={run}).update(confirmed=1000)
 print(json.dumps(Run.objects.filter(id={run}).update(state=Run.State.READ, read_at=sql.now())))
 """
+STOP = """
+import json
+from crmsync.models import Policy
+from msgplatform.core.data import sql
+stop = dict(stopped_at=sql.now(), stopped_removals=10234, stopped_records=20468)
+print(json.dumps(Policy.objects.filter(id={policy}).update(**stop)))
+"""
 PATHS = (
     *(f"/admin/crmsync/{path}" for path in (
         "crm/", "crm/?enabled__exact=0", "crm/add/", "crm/{sales}/change/", "crm/{refused}/change/",
@@ -93,6 +100,22 @@ def test_a_paused_crm_is_repaired_and_resumed(
         page.click("button:text-is('Resume')")
         expect(page.get_by_text("works; its records go on.")).to_be_visible()
         expect(page.locator("button:text-is('Resume')")).to_have_count(0)
+
+
+def test_removals_are_refused_by_a_person(
+    tab: Tab, platform: Cluster, admin: StorageState, crm: dict[str, str]
+) -> None:
+    path = f"policy/{crm['policy']}/change/"
+    platform.script(STOP.format(**crm))
+    with tab.of(admin) as page:
+        walk = Walk(platform.base_url).visit(page, [f"/admin/crmsync/{path}"])
+        assert walk.misfits == {}
+        page.goto(console(platform, path))
+        expect(page.locator(".notice.bad")).to_contain_text("10234 of 20468 records would be")
+        page.click("button:text-is('Refuse')")
+        expect(page.get_by_text("Refused: the CRM keeps what it has.")).to_be_visible()
+        expect(page.locator(".notice.bad")).to_contain_text("A person has refused")
+        expect(page.locator("button:text-is('Confirm')")).to_have_count(0)
 
 
 def test_a_dry_run_shows_what_would_change(

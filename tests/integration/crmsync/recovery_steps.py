@@ -11,11 +11,12 @@ from crmsync import directory, orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.operations import add_endings
 from crmsync.orders import Request
-from crmsync.poller import due
+from crmsync.poller import due, removal_guard
 from crmsync.poller.distribution import DistributionCenter
 from msgplatform.core.data import ids, sql
 from tests.integration.crmsync import sync_support
 
+HOLDER = "h" * 32
 _State = Record.State
 
 
@@ -76,11 +77,17 @@ def send_what_is_due(policy: Policy) -> None:
     """As poller and handler do it, once."""
     crm = directory.crm_from_row(policy.crm)
     known = directory.policy_from_row(policy)
-    found = due.claim(known, crm.id, 500)
-    DistributionCenter(known).retry(crm, found)
+    center, claims = DistributionCenter(known), []
+    until = sql.now() + timedelta(seconds=60)
+    Policy.objects.filter(pk=policy.pk).update(claimed_by=HOLDER, lease_until=until)
+    for _ in range(2):  # once more for the removals that the guard has let go
+        found = due.claim(known, crm.id, 500)
+        center.retry(crm, found)
+        claims.append(found.claim)
+        removal_guard.settle(known, HOLDER, is_reading=False)
     with sync_support.running() as handler:
         sync_support.turn_until(
-            handler, lambda: not Record.objects.filter(claimed_by=found.claim).exists()
+            handler, lambda: not Record.objects.filter(claimed_by__in=claims).exists()
         )
 
 

@@ -83,7 +83,7 @@ def policy_form(source: Source, crm: Crm, **changes: Any) -> dict[str, Any]:
     return {
         "source": source.pk, "crm": crm.pk, "enabled": "on", "biz": "", "appkeys": "",
         "mapping": MAPPING, "key_prefix": "", "interval_seconds": 10, "cron": "", "hours": "",
-        "batch_size": 500, "sweep_cron": "30 3 * * *",
+        "batch_size": 500, "sweep_cron": "30 3 * * *", "guard_percent": 20, "guard_records": 50,
         "on_conflict": "fill_empty", **changes,
     }  # fmt: skip
 
@@ -665,7 +665,7 @@ def test_who_may_do_what(crm: Crm, url: str) -> None:
     for path in ("crm/test/", f"crm/{crm.pk}/test/", f"crm/{crm.pk}/resume/", "source/test/",
                  f"source/{policy.source_id}/test/", "policy/try/sample/", "policy/try/dry-run/",
                  "policy/try/fields/", f"policy/{policy.pk}/try/sample/",
-                 f"policy/{policy.pk}/request/"):  # fmt: skip
+                 f"policy/{policy.pk}/request/", f"policy/{policy.pk}/removals/"):  # fmt: skip
         for client in (viewer, guest):
             assert client.post(ADMIN + path, {"kind": "full"}).status_code == 403, path
         assert viewer.get(ADMIN + path).status_code in (403, 405), path
@@ -715,6 +715,7 @@ def test_actions_need_the_token(admin_user: User, crm: Crm) -> None:
     client.force_login(admin_user)
     for name, given in (
         ("crm_test", [crm.pk]), ("crm_resume", [crm.pk]), ("policy_request", [policy.pk]),
+        ("policy_removals", [policy.pk]),
         ("policy_try", [policy.pk, "sample"]), ("source_test", [policy.source_id]),
         ("recoveryentry_edit", [entry.pk]), ("recoveryentry_act", [entry.pk, "retry"]),
         ("operation_clear", [entry.operation_id]),

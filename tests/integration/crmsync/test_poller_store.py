@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from crmsync import copies, directory, models, orders
 from crmsync.models import Operation, Record, RecoveryEntry
 from crmsync.orders import MainQueue, Order, RetryQueue
-from crmsync.poller import due, requests
+from crmsync.poller import due, removal_guard, requests
 from crmsync.poller.decisions import Decisions, Round, StoredRound
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
@@ -72,6 +72,11 @@ class Poller:
             sync_support.turn_until(
                 handler, lambda: not Record.objects.filter(claimed_by=this.claim).exists()
             )
+
+    def released(self) -> list[orders.Entry]:
+        """Removals, as they are sent once the guard has let them go."""
+        removal_guard.settle(self.policy, HOLDER, is_reading=False)
+        return list(due.claim(self.policy, self.crm.id, 100).entries)
 
     def round(self, *rows: Row, run: int = 0, are_new: bool = False) -> tuple[Round, StoredRound]:
         operation = ids.new(0)
@@ -240,7 +245,8 @@ class TestChanged:
         poller.round(lead(1))
         confirm(1)
         _, stored = poller.round(lead(1, 2, deleted=True))
-        (entry,) = stored.entries
+        assert (stored.entries, stored.held) == ([], 1)
+        (entry,) = poller.released()
         assert (entry.request.deleted, entry.request.fields) == (True, {})
 
     def test_what_is_on_its_way_is_not_sent_twice(self, poller: Poller) -> None:
@@ -283,9 +289,10 @@ class TestTakenOff:
         assert (changed.entries, record().version) == ([], 1)
         rows = [lead(1, 3, deleted=True), lead(3, deleted=True), lead(4, appkey="ad-7")]
         _, stored = poller.round(*rows, are_new=are_new)
-        sent = [(entry.request.key, entry.request.deleted) for entry in stored.entries]
-        assert sorted(sent) == [("1", True), ("4", False)]
-        assert {entry.remote_id for entry in stored.entries} == {"r-1", ""}
+        sent = [*stored.entries, *poller.released()]
+        keys = sorted((entry.request.key, entry.request.deleted) for entry in sent)
+        assert keys == [("1", True), ("4", False)]
+        assert {entry.remote_id for entry in sent} == {"r-1", ""}
         assert not Record.objects.filter(key="3").exists()
         assert stored.read == 2
         confirm(1)
@@ -573,7 +580,8 @@ class TestFirstLoad:
         poller.round(lead(1))
         confirm(1)
         _, stored = poller.round(lead(1, version=2, deleted=True), are_new=True)
-        [entry] = stored.entries
+        assert stored.held == 1
+        [entry] = poller.released()
         assert (entry.request.deleted, entry.remote_id) == (True, "r-1")
         assert (record(1).state, record(1).sent_version) == (State.QUEUED, 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from crmsync.messages import page as message_page
 from crmsync.models import Crm, Item, Lead, Policy, Record, RecoveryEntry, Run, Source
-from crmsync.policies import schedule
+from crmsync.policies import run_requests
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import NotNow
 from msgplatform.doors.api.access import keys, throttling
@@ -152,7 +152,16 @@ class TestPolicies:
         assert found[1] == {
             "id": str(of_all.pk), "source": "hive", "crm": "all", "enabled": True,
             "paused": False, "requested": "full", "requested_by": f"{biz.name}/key 7",
+            "stopped": None,
         }  # fmt: skip
+
+    def test_removals_that_wait_for_a_person(self, caller: Caller) -> None:
+        now = sql.now()
+        hive("all", stopped_at=now, stopped_removals=60, stopped_records=100)
+        (shown,) = answered(caller, f"{SYNC}/policies")["results"]
+        stopped = shown["stopped"]
+        assert datetime.fromisoformat(stopped.pop("since")) == now
+        assert stopped == {"removals": 60, "records": 100, "decision": ""}
 
     @pytest.mark.parametrize("by", ["ann", "shop/key 5", "{own}/key 7/key 5", "{own}-2/key 7"])
     def test_who_else_asked_is_not_told(self, by: str, caller: Caller, biz: Biz) -> None:
@@ -194,9 +203,9 @@ class TestAskForARun:
         assert policy.requested == "changes"
 
     def test_two_at_the_same_moment(self, policy: Policy) -> None:
-        schedule.ask(policy, "changes", "ann")
+        run_requests.ask(policy, "changes", "ann")
         with pytest.raises(NotNow):
-            schedule.ask(policy, "full", "bob")  # read before: it knows of none
+            run_requests.ask(policy, "full", "bob")  # read before: it knows of none
         policy.refresh_from_db()
         assert (policy.requested, policy.requested_by) == ("changes", "ann")
 

@@ -29,7 +29,7 @@ from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import hive
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
-WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED, HELD = Record.State
 LABELS = (("crm", "sales"), ("source", "hive"))
 
 

@@ -12,15 +12,21 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
+from msgplatform.core.data import ids
+from msgplatform.core.person.identity import Person
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
-from notify.actions import backfill
+from notify import person_data
+from notify.actions import backfill, resend
 from notify.flow import FLOW
 from notify.intake import intake
 from notify.maker.maker import Maker
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.messages import filtered
+from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
+from notify.subscriptions import formats, payload_filter, sandbox
 from tests.support.management import Manager
+from tests.support.notify_plans import ROWS, fill, rows_read
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
@@ -145,6 +151,20 @@ def test_a_bad_filter_is_refused_at_put(biz: Biz, document: Any, words: str) -> 
     )
     assert answer.status_code == 400
     assert words in answer.content.decode().lower()
+    assert BizReceive.objects.get().filter is None
+
+
+def test_a_name_twice_is_refused(biz: Biz, admin_client: Client) -> None:
+    """One of the two conditions would be lost without a word."""
+    row = subscription(biz, "shop")
+    text = '{"data.total": {"$gt": 1}, "data.total": {"$lt": 5}}'
+    answer = Manager("manage:subscriptions").send(
+        "PUT", "subscriptions/orders/shop", f'{{"filter": {text}}}'.encode()
+    )
+    assert answer.status_code == 400
+    assert "'data.total' is there twice" in answer.json()["detail"]
+    page = admin_client.post(f"/admin/notify/bizreceive/{row.pk}/filter/", {"filter": text})
+    assert "“data.total” is there twice" in page.content.decode()
     assert BizReceive.objects.get().filter is None
 
 
@@ -275,6 +295,7 @@ class TestTrial:
         body = {"filter": {"data": {"total": 500}}}
         tried = manager.send("POST", "subscriptions/orders/shop/filter-trial", body).json()
         assert [said["matches"] for said in tried["events"]] == [True, False, False]
+        assert tried["last_day"] == {"events": 3, "coming": 2, "matching": 1, "is_whole": True}
         wrong = manager.send(
             "POST", "subscriptions/orders/shop/filter-trial", {"filter": {"total": 1}}
         )
@@ -288,12 +309,45 @@ class TestTrial:
         published(biz, {"total": 12}, {"total": 101})
         run(Maker())
         assert "1 of the latest 2 messages" in admin_client.get(address).content.decode()
+        html = admin_client.post(address, {"filter": ""}).content.decode()
+        assert "Of 2 events of the last 24 hours 2 would come" in html
+        assert "with the filter that is saved now 1" in html
         answer = admin_client.post(address, {"filter": '{"data": {"total": 12}}'})
         assert "data.total 101 is not = 12" in answer.content.decode()
         answer = admin_client.post(address, {"filter": '{"total": 12}'})
         assert "begins with one of" in answer.content.decode()
         answer = admin_client.post(address, {"filter": "{"})
-        assert "This is not JSON" in answer.content.decode()
+        assert "this is not JSON" in answer.content.decode()
+
+    def test_archived_messages_are_tried_too(self, biz: Biz) -> None:
+        row = subscription(biz, "shop", filter=LARGE)
+        published(biz, *({"total": total} for total in (12, 101)))
+        run(Maker())
+        message = BizMsg.objects.latest("id")
+        ColdBizMsg.objects.create(
+            id=message.pk - 1, biz_id=biz.pk, event_type="order.paid", payload=b'{"total":500}',
+            created_at=message.created_at, archived_at=message.created_at,
+        )  # fmt: skip
+        old_pk = ids.first_id_at(timezone.now() - timedelta(days=2))
+        ColdBizMsg.objects.create(
+            id=old_pk, biz_id=biz.pk, event_type="order.paid", payload=b'{"total":7}',
+            created_at=ids.datetime_of(old_pk), archived_at=timezone.now(),
+        )  # fmt: skip
+        trial = filtered.try_filter(row, None)
+        assert [tried.id for tried in trial.messages][1::2] == [message.pk - 1, old_pk]
+        day = trial.day
+        assert (day.events, day.coming, day.matching, day.is_whole) == (3, 2, 3, True)
+
+    def test_the_work_is_bounded_on_a_large_table(
+        self, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rows = fill()
+        monkeypatch.setattr(filtered, "_MAX_COUNTED", 1_000)
+        before = rows_read()
+        trial = filtered.try_filter(rows[0], None)
+        assert rows_read() - before < ROWS / 4
+        day = trial.day
+        assert (day.events, day.matching, day.is_whole) == (1_000, 1_000, False)
 
     def test_who_sees_no_personal_data_tries_the_own_filter_alone(
         self, biz: Biz, client: Client
@@ -327,10 +381,13 @@ def test_the_form_has_it(biz: Biz, admin_client: Client) -> None:
     html = admin_client.get(address).content.decode()
     assert 'name="filter"' in html
     assert "filtered, 24 hours" not in html
-    BizReceive.objects.update(filter=LARGE)
+    since = datetime(2026, 11, 29, 8, 0, 5, tzinfo=UTC)
+    BizReceive.objects.update(filter=LARGE, filter_since=since)
     published(biz, {"total": 12})
     run(Maker())
-    assert "filtered, 24 hours" in admin_client.get(address).content.decode()
+    html = admin_client.get(address).content.decode()
+    assert "filtered, 24 hours" in html
+    assert f"{timezone.localtime(since):%Y-%m-%d %H:%M:%S}" in html
 
 
 def test_an_empty_filter_is_none(biz: Biz, admin_client: Client) -> None:
@@ -370,3 +427,67 @@ def test_pages_and_backfill_go_on_with_a_filter_that_a_statement_wrote(
     assert admin_client.get(f"/console/notify/{pk}").status_code == 200
     assert backfill.add_missing([pk]) == 1
     assert recipients(pk) == {"all", "broken"}
+
+
+class TestOtherDoors:
+    """What every field of a subscription has."""
+
+    def test_the_platform_file(self, biz: Biz) -> None:
+        subscription(biz, "shop", filter=LARGE)
+        manager = Manager("manage:platform")
+        file = manager.send("GET", "platform").json()
+        assert file["subscriptions"]["orders/shop"]["filter"] == LARGE
+        file["subscriptions"]["orders/shop"]["filter"] = {"type": "order.late"}
+        assert manager.send("PUT", "platform", file).status_code == 200
+        row = BizReceive.objects.get()
+        assert row.filter == {"type": "order.late"}
+        assert row.filter_since is not None
+        file["subscriptions"]["orders/shop"]["filter"] = {"total": 1}
+        answer = manager.send("PUT", "platform", file)
+        assert answer.status_code == 400
+        assert "begins with one of" in answer.content.decode()
+
+    def test_a_cloud_event(self, biz: Biz, client: Client) -> None:
+        _, key = keys.create(biz, "test", ["events:write"])
+        source = formats.source("orders")
+        subscription(biz, "shop", filter={"source": source, "data.total": 1, "channel": "eu"})
+        pks = []
+        for total in (1, 2):
+            event = {
+                "specversion": "1.0", "id": str(total), "source": "/shops/7", "channel": "eu",
+                "type": "order.paid", "data": {"total": total},
+            }  # fmt: skip
+            answer = client.post(
+                "/api/v1/messages", json.dumps(event), content_type="application/cloudevents+json",
+                headers={"Authorization": f"Bearer {key}"},
+            )  # fmt: skip
+            pks.append(int(answer.json()["id"]))
+        run(Maker())
+        assert [recipients(pk) for pk in pks] == [{"shop"}, set()]
+
+    def test_a_sandbox(self, biz: Biz) -> None:
+        row = subscription(biz, "sandbox-shop", filter=LARGE)
+        Receive.objects.filter(pk=row.receive_id).update(url=sandbox.URL)
+        small, large = published(biz, {"total": 1}, {"total": 101})
+        run(Maker())
+        assert (recipients(small), recipients(large)) == (set(), {"sandbox-shop"})
+
+    def test_an_erasure_takes_a_number_out_of_it(self, biz: Biz) -> None:
+        subscription(biz, "shop", filter={"data": {"phone": {"$neq": "13812345678"}, "total": 1}})
+        store = next(store for store in person_data.stores() if store.name == "notify.filters")
+        person = Person(phones=frozenset({"13812345678"}))
+        assert store.erase(person, store.find(person, "").rows) == 1
+        row = BizReceive.objects.get()
+        assert "13812345678" not in json.dumps(row.filter)
+        assert payload_filter.compiled(row.filter), "what is left is a filter"
+
+    def test_resending_does_not_ask_it(self, biz: Biz) -> None:
+        row = subscription(biz, "shop")
+        (pk,) = published(biz, {"total": 12})
+        run(Maker())
+        delivery = ReceiveMsg.objects.get(msg_id=pk)
+        exhausted = ReceiveMsg.Status.EXHAUSTED
+        ReceiveMsg.objects.filter(pk=delivery.pk).update(status=exhausted)
+        BizReceive.objects.filter(pk=row.pk).update(filter=LARGE)
+        later = timezone.now() + timedelta(seconds=5)
+        assert resend.resend_deliveries([delivery.pk], [exhausted], later) == 1

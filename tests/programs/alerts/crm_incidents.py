@@ -8,6 +8,7 @@ from typing import Any
 
 from crmsync.models import Crm, Policy, Record, RecoveryEntry, Source
 from crmsync.monitor import counters
+from crmsync.policies import run_requests
 from msgplatform.core.data import sql
 from msgplatform.models import Biz, FailureGroup, MinuteCounter
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
@@ -132,6 +133,17 @@ def nobody_decides(places: Places) -> Course:
     RecoveryEntry.objects.filter(pk=entry.pk).update(created_at=two_days_ago)
     yield
     RecoveryEntry.objects.filter(pk=entry.pk).update(state=RecoveryEntry.State.DISMISSED)
+
+
+@incident("crm.removals", r"would delete or clear 1 of 1 records.*None of these was sent")
+def a_source_is_emptied(places: Places) -> Course:
+    crm = _crm("emptied", places["well"])
+    row = _policy(crm, 0, guard_records=1)
+    gone = lead(Biz.objects.get(name="leads-emptied"), is_delete=True)
+    record(row, operation(row, []), str(gone.pk), version=0)
+    yield
+    row.refresh_from_db()
+    run_requests.decide(row, Policy.Decision.REFUSED, row.stopped_removals, "li")
 
 
 # -- alerts while neither poller nor handler runs ------------------------------------------------

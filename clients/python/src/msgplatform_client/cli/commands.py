@@ -10,7 +10,7 @@ from types import FrameType
 
 import typer
 
-from . import account, apply, event_classes, events, failures, listen, sms, tail
+from . import account, apply, event_classes, events, failures, filters, listen, sms, tail
 from .exits import Exit
 from .session import ProfileOption
 
@@ -39,6 +39,7 @@ for _name, _command, _panel in (
     ("listen", listen.listen, _MESSAGES),
     ("failures", failures.failures, _PLATFORM),
     ("resend", failures.resend, _PLATFORM),
+    ("filter", filters.try_filter, _PLATFORM),
     ("apply", apply.apply, _PLATFORM),
     ("diff", apply.diff, _PLATFORM),
     ("export", apply.export, _PLATFORM),

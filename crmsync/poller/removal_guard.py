@@ -1,0 +1,148 @@
+"""The guard against removals: a run that would delete or clear too many of a CRM's records stops
+before its first removal is sent, and waits for a person.
+
+    held ── all is read, and the removals are few ──────> waiting, sent as any other record
+      ├──── too many, and a person confirms ────────────> waiting
+      ├──── too many, and a person refuses ─────────────> dismissed
+      └──── a newer version removes nothing any more ───> as any other record
+
+A removal is a request that deletes a record which the CRM may have, or that clears a field which
+the version before did not clear. Each of them, whether it was read, is sent anew or replayed, is
+held until the runs of its policy have read everything, because a source is read in pages. Then the
+removals that are held count together with those of the last day: otherwise a source that is emptied
+slowly would lie in many runs that are small. Other requests go on meanwhile.
+
+Everything is in the database: the held records, the stop and the decision. The poller that holds
+the policy carries them out, page by page, and its successor goes on where it was killed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Sum
+
+from crmsync import models
+from crmsync.directory import Policy
+from crmsync.models import Record
+from crmsync.monitor import counters
+from crmsync.operations import add_endings
+from crmsync.poller.store import require_lease
+from msgplatform.core import logging
+from msgplatform.core.data import claims, sql, transactions
+from msgplatform.models import MinuteCounter
+
+log = logging.get(__name__)
+
+_WINDOW = timedelta(days=1)
+# A run may read for hours, and a source that changes faster than its CRM takes changes is never
+# read to the end. After this time the removals are judged by what was read until then.
+_MAX_WAIT = timedelta(hours=1)
+_OFF = 100  # percent
+_PAGES = 20  # of a decision, before the policy's other work goes on
+_State, _Removal, _Decision = Record.State, Record.Removal, models.Policy.Decision
+
+
+def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
+    """Let the held records go, or stop, or carry out what a person has decided. Returns True as
+    long as there may be more to do. Raises LeaseLost when another poller holds the policy."""
+    now = sql.now()
+    held = Record.objects.filter(policy_id=policy.id, state=_State.HELD)
+    since = held.order_by("policy_id", "state", "next_at").values_list("next_at", flat=True).first()
+    row = models.Policy.objects.get(pk=policy.id)
+    if since is None:  # nothing is held any more, whoever has decided that
+        if row.stopped_at:
+            _end_stop(policy, holder)
+        return False
+    if row.decision:
+        for _ in range(_PAGES):
+            if not _move_page(policy, holder, row.decision, row.decided_at):
+                _end_stop(policy, holder)
+                break
+        return True
+    if is_reading and since > now - _MAX_WAIT:
+        return True
+    removals = held.count()
+    total = removals + _released(policy.id, now)
+    # With so many records the removals are few: no more are counted.
+    enough = -(-total * 100 // policy.guard_percent)
+    if row.stopped_at is None:
+        is_small = policy.guard_percent >= _OFF or total < policy.guard_records
+        records = enough if is_small else _count_records(policy.id, enough)
+        if records >= enough:
+            _move_page(policy, holder, "", now)
+        else:
+            _stop(policy, holder, removals, records)
+    elif removals != row.stopped_removals:
+        records = _count_records(policy.id, max(enough, row.stopped_records))
+        _stop(policy, holder, removals, records)
+    return True
+
+
+def _released(policy_id: int, now: datetime) -> int:
+    """The removals that the guard let go within the window."""
+    rows = MinuteCounter.objects.filter(
+        flow=counters.FLOW, subject=policy_id, name=counters.RELEASED, minute__gte=now - _WINDOW
+    )
+    return rows.aggregate(sum=Sum("value"))["sum"] or 0
+
+
+def _count_records(policy_id: int, max_count: int) -> int:
+    """The policy's records that are not confirmed as deleted, up to `max_count`."""
+    rows = Record.objects.filter(policy_id=policy_id)
+    confirmed = rows.filter(state=_State.CONFIRMED, deleted=False)
+    # In the order of the index, the newest first: those that are deleted are mostly old.
+    confirmed = confirmed.order_by("-policy_id", "-state", "-next_at", "-id")
+    others = rows.filter(state__in=[state for state in _State if state != _State.CONFIRMED])
+    count = others.order_by()[:max_count].count() + confirmed[:max_count].count()
+    return min(count, max_count)
+
+
+def _stop(policy: Policy, holder: str, removals: int, records: int) -> None:
+    def once() -> None:
+        with transaction.atomic():
+            now = require_lease(policy, holder)
+            rows = models.Policy.objects.filter(pk=policy.id, decision="")
+            rows.update(stopped_removals=removals, stopped_records=records)
+            rows.filter(stopped_at=None).update(stopped_at=now)
+
+    transactions.retrying(once)
+    log.warning("removals_stopped", policy=policy.name, removals=removals, records=records)
+
+
+def _end_stop(policy: Policy, holder: str) -> None:
+    def once() -> None:
+        with transaction.atomic():
+            require_lease(policy, holder)
+            models.Policy.objects.filter(pk=policy.id).update(
+                stopped_at=None, stopped_removals=0, stopped_records=0, decision="", decided_at=None
+            )
+
+    transactions.retrying(once)
+
+
+def _move_page(policy: Policy, holder: str, decision: str, until: datetime | None) -> int:
+    """Move the next records that were held until then to where the decision, or '' for the guard's
+    own, sends them. Returns their number."""
+
+    def once() -> int:
+        with transaction.atomic():
+            now = require_lease(policy, holder)
+            rows = Record.objects.filter(policy_id=policy.id, state=_State.HELD, next_at__lte=until)
+            in_order = rows.select_for_update().order_by("policy_id", "state", "next_at", "id")
+            records = list(in_order.only("id", "operation_id")[: claims.CHUNK])
+            values = {"state": _State.WAITING, "removal": _Removal.RELEASED, "next_at": now}
+            if decision == _Decision.REFUSED:
+                values = {"state": _State.DISMISSED, "next_at": None}
+                # As for other records of which nothing is sent: the operation ends.
+                add_endings(Counter((record.operation_id, "replaced") for record in records), now)
+            elif not decision and records:
+                counters.add(Counter({(policy.id, counters.RELEASED): len(records)}), now)
+            if records:
+                own_rows = Record.objects.filter(pk__in=[record.pk for record in records])
+                claims.update_by_key(own_rows, {**values, "updated_at": now})
+            return len(records)
+
+    return transactions.retrying(once)
