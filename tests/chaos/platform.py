@@ -11,13 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import PrivateServer, RedisServer
 from tests.cluster import LEASE_SECONDS, WEB
 from tests.flows import feed_town
 from tests.flows.sms_cluster import SmsCluster
 from tests.flows.sms_traffic import OPERATORS
 from tests.preload import Disk, MachineClock
+from tests.servers import DatabaseServer
 
 COMMANDS = {
     "maker": "run_maker",
@@ -52,7 +52,7 @@ class ChaosPlatform(SmsCluster):
         self.disk = disk = Disk(folder / "disk", reserved=".ibd")
         self.clock = MachineClock(folder / "clock")  # of the programs "-b"
 
-        class Database(MariaDb):
+        class Database(DatabaseServer):  # type: ignore[misc, valid-type]  # of TEST_DATABASE
             @property
             def argv(self) -> list[str]:
                 return ["/usr/bin/env", *disk.environment, *super().argv]

@@ -1,11 +1,10 @@
 """One row that the database refuses, whatever the error: others go on, and an alert names the row.
 
-On MariaDB a trigger refuses the row with each number in turn. SQLite has one error for it.
+On a server a trigger refuses the row with each number in turn. SQLite has one error for it.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.db.models import Model
 
+from bench.harness.mysql import SERVERS
 from crmsync.models import Item, Record
 from gateway.forwarder.forwarder import Forwarder
 from gateway.models import SgipMt, SmsGateway
@@ -40,6 +40,7 @@ from notify.models import Attempt, BizMsg, ColdBizMsg, ReceiveMsg
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.test_poller import Polled
 from tests.integration.feed import support as feed
+from tests.servers import DATABASE
 from tests.support import archive_support, sms_rows
 from tests.support.management import Manager
 from tests.support.notify_rows import publish, subscription
@@ -48,15 +49,15 @@ from tests.support.sms_rows import Caller, report, respond, send, submit
 shop = sms_rows.shop
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
-IS_MARIADB = os.environ.get("TEST_DATABASE") == "mariadb"
+IS_SERVER = DATABASE in SERVERS
 # What the error says → its number. The last four say that the server is to blame: it is not, as
 # the other rows show.
 NUMBERS = {
     "wrong text": 1366, "too long": 1406, "out of range": 1264, "trigger": 1644, "unknown": 1815,
     "storage engine": 1030, "no right": 1142, "read only": 1290, "disk full": 1114,
-} if IS_MARIADB else {"refused": 0}  # fmt: skip
+} if IS_SERVER else {"refused": 0}  # fmt: skip
 # After these the row is tried again, and nobody needs to know.
-LOCKS = {"lock wait": 1205, "deadlock": 1213} if IS_MARIADB else {}
+LOCKS = {"lock wait": 1205, "deadlock": 1213} if IS_SERVER else {}
 each_number = pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS.keys())
 each_number_and_lock = pytest.mark.parametrize(
     "number", [*NUMBERS.values(), *LOCKS.values()], ids=[*NUMBERS, *LOCKS]
@@ -308,7 +309,7 @@ def test_handler(number: int, tmp_path: Any) -> None:
 def test_a_value_that_a_column_cannot_hold_is_the_callers_error() -> None:
     """Not "repeat later": it would be repeated for ever. SQLite takes every character."""
     manager = Manager("manage:systems")
-    if not IS_MARIADB:
+    if not IS_SERVER:
         assert manager.send("PUT", "systems/shop", {"title": "😀 Laden"}).status_code == 201
         return
     with connection.cursor() as cursor:
