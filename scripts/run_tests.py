@@ -13,9 +13,10 @@ A test with the mark `full` runs in `make test-full` only. Most tests wait for
 something most of their time, so there are more processes than cores. How tests are spread over the
 processes of one pytest is in tests/spreading.py.
 
-Integration runs on MariaDB; the engines' suite and a walk through each flow on MySQL, too, where
-`make tools` could get a server (scripts/mysql.sh); and the files with the mark `both_databases` on SQLite as well
-(tests/database_branches.py says which have to have it). Under the full load every file does.
+Integration runs on MariaDB, and the files with the mark `both_databases` on SQLite as well
+(tests/database_branches.py says which have to have it). Under the full load every file does. Where
+`make tools` could get a MySQL server (scripts/mysql.sh), the engines' suite and a walk through each
+flow run on it.
 
 A test that fails is run once more when everything else has ended, in a process of its own. If it
 passes then, it is unsteady: the run goes on and prints both outputs, and fails from MAX_UNSTEADY

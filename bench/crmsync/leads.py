@@ -57,7 +57,7 @@ def _insert(cursor: Any, first: int, last: int, changed: str) -> None:
         f"version) SELECT {_FIRST_ID} + n.seq * {_STEP}, 1 + n.seq MOD 20, '{APPKEY}', "
         f"CONCAT('u', LEFT(SHA2(n.seq, 256), 32)), CONCAT(ELT(1 + n.seq MOD 8, {_NAMES}), n.seq), "
         "CONCAT('139', LPAD(n.seq, 8, '0')), "
-        "CONCAT('{\"email\":\"', LEFT(SHA2(n.seq + 7, 256), 32), "
+        'CONCAT(\'{"email":"\', LEFT(SHA2(n.seq + 7, 256), 32), '
         f'\'@example.com","city":"\', ELT(1 + n.seq MOD 8, {_PLACES}), '
         "'\",\"budget\":', n.seq MOD 100000, ',\"wishes\":\"', LEFT(SHA2(n.seq, 256), 40), ' ', "
         f"LEFT(SHA2(n.seq + 1, 256), 40), '\"}}'), {changed}, 0, 1 FROM {numbers(first, last)} n"

@@ -23,6 +23,7 @@ class MySql(MariaDb):
     MYSQL_ROOT names; without one, `mysqld` of PATH."""
 
     name = "mysql"
+    initial_options: Sequence[str] = ()  # that the server's own tables depend on
 
     @property
     def argv(self) -> list[str]:
@@ -39,7 +40,8 @@ class MySql(MariaDb):
 
     def make_data(self, folder: Path) -> None:
         result = subprocess.run(
-            [*_program(), *AS_ROOT, "--initialize-insecure", f"--datadir={folder}"],
+            [*_program(), *AS_ROOT, "--initialize-insecure", f"--datadir={folder}",
+             *self.initial_options],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if result.returncode:
