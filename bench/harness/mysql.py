@@ -46,6 +46,7 @@ class MySql(MariaDb):
         )  # fmt: skip
         if result.returncode:
             raise ServerFailed(f"mysqld --initialize-insecure failed:\n{result.stderr[-2000:]}")
+        (folder / "auto.cnf").unlink()  # the server's identity, which no copy may have
 
 
 # Kinds of servers, by the name that TEST_DATABASE and `bench --database` have for them.

@@ -455,7 +455,7 @@ def test_a_server_whose_system_is_in_another_zone(
         server.start()
         monkeypatch.delenv("TZ")
         url = server.create(NAME)
-        run_as_owner(server, MYSQL_TABLE.format(table="lead", kind="TIMESTAMP(6)"))
+        run_as_owner(server, MYSQL_TABLE.format(table="`lead`", kind="TIMESTAMP(6)"))
         follower = Follower(Source("lead", LEADS, url))
         with session(server) as late:
             late.execute("BEGIN")
