@@ -139,7 +139,7 @@ class Runner:
         environment = {
             **os.environ, **run.environment, "TEST_DATABASE": run.database,
             "TEST_RECORD": str(self._folder / f"{run.name}.json"),
-            "MIGRATED_DATABASES": str(self._folder / "migrated"),
+            "MIGRATED_DATABASES": str(self._folder / "migrated" / run.database),
         }  # fmt: skip
         # Hundreds of processes would compile everything anew.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
