@@ -130,6 +130,7 @@ def test_a_tool_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             backup.make(tmp_path / "backup", None, lambda text: None)
     finally:
         owner.close()
+    monkeypatch.undo()
     backup.make(tmp_path / "second", None, lambda text: None)
 
 
