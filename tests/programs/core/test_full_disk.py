@@ -25,7 +25,7 @@ def disk() -> Iterator[Disk]:
 
 @pytest.fixture
 def connection(disk: Disk) -> Iterator[Any]:
-    class Server(DatabaseServer):
+    class Server(DatabaseServer):  # type: ignore[misc, valid-type]  # of TEST_DATABASE
         @property
         def argv(self) -> list[str]:
             return ["/usr/bin/env", *disk.environment, *super().argv]
