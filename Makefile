@@ -30,7 +30,7 @@ test: tools  ## a proof of every promise, with a reduced load
 test-full: tools  ## every case there is, on SQLite and on MariaDB, with the full load
 	@MSGPLATFORM_FULL_LOAD=1 scripts/run_tests.py
 
-test-mysql: tools  ## the engines' suite and the integration tests on a MySQL server (MYSQL_ROOT, TESTS)
+test-mysql: tools  ## engines, integration, crashes and a round of chaos on a MySQL server (MYSQL_ROOT, TESTS)
 	@scripts/run_tests.py mysql
 
 times: ## let the tests that took longest in the last `make test` begin first
@@ -67,3 +67,4 @@ tools:
 	@$(bootstrap) platform mysql dev $(embedded)
 	@scripts/npm_packages.sh .venv
 	@scripts/tryton.sh .venv
+	@scripts/mysql.sh || echo "MySQL was not fetched: no test runs on it." >&2

@@ -4,7 +4,8 @@
     scripts/run_tests.py          as `make test`; MSGPLATFORM_FULL_LOAD=1 as `make test-full`
     scripts/run_tests.py scale    clusters: each strike SCALE_RUNS times (2), or, with
                                   SCALE_SHARE=yes, the share that `make test` runs
-    scripts/run_tests.py mysql    engines and integration on MySQL, as `make test-mysql`
+    scripts/run_tests.py mysql    engines, integration, crashes and a storm on MySQL, as
+                                  `make test-mysql`
     scripts/run_tests.py times    write the times of the last run into tests/measured_times.json
     scripts/run_tests.py counts   write how many tests there are into tests/expected_counts.json
 
@@ -13,7 +14,9 @@ something most of their time, so there are more processes than cores. How tests 
 processes of one pytest is in tests/spreading.py.
 
 Integration runs on MariaDB, and the files with the mark `both_databases` on SQLite as well
-(tests/database_branches.py says which have to have it). Under the full load every file does.
+(tests/database_branches.py says which have to have it). Under the full load every file does. Where
+`make tools` could get a MySQL server (scripts/mysql.sh), the engines' suite and a walk through each
+flow run on it.
 
 A test that fails is run once more when everything else has ended, in a process of its own. If it
 passes then, it is unsteady: the run goes on and prints both outputs, and fails from MAX_UNSTEADY
@@ -58,6 +61,7 @@ PASSED, FAILED = 0, 1
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
 VENDORS = ("sqlite", "mysql")
+MYSQL_ROOT = Path(os.environ.get("MYSQL_ROOT") or ROOT / "var" / "mysql" / "root")
 QUESTIONS = ("of", "of_connection")  # for the engine of a database
 BOTH_DATABASES = re.compile(r"^(pytestmark = .*|    )pytest\.mark\.both_databases\b", re.MULTILINE)
 # The share judges what is lost or comes twice; on a machine that does other things it prints how
@@ -69,6 +73,8 @@ SHARE_OF_CLUSTERS = (
     "tests/scale/test_machines.py::test_systemd_accepts_every_unit",
 )
 
+# On MySQL with each change, beside the engines' suite: the demo accounts for every flow.
+WALKS = ("tests/flows/test_server_demo.py",)
 # They run on SQLite under the full load only.
 CRASHES = (
     "tests/flows/test_notify_crash.py::test_nothing_is_lost_when_anything_is_killed_or_flushed",
@@ -133,7 +139,7 @@ class Runner:
         environment = {
             **os.environ, **run.environment, "TEST_DATABASE": run.database,
             "TEST_RECORD": str(self._folder / f"{run.name}.json"),
-            "MIGRATED_DATABASES": str(self._folder / "migrated"),
+            "MIGRATED_DATABASES": str(self._folder / "migrated" / run.database),
         }  # fmt: skip
         # Hundreds of processes would compile everything anew.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -187,7 +193,11 @@ def rounds() -> list[list[Run]]:
 
 
 def engines() -> list[Run]:
-    return [Run(f"engines-{kind}", kind, 0, ["tests/engines"]) for kind in ("mariadb", "sqlite")]
+    runs = [Run(f"engines-{kind}", kind, 0, ["tests/engines"]) for kind in ("mariadb", "sqlite")]
+    if MYSQL_ROOT.is_dir():
+        return [*runs, Run("mysql", "mysql", 0, ["tests/engines", *WALKS])]
+    print("No MySQL server is here (scripts/mysql.sh): MySQL is not tested.", flush=True)
+    return runs
 
 
 def clusters(processes: int) -> Run:
@@ -208,10 +218,16 @@ def scale() -> list[Run]:
 
 
 def mysql() -> list[Run]:
-    """The engines' suite and integration on a MySQL server (scripts/mysql.sh). TESTS names folders,
-    both without it."""
-    tests = os.environ.get("TESTS", "tests/engines tests/integration").split()
-    return [Run("integration", "mysql", 3, tests)]
+    """On a MySQL server (scripts/mysql.sh) the engines' suite, integration, the reader of sources,
+    crashes of all flows and a round of chaos. TESTS names folders or files instead."""
+    if tests := os.environ.get("TESTS", "").split():
+        return [Run("mysql", "mysql", 3, tests)]
+    crashes = [*CRASHES, "tests/flows/test_sms_crash.py", *WALKS, "tests/chaos"]
+    return [
+        Run("crashes", "mysql", 3, crashes),
+        Run("integration", "mysql", 3, ["tests/engines", "tests/integration"]),
+        Run("sources", "mysql", 2, ["tests/programs/crmsync"]),
+    ]
 
 
 def reruns(runs: Iterable[Run]) -> list[tuple[Run, str]]:

@@ -22,10 +22,12 @@ import pytest
 
 from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
-from bench.harness.mysql import MySql
+from bench.harness.mysql import SERVERS
 from msgplatform.core.servers.private_server import PrivateServer, RedisServer
 
 DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
+# For a test that needs a server of its own.
+DatabaseServer = SERVERS.get(DATABASE, MariaDb)
 # What a developer's shell may carry, and would lead tests to real servers.
 _FOREIGN = (
     "AGENT_API_KEY",
@@ -91,12 +93,11 @@ class Servers:
                 "innodb_flush_log_at_trx_commit": 2,
                 "default_time_zone": "+08:00",
             }
-            kind = MySql if DATABASE == "mysql" else MariaDb
-            self._mariadb = kind(self.directory / "mariadb", options)
+            self._mariadb = DatabaseServer(self.directory / "mariadb", options)
         return self._mariadb.start()
 
     def database_url(self) -> str:
-        if DATABASE in ("mariadb", "mysql"):
+        if DATABASE in SERVERS:
             return self.mariadb().url("msgplatform")
         if DATABASE == "sqlite":
             return f"sqlite:///{self.state / 'msgplatform.db'}"

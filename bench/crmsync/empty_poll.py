@@ -49,7 +49,7 @@ def measure(filler: Any, rows: int, calls: int = 200) -> Cost:
         lead_triggers.create(editor)
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT CAST(UpdateTime AS CHAR), id FROM lead ORDER BY UpdateTime DESC, id DESC "
+            "SELECT CAST(UpdateTime AS CHAR), id FROM `lead` ORDER BY UpdateTime DESC, id DESC "
             "LIMIT 1"
         )
         newest = Watermark(*cursor.fetchone())

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from bench.harness.mariadb import numbers
 from bench.harness.processes import BenchFailed
 
 APPKEY = "spring-sale"
@@ -26,7 +27,7 @@ _NAMES = "'王小明', '李雷', '韩梅梅', '陈静', '刘洋', '赵敏', '孙
 
 
 def empty(cursor: Any) -> None:
-    cursor.execute("TRUNCATE TABLE lead")
+    cursor.execute("TRUNCATE TABLE `lead`")
 
 
 def fill(cursor: Any, count: int, before: int = 0) -> None:
@@ -46,19 +47,20 @@ def fill_past(cursor: Any, count: int) -> None:
     cursor.execute("SET SESSION unique_checks = 0, foreign_key_checks = 0")
     _insert(cursor, 1, count, f"UTC_TIMESTAMP(6) - INTERVAL 86400 + {count} - n.seq SECOND")
     cursor.execute("SET SESSION unique_checks = 1, foreign_key_checks = 1")
-    cursor.execute("ANALYZE TABLE lead")
+    cursor.execute("ANALYZE TABLE `lead`")
     cursor.fetchall()
 
 
 def _insert(cursor: Any, first: int, last: int, changed: str) -> None:
     cursor.execute(
-        "INSERT INTO lead (id, biz_id, appkey, uid, name, phone, extra, UpdateTime, IsDelete, "
+        "INSERT INTO `lead` (id, biz_id, appkey, uid, name, phone, extra, UpdateTime, IsDelete, "
         f"version) SELECT {_FIRST_ID} + n.seq * {_STEP}, 1 + n.seq MOD 20, '{APPKEY}', "
-        f"CONCAT('u', MD5(n.seq)), CONCAT(ELT(1 + n.seq MOD 8, {_NAMES}), n.seq), "
-        "CONCAT('139', LPAD(n.seq, 8, '0')), CONCAT('{\"email\":\"', MD5(n.seq + 7), "
+        f"CONCAT('u', LEFT(SHA2(n.seq, 256), 32)), CONCAT(ELT(1 + n.seq MOD 8, {_NAMES}), n.seq), "
+        "CONCAT('139', LPAD(n.seq, 8, '0')), "
+        'CONCAT(\'{"email":"\', LEFT(SHA2(n.seq + 7, 256), 32), '
         f'\'@example.com","city":"\', ELT(1 + n.seq MOD 8, {_PLACES}), '
-        "'\",\"budget\":', n.seq MOD 100000, ',\"wishes\":\"', SHA1(n.seq), ' ', "
-        f"SHA1(n.seq + 1), '\"}}'), {changed}, 0, 1 FROM seq_{first}_to_{last} n"
+        "'\",\"budget\":', n.seq MOD 100000, ',\"wishes\":\"', LEFT(SHA2(n.seq, 256), 40), ' ', "
+        f"LEFT(SHA2(n.seq + 1, 256), 40), '\"}}'), {changed}, 0, 1 FROM {numbers(first, last)} n"
     )
     if cursor.rowcount != last - first + 1:
         raise BenchFailed(f"{cursor.rowcount} leads were made instead of {last - first + 1}")
@@ -73,7 +75,7 @@ def change(cursor: Any, count: int, parts: int, turn: int) -> int:
     for first in range(1, count + 1, _AT_ONCE):
         last = min(count, first + _AT_ONCE - 1)
         cursor.execute(
-            f"UPDATE lead SET IsDelete = {deletes}, phone = IF({deletes}, phone, "
+            f"UPDATE `lead` SET IsDelete = {deletes}, phone = IF({deletes}, phone, "
             f"CONCAT('138', LPAD({turn % 100}, 2, '0'), SUBSTRING(phone, 6))), "
             f"extra = IF({deletes}, extra, JSON_SET(extra, '$.budget', {turn})) "
             f"WHERE id BETWEEN {_FIRST_ID + first * _STEP} AND {_FIRST_ID + last * _STEP} "
@@ -114,7 +116,8 @@ def check_equal(cursor: Any, hive: str, table: str, deleted: str = "is_delete") 
     pairs = {f"h.`{ours}`": f"c.`{theirs}`" for ours, theirs in FIELDS.items() if ours != "extra"}
     pairs |= {"h.IsDelete": f"c.`{deleted}`", "h.version": "c.version"}
     same = " AND ".join(f"BINARY {ours} <=> BINARY {theirs}" for ours, theirs in pairs.items())
-    same += f" AND JSON_EQUALS(h.extra, c.`{FIELDS['extra']}`) = 1"
+    extra = f"c.`{FIELDS['extra']}`"  # equal, if each contains the other
+    same += f" AND JSON_CONTAINS(h.extra, {extra}) AND JSON_CONTAINS({extra}, h.extra)"
     cursor.execute(
         f"SELECT h.id FROM {hive} h LEFT JOIN {table} c ON c.id = h.id "
         f"WHERE c.id IS NULL OR NOT COALESCE({same}, 0) LIMIT 1"

@@ -74,7 +74,7 @@ def _row_seconds(ground: Ground, policies: int) -> list[float]:
             cursor.execute(
                 "SELECT TIMESTAMPDIFF(MICROSECOND, h.UpdateTime, "
                 "CONVERT_TZ(c.came_at, @@session.time_zone, '+00:00')) / 1e6 "
-                f"FROM lead h JOIN {table} c ON c.id = h.id ORDER BY h.id LIMIT 1, {_LEADS}"
+                f"FROM `lead` h JOIN {table} c ON c.id = h.id ORDER BY h.id LIMIT 1, {_LEADS}"
             )
             seconds += [float(second) for (second,) in cursor.fetchall()]
     seconds.sort()

@@ -103,7 +103,9 @@ class Ours(Copy):
         """Compare the leads that were written last, and all of them only when those are there: a
         look at all of them, again and again, would slow the work down."""
         with self.hive.cursor() as cursor:
-            cursor.execute(f"SELECT id FROM lead ORDER BY UpdateTime DESC, id DESC LIMIT {_SAMPLE}")
+            cursor.execute(
+                f"SELECT id FROM `lead` ORDER BY UpdateTime DESC, id DESC LIMIT {_SAMPLE}"
+            )
             last = ", ".join(str(row[0]) for row in cursor.fetchall())
             while True:
                 now = time.monotonic()

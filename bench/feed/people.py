@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.harness.mariadb import numbers
 from bench.harness.processes import BenchFailed
 from msgplatform.models import Biz
 
@@ -36,7 +37,7 @@ def fill(cursor: Any, users: int, friends: int) -> None:
     cursor.execute(
         "INSERT INTO feed_user (biz_id, uid, friends, followers, merging, active, visit_date, "
         f"read_id, floor) SELECT {system}, {uid('u.seq')}, {friends}, 0, 0, 1, UTC_TIMESTAMP(6), "
-        f"0, 0 FROM seq_0_to_{users - 1} u"
+        f"0, 0 FROM {numbers(0, users - 1)} u"
     )
     # Of the neighbours on both sides: those above by +k, those below by +(users - k), MOD users.
     half = friends // 2
@@ -44,7 +45,8 @@ def fill(cursor: Any, users: int, friends: int) -> None:
     cursor.execute(
         "INSERT INTO friend (biz_id, uid, relation, fri_uid, delivery, create_date) "
         f"SELECT {system}, {uid('u.seq')}, 'friend', {uid(f'(u.seq + {apart}) MOD {users}')}, 2, "
-        f"UTC_TIMESTAMP(6) FROM seq_0_to_{users - 1} u STRAIGHT_JOIN seq_1_to_{friends} k"
+        f"UTC_TIMESTAMP(6) FROM {numbers(0, users - 1)} u "
+        f"STRAIGHT_JOIN {numbers(1, friends)} k"
     )
     made = cursor.rowcount
     cursor.execute("SET SESSION unique_checks = 1, foreign_key_checks = 1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.feed import people
+from bench.harness.mariadb import numbers
 from bench.harness.processes import BenchFailed
 
 # Ids of posts are one tick apart, and authors of neighbouring posts far apart.
@@ -30,19 +31,19 @@ def fill(cursor: Any, first_id: int, count: int, users: int, handled: int = 0) -
     author = people.uid(f"n.seq * {_SPREAD} MOD {users}")
     cursor.execute("SET SESSION unique_checks = 0, foreign_key_checks = 0")
     row_id = f"{first_id} + n.seq * {STEP}"
-    numbers = f"seq_0_to_{count - 1} n"
+    of_numbers = f"{numbers(0, count - 1)} n"
     cursor.execute(
         "INSERT INTO feed (id, biz_id, uid, topic, app_id, src_type, data, create_date) "
         f"SELECT {row_id}, {biz}, {author}, 'friend', ELT(1 + n.seq MOD 3, 'web', 'ios', "
         "'android'), ELT(1 + n.seq MOD 2, 'update', 'note'), CONCAT('Post number ', n.seq, ': ', "
-        f"SHA1(n.seq)), UTC_TIMESTAMP(6) FROM {numbers}"
+        f"LEFT(SHA2(n.seq, 256), 40)), UTC_TIMESTAMP(6) FROM {of_numbers}"
     )
     made = [cursor.rowcount]
     cursor.execute(
         "INSERT INTO eventqueue (qid, biz_id, topic, kind, status, data, uid, create_date, "
         f"handle_date, position, reason) SELECT {row_id}, {biz}, 'friend', 'post', "
         f"n.seq < {handled}, '', {author}, UTC_TIMESTAMP(6), "
-        f"IF(n.seq < {handled}, UTC_TIMESTAMP(6), NULL), '', '' FROM {numbers}"
+        f"IF(n.seq < {handled}, UTC_TIMESTAMP(6), NULL), '', '' FROM {of_numbers}"
     )
     made.append(cursor.rowcount)
     cursor.execute("SET SESSION unique_checks = 1, foreign_key_checks = 1")

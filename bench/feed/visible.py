@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bench.feed import people, posts
 from bench.feed.fan_out import dispatcher
+from bench.harness.mariadb import numbers
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.programs.progress import Progress
@@ -40,7 +41,7 @@ class Visible(Side):
             posts.empty(cursor)
             for table in ("feed_user", "friend"):
                 cursor.execute(f"TRUNCATE TABLE {table}")
-            readers = f"seq_1_to_{self.followers} n"
+            readers = f"{numbers(1, self.followers)} n"
             reader, biz = f"CONCAT('{_READER}', LPAD(n.seq, 8, '0'))", people.biz()
             cursor.execute(
                 "INSERT INTO feed_user (biz_id, uid, friends, followers, merging, active, "

@@ -17,12 +17,13 @@ from typing import Self
 
 from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
+from bench.harness.mysql import SERVERS
 from bench.harness.processes import BenchFailed, Program
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import RedisServer, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-DATABASES = ("mariadb", "sqlite")
+DATABASES = (*SERVERS, "sqlite")
 _OWN = "bench"  # the database that `migrate` fills
 _POOL_SECONDS = 120.0
 # Of the user's environment only what programs need to start, and with which traces (OTEL_…).
@@ -62,9 +63,8 @@ class Ground:
         self.sms_redis = RedisServer(
             self.folder / "redis-sms", self.folder / "sms.sock", appendonly=True
         )
-        self.mariadb = (
-            MariaDb(self.folder / "db", MARIADB_OPTIONS) if database == "mariadb" else None
-        )
+        kind = SERVERS.get(database)
+        self.mariadb = kind(self.folder / "db", MARIADB_OPTIONS) if kind else None
         self.environment: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -96,7 +96,7 @@ class Ground:
         running: dict[str, RedisServer | MariaDb] = {"redis": self.redis}
         running["redis-sms"] = self.sms_redis
         if self.mariadb:
-            running["mariadb"] = self.mariadb
+            running[self.database] = self.mariadb
         return {name: server.pid for name, server in running.items() if server.pid}
 
     def file(self, name: str) -> Path:

@@ -47,6 +47,7 @@ class MariaDb(PrivateServer):
             "collation_server": "utf8mb4_general_ci",
             "innodb_buffer_pool_size": "64M",
             "max_connections": 500,
+            "max_recursive_iterations": 4294967295,  # for `numbers`
             **(options or {}),
         }
 
@@ -140,6 +141,15 @@ class MariaDb(PrivateServer):
     def url(self, name: str) -> str:
         """The DATABASE_URL of a database, over the socket: no other program can take that."""
         return f"mysql://root@localhost/{name}?unix_socket={quote(str(self.socket))}"
+
+
+def numbers(first: int, last: int) -> str:
+    """The table of these whole numbers, in a column `seq`, for FROM; give it a name. MySQL has no
+    sequence engine."""
+    return (
+        f"(WITH RECURSIVE numbers (seq) AS (SELECT {first} UNION ALL SELECT seq + 1 "
+        f"FROM numbers WHERE seq < {last}) SELECT seq FROM numbers)"
+    )
 
 
 def unpacked_server(root: Path, program: str, share: str) -> list[str]:

@@ -299,6 +299,17 @@ def test_a_full_disk_refuses_and_loses_nothing(engine: Engine) -> None:
     assert transactions.is_of_server(caught.value)
 
 
+def test_a_file_that_the_server_cannot_write_is_nobody_s_value(engine: Engine) -> None:
+    """A temporary one, for example, while the disk is full. SQLite has no such numbers."""
+    if not engine.is_server:
+        return
+    with pytest.raises(OperationalError) as caught:
+        run(connection, "SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 3, MESSAGE_TEXT = 'no room'")
+    assert engines.fault(caught.value) is Fault.LATER
+    assert transactions.is_of_server(caught.value)
+    assert not transactions.nothing_happened(caught.value)
+
+
 def _fill(table: str) -> None:
     for _ in range(1000):
         run(connection, f"INSERT INTO {table} VALUES (%s)", ["x" * 250])

@@ -11,13 +11,13 @@ import pytest
 from bench.harness.mariadb import MariaDb
 from tests.cluster import PATIENT_LEASE_SECONDS, Cluster, times_of_notify
 
-DATABASES = ["sqlite", "mariadb"]
+DATABASES = ["sqlite", "server"]  # the server of TEST_DATABASE, MariaDB without one
 # Unless it names databases itself, a test of a flow runs on both under the full load only: what can
 # differ runs on both in tests/integration, and the README and `up` run on SQLite. Crash tests run
 # on SQLite with the reduced load, as SQLite is not for many writers (FLOW_DATABASES).
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-KINDS = os.environ.get("FLOW_DATABASES", ",".join(DATABASES) if FULL else "mariadb").split(",")
-CRASH_KINDS = ["mariadb"] if FULL else KINDS
+KINDS = os.environ.get("FLOW_DATABASES", ",".join(DATABASES) if FULL else "server").split(",")
+CRASH_KINDS = ["server"] if FULL else KINDS
 
 
 @pytest.fixture(params=KINDS)
@@ -42,7 +42,7 @@ def _running(
     # Short, because a socket's path may have only 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="mp-flow-"))
     name = folder.name.replace("-", "_")
-    url = mariadb.create(name) if kind == "mariadb" else f"sqlite:///{folder / 'platform.db'}"
+    url = mariadb.create(name) if kind == "server" else f"sqlite:///{folder / 'platform.db'}"
     cluster = Cluster(folder, url)
     cluster.environment |= times_of_notify(lease)
     cluster.expected_errors = expected_errors

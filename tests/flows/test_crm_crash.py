@@ -51,8 +51,8 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluste
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mp-crm-")))
         name = folder.name.replace("-", "_")
-        is_mariadb = request.param == "mariadb"
-        url = mariadb.create(name) if is_mariadb else f"sqlite:///{folder / 'platform.db'}"
+        is_server = request.param == "server"
+        url = mariadb.create(name) if is_server else f"sqlite:///{folder / 'platform.db'}"
         made = (Cluster if FULL else ShortLeases)(folder, url, (WEB, POLLER, HANDLER))
         made.expected_errors = set()
         made.environment |= {"CRM_LEASE_SECONDS": "12", "CRM_BREAKER_SECONDS": "2"}

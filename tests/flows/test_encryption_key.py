@@ -89,7 +89,7 @@ def stored(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[tuple[C
     """A console on a database without tables."""
     folder = Path(tempfile.mkdtemp(prefix="mp-migrate-"))
     url = f"sqlite:///{folder / 'platform.db'}"
-    if request.param == "mariadb":
+    if request.param == "server":
         url = mariadb.create(folder.name.replace("-", "_"))
     environment = {**os.environ, "DATABASE_URL": url, "STATE_DIR": str(folder)}
     console = Console(environment, folder / "console.log")

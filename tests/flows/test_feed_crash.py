@@ -69,10 +69,10 @@ class FeedCluster(Cluster):
 def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[FeedCluster]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mp-feed-")))
-        is_mariadb = request.param == "mariadb"
+        is_server = request.param == "server"
         name = folder.name.replace("-", "_")
-        url = mariadb.create(name) if is_mariadb else f"sqlite:///{folder / 'platform.db'}"
-        programs = (WEB, DISPATCHER, CLEANER, *([SECOND] if is_mariadb else []))
+        url = mariadb.create(name) if is_server else f"sqlite:///{folder / 'platform.db'}"
+        programs = (WEB, DISPATCHER, CLEANER, *([SECOND] if is_server else []))
         made = FeedCluster(folder, url, programs)
         made.expected_errors = set()
         made.environment |= SETTINGS
@@ -169,7 +169,7 @@ def await_work(cluster: FeedCluster) -> None:
     cluster.wait_until(lambda: cluster.script(HANDLED) > handled, "the first to be handled")
 
 
-@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("cluster", ["server"], indirect=True)
 def test_a_frozen_dispatcher_holds_up_only_its_own_events(cluster: FeedCluster) -> None:
     people = Inhabitants(cluster, cluster.script(SET_UP))
     people.settle()

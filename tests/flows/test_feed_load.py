@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from bench.harness.mariadb import MariaDb
+from bench.harness.mariadb import MariaDb, numbers
 from tests.cluster import ROOT, Cluster
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -47,13 +47,13 @@ from django.db import connection
 cursor = connection.cursor()
 for statement in (
     "INSERT INTO feed_user (biz_id, uid, active, floor) "
-    "SELECT 1, CONCAT('r', seq - 1), 1, 0 FROM seq_1_to_{readers}",
+    "SELECT 1, CONCAT('r', seq - 1), 1, 0 FROM {all_readers} n",
     "INSERT INTO feed_user (biz_id, uid, friends) "
-    "SELECT 1, CONCAT('a', seq - 1), {friends} FROM seq_1_to_{authors}",
+    "SELECT 1, CONCAT('a', seq - 1), {friends} FROM {all_authors} n",
     "INSERT INTO friend (biz_id, uid, relation, fri_uid, delivery, create_date) "
     "SELECT 1, CONCAT('a', a.seq - 1), 'friend', "
     "CONCAT('r', (a.seq * 37 + f.seq * 41) %% {readers}), 2, NOW(6) "
-    "FROM seq_1_to_{authors} a JOIN seq_1_to_{friends} f",
+    "FROM {all_authors} a JOIN {all_friends} f",
 ):
     cursor.execute(statement, ())
 """
@@ -66,7 +66,7 @@ block = ids.reserve({events})
 with connection.cursor() as cursor:
     of_each = (
         "SELECT (({base} + seq) << 15) | {node} | (seq & 255), 1, CONCAT('a', seq %% {authors}), "
-        "'friend', {columns} FROM seq_1_to_{events}"
+        "'friend', {columns} FROM {all_events} n"
     )
     base, node = block.base - 1, block.node << 8
     for insert, columns in (
@@ -113,13 +113,18 @@ def feed(mariadb: MariaDb) -> Iterator[FeedCluster]:
     cluster.environment |= {"FEED_LATE_SECONDS": "86400"}
     with cluster:
         sizes = {"readers": READERS, "authors": AUTHORS, "friends": FRIENDS}
-        cluster.console.run(CAST.format(**sizes))
+        tables = {f"all_{name}": numbers(1, size) for name, size in sizes.items()}
+        cluster.console.run(CAST.format(**sizes, **tables))
         yield cluster
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def post(feed: FeedCluster, events: int) -> None:
-    feed.console.run(POST.replace("{events}", str(events)).replace("{authors}", str(AUTHORS)))
+    values = {"events": events, "all_events": numbers(1, events), "authors": AUTHORS}
+    script = POST
+    for name, value in values.items():
+        script = script.replace(f"{{{name}}}", str(value))
+    feed.console.run(script)
 
 
 def stopped(feed: FeedCluster) -> None:

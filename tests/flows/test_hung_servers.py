@@ -29,6 +29,7 @@ from bench.harness.mariadb import MariaDb
 from tests import preload
 from tests.cluster import DAEMONS, MIGRATE, WEB
 from tests.flows.sms_cluster import SmsCluster
+from tests.servers import DatabaseServer
 from tests.support.hanging_servers import hanging
 from tests.support.http_sinks import Sink, answering
 
@@ -235,7 +236,7 @@ def hung_port() -> Iterator[int]:
 @pytest.fixture
 def archive() -> Iterator[MariaDb]:
     folder = Path(tempfile.mkdtemp(prefix="mp-hung-"))
-    server = MariaDb(folder).start()
+    server = DatabaseServer(folder).start()
     yield server
     server.kill()
     shutil.rmtree(folder, ignore_errors=True)

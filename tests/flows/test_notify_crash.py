@@ -166,7 +166,7 @@ def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) ->
         _assert_nothing_left(cluster)
 
 
-@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("cluster", ["server"], indirect=True)
 def test_a_healthy_consumer_hardly_notices_that_its_sender_is_killed(cluster: Cluster) -> None:
     """What the dead had in hand comes again in seconds; what waited behind it goes on at once."""
     cluster.environment["NOTIFY_LEASE_SECONDS"] = str(LONG_LEASE_SECONDS)
@@ -193,7 +193,7 @@ def test_a_healthy_consumer_hardly_notices_that_its_sender_is_killed(cluster: Cl
     assert repeated <= fire.bound
 
 
-@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("cluster", ["server"], indirect=True)
 def test_a_sender_that_stood_still_sends_nothing_that_another_has_sent(cluster: Cluster) -> None:
     """It is taken for dead long before its lease is over."""
     cluster.environment["NOTIFY_LEASE_SECONDS"] = str(LONG_LEASE_SECONDS)

@@ -114,7 +114,7 @@ def of_healthy(
     return {message: at for message, at in accepted.items() if message in wanted}
 
 
-@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("cluster", ["server"], indirect=True)
 def test_bad_consumers_delay_nobody(
     stage: tuple[Cluster, SinkProcess, list[int], list[int]],
 ) -> None:
@@ -183,7 +183,7 @@ print(json.dumps([of_quiet.count(), before, BizMsg.objects.filter(state=0).count
 """
 
 
-@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("cluster", ["server"], indirect=True)
 def test_a_system_that_hands_over_very_many_delays_no_other(cluster: Cluster) -> None:
     """What matters is the order: it does not depend on how busy the machine is."""
     with SinkProcess(cluster.folder / "seen", []) as sink:

@@ -21,11 +21,13 @@ from typing import Any
 
 import pytest
 
+from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from scripts.reference import metrics as metrics_page
 from tests.flows.conftest import FULL
 from tests.flows.forms import Console
 from tests.flows.running_demo import Demo, command
+from tests.servers import DATABASE, DatabaseServer
 from tests.unit.platform.monitoring_files import DECLARED, dashboard_expressions, rule_expressions
 from tests.waiting import pause
 
@@ -40,6 +42,7 @@ NOBODY = 65534
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # A command that stays, and what it prints; … stands for a word.
 _SESSION = re.compile(r"^```console\n\$ (.*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_STATEMENTS = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _RECEIVER = re.compile(r"^ *```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _PUBLISH = re.compile(r"^ *```bash\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 # What `make demo` begins with.
@@ -164,8 +167,11 @@ def printed(expected: str, text: str) -> list[str] | None:
     return list(found.groups()) if found else None
 
 
-def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
-    """From the clone to a message that is delivered, and to one that failed and is sent again."""
+def test_make_up_and_the_first_message(
+    clone: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """From the clone to a message that is delivered, and to one that failed and is sent again; with
+    TEST_DATABASE=mysql on an empty server."""
     text = (clone / "README.md").read_text()
     ((command, expected),) = _SESSION.findall(text)
     port, terminal = free_port(), tmp_path / "terminal"
@@ -175,6 +181,9 @@ def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
     shutil.rmtree(clone / "var", ignore_errors=True)
     # The ports that the README names may be in use here.
     how["env"] |= {"ARGS": f"--port {port}", "SMS_RECEIVER_PORT": str(free_port())}
+    if DATABASE == "mysql":
+        how["env"] |= own_database(text, request.getfixturevalue("empty_server"))
+        how["env"]["ARGS"] += " --migrate"
     with terminal.open("w") as output:
         platform = subprocess.Popen(
             ["bash", "-c", command],
@@ -201,6 +210,24 @@ def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
         if platform.poll() is None:
             os.killpg(platform.pid, signal.SIGKILL)
             platform.wait()
+
+
+@pytest.fixture
+def empty_server() -> Iterator[MariaDb]:
+    """With a binary log, as MySQL begins."""
+    folder = Path(tempfile.mkdtemp(prefix="mp-own-"))
+    with DatabaseServer(folder / "s", {"log_bin": "binlog", "server_id": 1}) as server:
+        yield server
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_database(readme: str, server: MariaDb) -> dict[str, str]:
+    """What the README says of a server: its statements are run; the variable that names it."""
+    (statements,) = _STATEMENTS.findall(readme)
+    for statement in filter(None, statements.splitlines()):
+        server.execute(statement)
+    (url,) = re.findall(r"DATABASE_URL=(mysql:\S+) make up ARGS=--migrate", readme)
+    return {"DATABASE_URL": url.replace(":3306/", f":{server.port}/")}
 
 
 def choose_password(address: str, link: str) -> Console:

@@ -72,7 +72,7 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[SmsClu
     folder = Path(tempfile.mkdtemp(prefix="mp-rest-"))
     names = [folder.name.replace("-", "_") + part for part in ("", "_cold")]
     hot, cold = (
-        mariadb.create(name) if request.param == "mariadb" else f"sqlite:///{folder / name}.db"
+        mariadb.create(name) if request.param == "server" else f"sqlite:///{folder / name}.db"
         for name in names
     )
     logins = ["--login-password", OURS, "--smg-login-password", THEIRS]

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
+from bench.harness.mysql import SERVERS
 from gateway.lifecycle import keys
 from tests.cluster import DAEMONS, WEB
 from tests.flows.sms_account import Account, come_to
@@ -26,6 +27,7 @@ from tests.flows.sms_business import business
 from tests.flows.sms_cluster import ROLES, SmsCluster
 from tests.flows.sms_fire import Fire
 from tests.flows.sms_traffic import OPERATORS
+from tests.servers import DATABASE
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 MESSAGES = 10_000 if FULL else 1_500  # at least: the traffic lasts until the last kill
@@ -56,7 +58,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[SmsCluster]:
     """On the database of TEST_DATABASE; a short folder, for a socket's path has only 107 bytes."""
     folder = Path(tempfile.mkdtemp(prefix="mp-sms-"))
     url = f"sqlite:///{folder / 'platform.db'}"
-    if os.environ.get("TEST_DATABASE") == "mariadb":
+    if DATABASE in SERVERS:
         server: MariaDb = request.getfixturevalue("mariadb")
         url = server.create(folder.name.replace("-", "_"))
     manners = {name: operator.manners for name, operator in OPERATORS.items()}

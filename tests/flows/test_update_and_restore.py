@@ -32,6 +32,7 @@ from msgplatform.core.servers.private_server import RedisServer
 from notify.subscriptions import signing
 from tests.cluster import ROOT, WEB, Console, times_of_notify
 from tests.flows.sms_cluster import SmsCluster
+from tests.servers import DatabaseServer
 from tests.support.http_sinks import Seen, Sink, answering
 
 DATABASE = "plat"
@@ -160,7 +161,7 @@ def server(folder: Path) -> Iterator[MariaDb]:
     options: dict[str, str | int] = {
         "log_bin": str(folder / "binlog"), "innodb_flush_log_at_trx_commit": 2,
     }  # fmt: skip
-    server = MariaDb(folder / "db", options).start()
+    server = DatabaseServer(folder / "db", options).start()
     server.execute(f"CREATE DATABASE {DATABASE}")
     for user in ("plat", "app2"):
         server.execute(f"CREATE USER {user}@localhost")

@@ -30,7 +30,7 @@ class Command(BaseCommand):
             "--against", type=lambda text: text.split(","), default=[], metavar="NAME[,NAME]",
             help="measure only beside these references (default: all of the bench)",
         )  # fmt: skip
-        parser.add_argument("--database", choices=["mariadb", "sqlite"], default="mariadb")
+        parser.add_argument("--database", choices=["mariadb", "mysql", "sqlite"], default="mariadb")
         parser.add_argument(
             "--write", type=Path, metavar="FILE", help="write the results as Markdown"
         )

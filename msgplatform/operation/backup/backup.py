@@ -40,6 +40,8 @@ from msgplatform.operation.supervision.platform import embedded_redis
 MANIFEST = "manifest.json"
 ERASURES = "erasures.jsonl"  # of the feature `company/person_data`
 _TRIES = 3
+# A tool that neither reads nor writes for so long hangs: its server is frozen, or a lock is kept.
+MAX_IDLE_SECONDS = 300.0
 # Only MySQL's own tools know the option that begins with `loose`; MariaDB's ignore it.
 _DUMP_OPTIONS = (
     "--single-transaction", "--skip-triggers", "--hex-blob", "--no-tablespaces",
@@ -58,6 +60,10 @@ class BackupRefused(Permanent):
 
 class DumpIncomplete(NotNow):
     """A dump ended early or lacks a table. The next dump may be complete."""
+
+
+class ToolHangs(NotNow):
+    """A tool was ended, since it did nothing for MAX_IDLE_SECONDS."""
 
 
 def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
@@ -126,6 +132,37 @@ def embedded_servers() -> Iterator[None]:
         yield
 
 
+def run_tool(
+    command: Sequence[str], environment: Mapping[str, str], progress: Callable[[], int],
+    **streams: Any,
+) -> tuple[int, str]:  # fmt: skip
+    """Run a server's tool until its end. Returns its exit code and the text of its errors.
+    `progress` changes as long as the tool works. Raises ToolHangs."""
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(  # noqa: S603 - our own command line
+            command, env=dict(environment), stderr=errors, **streams
+        ) as process:
+            last, changed_at = progress(), time.monotonic()
+            while True:
+                try:
+                    code = process.wait(1)
+                    break
+                except subprocess.TimeoutExpired:
+                    if (now := progress()) != last:
+                        last, changed_at = now, time.monotonic()
+                except BaseException:
+                    process.kill()
+                    raise
+                if time.monotonic() - changed_at > MAX_IDLE_SECONDS:
+                    process.kill()
+                    raise ToolHangs(
+                        f"{Path(command[0]).name} has done nothing for {MAX_IDLE_SECONDS:.0f} s: "
+                        "does its server answer, and does a program keep a table locked?"
+                    )
+        errors.seek(0)
+        return code, errors.read().decode(errors="replace").strip()
+
+
 def client_command(
     connection: BaseDatabaseWrapper, names: Sequence[str], options: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
@@ -192,19 +229,16 @@ def _dump_server(connection: Any, path: Path, programs: Sequence[str]) -> set[st
     tables that the dump has completely."""
     command, environment = client_command(connection, programs, [*_DUMP_OPTIONS])
     whole, table, line = set(), "", b""
-    with path.open("wb") as file, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(  # noqa: S603 - our own command line
-            command, env=environment, stdout=subprocess.PIPE, stderr=errors
+    with path.open("w+b") as file:
+        code, reason = run_tool(
+            command, environment, lambda: os.fstat(file.fileno()).st_size, stdout=file
         )
-        for line in process.stdout or ():
-            file.write(line)
+        file.seek(0)
+        for line in file:
             if match := _TABLE.match(line):
                 table = match[1].decode()
             elif line == b"UNLOCK TABLES;\n":  # after the last row
                 whole.add(table)
-        code = process.wait()
-        errors.seek(0)
-        reason = errors.read().decode(errors="replace").strip()
     # Error 1412: a partition was made or dropped meanwhile.
     if code or not line.startswith(_END):
         raise DumpIncomplete(f"The dump of {connection.alias} ended early: {reason or code}")
@@ -235,12 +269,13 @@ def _copy_redis(role: RedisRole, folder: Path) -> None:
     is_folder = int(str(role.client().info("server")["redis_version"]).partition(".")[0]) >= 7
     base = "appendonlydir/appendonly.aof.1.base.rdb" if is_folder else "appendonly.aof"
     private_directory((folder / base).parent)
-    process = subprocess.run(  # noqa: S603 - our own command line
-        [str(program), *words, "--rdb", str(folder / base)],
-        env=environment, capture_output=True, text=True, check=False,
+    (folder / base).touch()
+    code, reason = run_tool(
+        [str(program), *words, "--rdb", str(folder / base)], environment,
+        lambda: (folder / base).stat().st_size, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    if process.returncode:
-        raise DumpIncomplete(f"The copy of {role.variable} failed: {process.stderr.strip()[-300:]}")
+    if code:
+        raise DumpIncomplete(f"The copy of {role.variable} failed: {reason[-300:]}")
     if is_folder:
         listing = f"file {Path(base).name} seq 1 type b\n"
         (folder / "appendonlydir" / "appendonly.aof.manifest").write_text(listing)

@@ -6,6 +6,7 @@ After an error empty the databases again and repeat all steps.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from contextlib import closing
@@ -32,6 +33,7 @@ from msgplatform.operation.backup.backup import (
     client_command,
     digests,
     embedded_servers,
+    run_tool,
 )
 
 
@@ -138,12 +140,13 @@ def _load(connection: Any, path: Path) -> None:
         return
     command, environment = client_command(connection, engine.load_programs)
     with path.open("rb") as file:
-        process = subprocess.run(  # noqa: S603 - our own command line
-            command, env=environment, stdin=file, capture_output=True, check=False
-        )
-    if process.returncode:
-        reason = process.stderr.decode(errors="replace").strip()[-300:]
-        raise BackupRefused(f"The load of {connection.alias} was cut short: {reason}")
+        code, reason = run_tool(
+            # The tool's reading moves the position of this file.
+            command, environment, lambda: os.lseek(file.fileno(), 0, os.SEEK_CUR),
+            stdin=file, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+    if code:
+        raise BackupRefused(f"The load of {connection.alias} was cut short: {reason[-300:]}")
 
 
 def _empty_work_redis(say: Say) -> bool:

@@ -54,7 +54,8 @@ def customers(mariadb: MariaDb) -> Iterator[str]:
         "CREATE TABLE customers.customer (id VARCHAR(40) PRIMARY KEY, "
         f"name VARCHAR({MAX_NAME}), phone VARCHAR(40), version BIGINT NOT NULL DEFAULT 0)"
     )
-    mariadb.execute(f"CREATE OR REPLACE USER crm@'%' IDENTIFIED BY '{SECRET}'")
+    mariadb.execute("DROP USER IF EXISTS crm@'%'")
+    mariadb.execute(f"CREATE USER crm@'%' IDENTIFIED BY '{SECRET}'")
     mariadb.execute("GRANT ALL ON customers.* TO crm@'%'")
     yield f"mysql://crm:%s@127.0.0.1:{mariadb.port}/customers"
     mariadb.execute("DROP DATABASE customers")

@@ -114,6 +114,24 @@ def test_what_does_not_fit_is_refused(folder: Path, change: Any, said: str) -> N
     assert Biz.objects.get().name == "shop"
 
 
+def test_a_tool_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another session keeps a table locked; a file is copied by no tool."""
+    if not engines.of().is_server:
+        return
+    monkeypatch.setattr(backup, "MAX_IDLE_SECONDS", 2.0)
+    owner = connection.copy()
+    try:
+        with (
+            engines.of().lock_table(owner, "attempt"),
+            pytest.raises(backup.ToolHangs, match="nothing for 2 s"),
+        ):
+            backup.make(tmp_path / "backup", None, lambda text: None)
+    finally:
+        owner.close()
+    monkeypatch.undo()
+    backup.make(tmp_path / "second", None, lambda text: None)
+
+
 def test_another_key_is_refused(folder: Path) -> None:
     with (
         override_settings(ENCRYPTION_KEYS=(encryption.new_key(),)),

@@ -1,6 +1,6 @@
 """One row that the database refuses, whatever the error: others go on, and an alert names the row.
 
-On MariaDB a trigger refuses the row with each number in turn. SQLite has one error for it.
+On a server a trigger refuses the row with each number in turn. SQLite has one error for it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.db.models import Model
 
+from bench.harness.mysql import SERVERS
 from crmsync.models import Item, Record
 from gateway.forwarder.forwarder import Forwarder
 from gateway.models import SgipMt, SmsGateway
@@ -41,6 +42,7 @@ from notify.models import Attempt, BizMsg, ColdBizMsg, ReceiveMsg
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.test_poller import Polled
 from tests.integration.feed import support as feed
+from tests.servers import DATABASE
 from tests.support import archive_support, sms_rows
 from tests.support.management import Manager
 from tests.support.notify_rows import publish, subscription
@@ -49,15 +51,15 @@ from tests.support.sms_rows import Caller, report, respond, send, submit
 shop = sms_rows.shop
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
-IS_MARIADB = os.environ.get("TEST_DATABASE") == "mariadb"
+IS_SERVER = DATABASE in SERVERS
 # What the error says → its number. The last four say that the server is to blame: it is not, as
 # the other rows show.
 NUMBERS = {
     "wrong text": 1366, "too long": 1406, "out of range": 1264, "trigger": 1644, "unknown": 1815,
     "storage engine": 1030, "no right": 1142, "read only": 1290, "disk full": 1114,
-} if IS_MARIADB else {"refused": 0}  # fmt: skip
+} if IS_SERVER else {"refused": 0}  # fmt: skip
 # The row is tried again after these, and somebody is told when they do not end.
-LOCKS = {"lock wait": 1205, "deadlock": 1213} if IS_MARIADB else {}
+LOCKS = {"lock wait": 1205, "deadlock": 1213} if IS_SERVER else {}
 OTHERS_SECONDS = 15.0
 each_number = pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS.keys())
 each_number_and_lock = pytest.mark.parametrize(
@@ -410,7 +412,7 @@ def test_archiver_beside_a_lock() -> None:
 def test_a_value_that_a_column_cannot_hold_is_the_callers_error() -> None:
     """Not "repeat later": it would be repeated for ever. SQLite takes every character."""
     manager = Manager("manage:systems")
-    if not IS_MARIADB:
+    if not IS_SERVER:
         assert manager.send("PUT", "systems/shop", {"title": "😀 Laden"}).status_code == 201
         return
     with connection.cursor() as cursor:

@@ -10,9 +10,9 @@ from typing import Any
 import MySQLdb
 import pytest
 
-from bench.harness.mariadb import MariaDb
 from msgplatform.core.data import transactions
 from tests.preload import Disk
+from tests.servers import DatabaseServer
 
 _ROWS = 2000  # of half a page each: more than the room that a table has left
 
@@ -25,7 +25,7 @@ def disk() -> Iterator[Disk]:
 
 @pytest.fixture
 def connection(disk: Disk) -> Iterator[Any]:
-    class Server(MariaDb):
+    class Server(DatabaseServer):  # type: ignore[misc, valid-type]  # of TEST_DATABASE
         @property
         def argv(self) -> list[str]:
             return ["/usr/bin/env", *disk.environment, *super().argv]

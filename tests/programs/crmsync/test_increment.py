@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from bench.harness.mariadb import MariaDb
+from bench.harness.mariadb import MariaDb, numbers
 from crmsync.poller.reading import server_horizon
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
 from msgplatform.core.data import sql
+from tests.servers import DatabaseServer
 from tests.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
 from tests.support.sources import NAME, SECONDS, Follower, run_as_owner
 
@@ -189,7 +190,7 @@ def test_what_a_stored_event_writes(foreign: MakeSource, mariadb: MariaDb) -> No
 # that a busy machine does not make them late.
 ASKERS = 3
 ASK = """
-BEGIN NOT ATOMIC
+CREATE PROCEDURE ask() BEGIN
   DECLARE n INT;
   WHILE GET_LOCK('enough', 0) = 0 DO
     SELECT COUNT(*) INTO n FROM information_schema.INNODB_TRX;
@@ -205,6 +206,7 @@ def test_an_old_copy_of_the_transactions_is_not_believed(
 ) -> None:
     """While somebody asks for INNODB_TRX all the time the server does not renew it."""
     follower = Follower(foreign())
+    run_as_owner(mariadb, ASK)
     # A machine that stands still for a moment makes a new copy: then it is tried again.
     for attempt in itertools.count():
         late, following = f"late{attempt}", f"next{attempt}"
@@ -226,7 +228,7 @@ def _is_refused_while_others_ask(
         until_enough = stack.enter_context(session(mariadb))
         until_enough.execute("SELECT GET_LOCK('enough', 10)")
         for _ in range(ASKERS):
-            pool.submit(stack.enter_context(session(mariadb)).execute, ASK)
+            pool.submit(stack.enter_context(session(mariadb)).execute, "CALL ask()")
         try:
             time.sleep(0.3)  # the copy is made
             writer = stack.enter_context(session(mariadb))
@@ -337,7 +339,7 @@ def test_a_future_time_waits(foreign: MakeSource, mariadb: MariaDb) -> None:
         mariadb,
         insert("a"),
         "INSERT INTO `lead` (appkey, uid, name, phone, extra, UpdateTime) SELECT 'demo', seq, 'n',"
-        f" '13', '', '2036-01-01' FROM seq_1_to_{WAITING_CAP + 5}",
+        f" '13', '', '2036-01-01' FROM {numbers(1, WAITING_CAP + 5)} n",
     )
     assert follower.until("a") == ["a"]
     assert follower.page
@@ -384,7 +386,7 @@ def test_an_empty_poll_costs_the_same_in_a_large_table(
             mariadb,
             "INSERT INTO `lead` (appkey, uid, name, phone, extra, UpdateTime) SELECT 'demo', seq, "
             "'n', '13', '', TIMESTAMPADD(MICROSECOND, seq DIV 500, '2026-01-01') "
-            f"FROM seq_1_to_{size}",
+            f"FROM {numbers(1, size)} n",
             "ANALYZE TABLE `lead`",
         )
         increment = Increment(source)
@@ -448,12 +450,12 @@ def test_a_server_whose_system_is_in_another_zone(
     """`trx_started` is in the zone of the server's operating system, whatever its own setting."""
     monkeypatch.setenv("TZ", zone)
     directory = Path(tempfile.mkdtemp(prefix="mp-tz-"))  # short, for the socket
-    server = MariaDb(directory, {"default_time_zone": "+05:45"})
+    server = DatabaseServer(directory, {"default_time_zone": "+05:45"})
     try:
         server.start()
         monkeypatch.delenv("TZ")
         url = server.create(NAME)
-        run_as_owner(server, MYSQL_TABLE.format(table="lead", kind="TIMESTAMP(6)"))
+        run_as_owner(server, MYSQL_TABLE.format(table="`lead`", kind="TIMESTAMP(6)"))
         follower = Follower(Source("lead", LEADS, url))
         with session(server) as late:
             late.execute("BEGIN")

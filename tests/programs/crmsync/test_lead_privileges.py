@@ -23,7 +23,7 @@ call_command("migrate", verbosity=0)
 def migrate(mariadb: MariaDb) -> Iterator[Callable[[str], str]]:
     """What the error was when a user with these privileges migrated, '' for none."""
     url = mariadb.create("leads")
-    mariadb.execute("CREATE OR REPLACE USER crm@localhost IDENTIFIED BY 'pw'")
+    mariadb.execute("CREATE USER crm@localhost IDENTIFIED BY 'pw'")
 
     def migrate(privileges: str) -> str:
         mariadb.execute(f"GRANT {privileges} ON leads.* TO crm@localhost")

@@ -15,8 +15,18 @@ import pytest
 from bench.harness.mariadb import MariaDb
 from crmsync.admin.setup import preview
 from crmsync.poller.reading.source import Source
+from tests.servers import DATABASE, DatabaseServer
 from tests.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
 from tests.support.sources import NAME, PASSWORD, SECONDS, Follower, run_as_owner
+
+ADDRESS = (
+    "{0}_HOST='127.0.0.1', {0}_PORT={1}, {0}_USER='repl', {0}_PASSWORD='repl', "
+    "{0}_LOG_FILE='bin1.000001', {0}_LOG_POS=4"
+)
+FOLLOW, SOURCE, REPLICA = "CHANGE MASTER TO ", "MASTER", "SLAVE"
+if DATABASE == "mysql":  # which also asks how the password may be sent
+    FOLLOW, SOURCE, REPLICA = "CHANGE REPLICATION SOURCE TO ", "SOURCE", "REPLICA"
+    FOLLOW += "GET_SOURCE_PUBLIC_KEY=1, "
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +34,7 @@ def pair() -> Iterator[tuple[MariaDb, MariaDb]]:
     """A primary, and its replica with the usual settings."""
     folder = Path(tempfile.mkdtemp(prefix="mp-pair-"))  # a socket's path must be short
     primary, replica = (
-        MariaDb(folder / f"m{number}", {"server_id": number, "log_bin": f"bin{number}"})
+        DatabaseServer(folder / f"m{number}", {"server_id": number, "log_bin": f"bin{number}"})
         for number in (1, 2)
     )
     try:
@@ -37,12 +47,8 @@ def pair() -> Iterator[tuple[MariaDb, MariaDb]]:
         primary.execute(f"CREATE USER reader@'%' IDENTIFIED BY '{PASSWORD}'")
         primary.execute(f"GRANT SELECT ON {NAME}.* TO reader@'%'")
         primary.execute("GRANT PROCESS ON *.* TO reader@'%'")
-        replica.execute(
-            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, "
-            "MASTER_USER='repl', MASTER_PASSWORD='repl', MASTER_LOG_FILE='bin1.000001', "
-            "MASTER_LOG_POS=4"
-        )
-        replica.execute("START SLAVE")
+        replica.execute(FOLLOW + ADDRESS.format(SOURCE, primary.port))
+        replica.execute(f"START {REPLICA}")
         yield primary, replica
     finally:
         replica.stop()
@@ -95,11 +101,11 @@ def test_what_was_slow_on_the_primary_is_read_from_the_replica(
     assert follower.page
     assert follower.page.facts.bounded_by == "replica"
     # Its threads may be stopped for a while.
-    replica.execute("STOP SLAVE")
+    replica.execute(f"STOP {REPLICA}")
     follower.increment._read_at = 0.0
     follower.read()
     assert follower.page.facts.bounded_by == "replica"
-    replica.execute("START SLAVE")
+    replica.execute(f"START {REPLICA}")
 
 
 def test_the_test_of_a_source_says_what_it_is(pair: tuple[MariaDb, MariaDb]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.harness.mariadb import MariaDb
+from tests.servers import DatabaseServer
 from tests.support.api_server import Server
 from tests.support.children import run
 from tests.support.cutting_proxy import CuttingProxy
@@ -58,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         mariadb.kill()
         path.rename(folder / GONE)
 
-    mariadb = MariaDb(folder)
+    mariadb = DatabaseServer(folder)
     with (
         mariadb,
         CuttingProxy(path, mariadb.socket, NEVER, True, then=kill, after=STORING) as proxy,

@@ -20,6 +20,7 @@ from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
 from tests.program_host import run_program
+from tests.servers import DatabaseServer
 from tests.support.command_console import CommandConsole
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -45,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     options: dict[str, str | int] = {
         "log_bin": str(folder / "binlog"), "innodb_flush_log_at_trx_commit": 2,
     }  # fmt: skip
-    server = MariaDb(folder / "s", options).start()
+    server = DatabaseServer(folder / "s", options).start()
     yield server
     server.kill()
 
@@ -77,7 +78,8 @@ def make_empty(server: MariaDb) -> None:
     server.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
     server.execute(f"CREATE DATABASE {DATABASE}")
     for user in (OLD_USER, NEW_USER):
-        server.execute(f"CREATE OR REPLACE USER {user}")
+        server.execute(f"DROP USER IF EXISTS {user}")
+        server.execute(f"CREATE USER {user}")
         server.execute(f"GRANT ALL ON {DATABASE}.* TO {user}")
 
 
@@ -148,7 +150,8 @@ def old_dump(server: MariaDb, tmp_path_factory: pytest.TempPathFactory) -> bytes
     folder = tmp_path_factory.mktemp("old")
     server.execute("SET GLOBAL log_bin_trust_function_creators = 1")
     server.execute(f"CREATE OR REPLACE DATABASE {DATABASE}")
-    server.execute(f"CREATE OR REPLACE USER {OLD_USER}")
+    server.execute(f"DROP USER IF EXISTS {OLD_USER}")
+    server.execute(f"CREATE USER {OLD_USER}")
     server.execute(f"GRANT ALL ON {DATABASE}.* TO {OLD_USER}")
     code, said = manage(server, OLD_USER, folder, "migrate")
     assert code == 0, said

@@ -6,7 +6,8 @@
   and refuses all other statements.
 - A connection knows its server, for the alert about two writers.
 - An error tells whether it came before COMMIT, when nothing of the transaction can be stored.
-- An error about a value is a DataError, whatever class mysqlclient has for its number.
+- An error about a value is a DataError, and one about the server's files an OperationalError,
+  whatever class mysqlclient has for its number.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from django.db.utils import (
     DataError,
     Error,
     NotSupportedError,
+    OperationalError,
     ProgrammingError,
 )
 from django.utils.functional import cached_property
@@ -47,9 +49,11 @@ class _MarkingErrors(DatabaseErrorWrapper):
         try:
             super().__exit__(exc_type, exc_value, traceback)
         except Error as error:
-            if transactions.error_code(error) in error_codes.OF_VALUES:
+            code = transactions.error_code(error)
+            if code in error_codes.OF_VALUES or code in error_codes.OF_FILES:
                 cause = error.__cause__
-                error = DataError(*error.args).with_traceback(traceback)
+                kind = DataError if code in error_codes.OF_VALUES else OperationalError
+                error = kind(*error.args).with_traceback(traceback)
                 error.__cause__ = cause
             # Django ends the block before it sends COMMIT.
             if self._connection.in_atomic_block or self._connection.is_beginning:

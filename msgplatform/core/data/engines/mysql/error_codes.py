@@ -42,9 +42,12 @@ NOTHING_HAPPENED = _DISK_FULL | {
 }
 
 OF_CLIENT = range(2000, 2100)  # most of them while connecting
+# The server's library could not use a file or memory, as on a disk without room for a temporary
+# file (3, 20). mysqlclient raises InternalError.
+OF_FILES = range(1, 1000)
 # The server's state or settings are to blame: every value would fail, and a person may have to act.
 OF_SERVER = (
-    AWAY | _DISK_FULL | frozenset(OF_CLIENT) | {
+    AWAY | _DISK_FULL | frozenset(OF_CLIENT) | frozenset(OF_FILES) | {
         # files, memory, threads, temporary tables
         *(1004, 1005, 1015, 1016, 1017, 1018, 1023, 1024, 1026, 1030, 1034, 1035, 1037, 1038, 1041),
         *(1135, 1194, 1195, 1206, 1296, 1297, 1637, 1712, 1878, 1932, 3170),
@@ -82,7 +85,7 @@ _FAULTS: dict[Fault, frozenset[int]] = {
     Fault.LATER: frozenset(
         {1021, 1053, 1114, LOCK_WAIT_TIMEOUT, DEADLOCK, 1226, 1290, 1317, 1836, 1927, 1969, 3024,
          NOT_AT_ONCE}
-    ),
+    ) | frozenset(OF_FILES),
     Fault.OUT_OF_RANGE: frozenset({1264}),
     Fault.VALUE: OF_VALUES - {1264} | {
         *(1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1586, 3819, 4025)
