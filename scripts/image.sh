@@ -18,24 +18,24 @@ instruction() { sed -n "s/^$1//p" deploy/Dockerfile | tr -d '"'; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-mkdir -p "$work/app"
+mkdir -p "$work/msgplatform"
 mapfile -t product < <(sed -n 's/^!//p' .dockerignore)
 { git ls-files -z -- "${product[@]}"; find clients/dist site -type f -print0 2>/dev/null || true; } |
-  tar --null --files-from=- --create | tar --extract --directory "$work/app"
+  tar --null --files-from=- --create | tar --extract --directory "$work/msgplatform"
 
 # A proxy of this network may have a certificate of its own.
-[[ -z ${PIP_CERT:-} ]] || cp "$PIP_CERT" "$work/app/.pip-cert"
+[[ -z ${PIP_CERT:-} ]] || cp "$PIP_CERT" "$work/.pip-cert"
 cat >"$work/install" <<SCRIPT
 set -eu
-export DEBIAN_FRONTEND=noninteractive ${PIP_CERT:+PIP_CERT=/app/.pip-cert}
+export DEBIAN_FRONTEND=noninteractive ${PIP_CERT:+PIP_CERT=/opt/.pip-cert}
 apt-get install -qq --no-install-recommends $(instruction 'ARG BUILD_PACKAGES=') >/dev/null
-python3 -m venv --without-pip /opt/venv
-python3 -m pip --python /opt/venv/bin/python install -qq --progress-bar=off --no-cache-dir --no-deps \\
-  --require-hashes -r /app/requirements.txt
+python3 -m venv --without-pip /opt/msgplatform/.venv
+python3 -m pip --python /opt/msgplatform/.venv/bin/python install -qq --progress-bar=off --no-cache-dir --no-deps \\
+  --require-hashes -r /opt/msgplatform/requirements.txt
 apt-get purge -qq --auto-remove $(instruction 'ARG BUILD_PACKAGES=') >/dev/null
 useradd --system --uid 10001 --create-home --home-dir /data msgplatform
-/opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /app
-rm -f /install /app/.pip-cert
+/opt/msgplatform/.venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/msgplatform/*/
+rm -f /opt/install /opt/.pip-cert
 SCRIPT
 exclude=(man locale 'doc/*/*.gz' doc-base info lintian)
 umoci init --layout "$image"
@@ -43,13 +43,13 @@ umoci new --image "$image:$version"
 umoci unpack --image "$image:$version" "$work/bundle"
 packages=$(instruction 'ARG PACKAGES=')
 mmdebstrap --quiet --mode=root --variant=apt --include="${packages// /,}" "${exclude[@]/#/--dpkgopt=path-exclude=/usr/share/}" \
-  --customize-hook="copy-in $work/app $work/install /" --customize-hook='chroot "$1" sh /install' \
+  --customize-hook="copy-in $work/msgplatform $work/install ${PIP_CERT:+$work/.pip-cert} /opt" --customize-hook='chroot "$1" sh /opt/install' \
   bookworm "$work/bundle/rootfs"
 umoci repack --refresh-bundle --image "$image:$version" "$work/bundle"
 config=()
 for variable in $(instruction 'ENV '); do config+=(--config.env="$variable"); done
 umoci config --image "$image:$version" --created="$created" --config.user="$(instruction 'USER ')" \
-  --config.workingdir=/app --config.volume=/data "${config[@]}" \
+  --config.workingdir=/opt/msgplatform --config.volume=/data "${config[@]}" \
   --config.cmd=python --config.cmd=manage.py --config.cmd=help
 umoci gc --layout "$image"
 du -sm "$image" "$work/bundle/rootfs" | awk '{print "image: " $1 " MB" (NR == 1 ? " compressed" : " unpacked")}' >&2
