@@ -36,7 +36,14 @@ def by_compose() -> set[str]:
     return {command.split("manage.py ")[1] for command in commands if "manage.py run_" in command}
 
 
-@pytest.mark.parametrize("started", [by_units, by_compose])
+def by_kubernetes() -> set[str]:
+    """The programs that are Deployments; `scripts/check.sh` renders and judges the files."""
+    text = (DEPLOY / "kubernetes" / "base" / "programs.yaml").read_text()
+    pods = [each["spec"]["template"]["spec"] for each in yaml.safe_load_all(text)]
+    return {pod["containers"][0]["args"][-1] for pod in pods}
+
+
+@pytest.mark.parametrize("started", [by_units, by_compose, by_kubernetes])
 def test_every_program_is_started(started: Callable[[], set[str]]) -> None:
     assert started() == PROGRAMS
 
