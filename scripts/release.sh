@@ -68,5 +68,5 @@ fi
 "$state/tools/bin/python" -m twine check --strict dist/*.whl "dist/msgplatform-$version.tar.gz" >&2
 (cd dist && sha256sum -- * >"$state/sums" && mv "$state/sums" SHA256SUMS)
 
-git tag -a -F "$state/NOTES.md" "v$version"
+git tag -a --cleanup=whitespace -F "$state/NOTES.md" "v$version"
 echo "release: v$version is tagged; dist/ has its packages. Push the tag, and sign SHA256SUMS." >&2
