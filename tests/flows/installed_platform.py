@@ -26,6 +26,7 @@ from standardwebhooks import Webhook
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import RedisServer, free_port
 
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300.0
 PROGRAMS = ("run_maker", "run_sender", "run_marker")
 SET_UP = """
@@ -92,6 +93,27 @@ class Root:
     def logs(self) -> str:
         texts = [log.read_text()[-1500:] for log in sorted(self.data.parent.glob("program-*.log"))]
         return "\n".join(texts)
+
+
+def bare_debian(suite: str, folder: Path) -> Root:
+    """A Debian with apt and nothing else below `folder`, where root installs packages."""
+    archive = ROOT / "var" / f"debian-{suite}.tar"
+    if not archive.exists():
+        archive.parent.mkdir(exist_ok=True)
+        new = archive.with_suffix(".new.tar")
+        subprocess.run(["mmdebstrap", "--quiet", "--variant=apt", suite, new], check=True)
+        new.rename(archive)
+    root, data = folder / "debian", folder / "data"
+    for each in (root, data):
+        each.mkdir()
+    subprocess.run(["tar", "-xf", archive, "-C", root, "--exclude=./dev/*"], check=True)
+    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/root"}
+    environment["DEBIAN_FRONTEND"] = "noninteractive"
+    if certificates := os.environ.get("PIP_CERT"):  # of a proxy
+        shutil.copy(certificates, root / "etc" / "certificates.pem")
+        environment["PIP_CERT"] = "/etc/certificates.pem"
+    return Root(root, data, environment, is_read_only=False)
 
 
 @contextlib.contextmanager
@@ -176,21 +198,28 @@ def until(root: Root, condition: Any, name: str) -> None:
 
 def deliver(root: Root, manage: Sequence[str], web: Sequence[str]) -> None:
     """Make the tables, start web server and programs, ask /readyz, and deliver an event."""
-    receiver, port = Receiver(), free_port()
+    port = free_port()
     try:
         root.run(*manage, "migrate", "-v0")
-        set_up = SET_UP.format(url=receiver.url)
-        key, secret = json.loads(root.run(*manage, "shell", "-v0", "-c", set_up))
         root.start(*web, "--port", str(port))
         for program in PROGRAMS:
             root.start(*manage, program)
-        base = f"http://127.0.0.1:{port}"
+        first_delivery(root, manage, f"http://127.0.0.1:{port}")
+    finally:
+        root.stop()
+
+
+def first_delivery(root: Root, manage: Sequence[str], base: str) -> None:
+    """Set up a system with a consumer of its own, publish an event, and verify its delivery."""
+    receiver = Receiver()
+    try:
         until(root, lambda: ask(f"{base}/readyz")[0] == 200, "/readyz")
+        set_up = SET_UP.format(url=receiver.url)
+        key, secret = json.loads(root.run(*manage, "shell", "-v0", "-c", set_up))
         event = {"event_type": "order.paid", "payload": {"order": 7}}
         status, answer = ask(f"{base}/api/v1/messages", key, event)
         assert (status, answer["outcome"]) == (202, "created"), (status, answer)
         until(root, lambda: receiver.requests, "the delivery")
         assert receiver.first(secret)["type"] == "order.paid"
     finally:
-        root.stop()
         receiver.close()

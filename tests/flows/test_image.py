@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import msgplatform
-from tests.flows.installed_platform import Root, deliver, private_servers
+from tests.flows.installed_platform import Root, bare_debian, deliver, private_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_BYTES = 120_000_000  # of the layout, compressed
@@ -76,26 +75,8 @@ def test_it_delivers_a_message(root: Root) -> None:
     deliver(root, ("python", "manage.py"), ("python", "-m", "msgplatform.doors.web"))
 
 
-@pytest.fixture
-def debian(tmp_path: Path) -> Root:
-    """A bare Debian of its own, where root installs packages."""
-    archive = ROOT / "var" / "debian-bookworm.tar"
-    if not archive.exists():
-        archive.parent.mkdir(exist_ok=True)
-        new = archive.with_suffix(".new.tar")
-        subprocess.run(["mmdebstrap", "--quiet", "--variant=apt", "bookworm", new], check=True)
-        new.rename(archive)
-    folder, data = tmp_path / "debian", tmp_path / "data"
-    folder.mkdir()
-    data.mkdir()
-    subprocess.run(["tar", "-xf", archive, "-C", folder, "--exclude=./dev/*"], check=True)
-    shutil.copy("/etc/resolv.conf", folder / "etc" / "resolv.conf")
-    environment = {"PATH": os.defpath + ":/usr/sbin:/sbin", "DEBIAN_FRONTEND": "noninteractive"}
-    return Root(folder, data, environment, is_read_only=False)
-
-
-def test_the_debian_package(image: Path, debian: Root, servers: dict[str, str]) -> None:
-    root = debian
+def test_the_debian_package(image: Path, servers: dict[str, str], tmp_path: Path) -> None:
+    root = bare_debian("bookworm", tmp_path)
     subprocess.run([ROOT / "scripts" / "deb.sh", image, root.folder / "var"], check=True)
     (package,) = (root.folder / "var").glob("*.deb")
     root.run("apt-get", "update", "-qq")
