@@ -1,5 +1,9 @@
-"""A hook of mkdocs: pages link to files of the repository that lie beside docs/. On the site those
-files are below repository/; a link to a folder becomes its text."""
+"""Hooks of mkdocs, for pages that are written for a forge.
+
+Pages link to files of the repository that lie beside docs/: on the site those files are below
+repository/, and a link to a folder becomes its text. Lists of CommonMark, indented by the width of
+their markers, become lists of Python-Markdown, indented by four.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 # [text](path#anchor); of an image, too. No address of the web.
 _LINK = re.compile(r"(?<!`)(\[(?:[^\[\]]|\[[^\]]*\])*\]\()(?![a-z]+:|#|/)([^)\s#]+)")
+_ITEM = re.compile(r"(?:[-*+]|\d+\.) +")
 _FOLDER = re.compile(r"\[([^\]]*)\]\(([^)\s#:]+/)\)")
 
 
@@ -48,7 +53,33 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         return (ROOT / posixpath.dirname(source) / link).is_dir()
 
     markdown = _FOLDER.sub(lambda match: match[1] if is_folder(match[2]) else match[0], markdown)
-    return _LINK.sub(on_site, markdown)
+    return _indented(_LINK.sub(on_site, markdown))
+
+
+def _indented(markdown: str) -> str:
+    lines: list[str] = []
+    columns: list[int] = []  # where the text of each open item begins
+    is_code = False
+    is_paragraph = True  # the line before belongs to no first paragraph of an item
+    for line in markdown.splitlines():
+        text = line.lstrip(" ")
+        column = len(line) - len(text)
+        if not is_code and text:
+            while columns and column < columns[-1]:
+                columns.pop()
+        margin = column - (columns[-1] if columns else 0)
+        item = None if is_code else _ITEM.match(text)
+        if item and is_paragraph and lines and lines[-1]:
+            lines.append("")
+        lines.append(" " * (4 * len(columns) + max(margin, 0)) + text if text else "")
+        if text.startswith("```"):
+            is_code = not is_code
+        if item:
+            columns.append(column + len(item[0]))
+            is_paragraph = False
+        elif not columns or not text or text.startswith("```"):
+            is_paragraph = True
+    return "\n".join(lines) + "\n"
 
 
 def _site_uri(target: str) -> str:
