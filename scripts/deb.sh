@@ -4,7 +4,7 @@
 #
 #     scripts/deb.sh [IMAGE [FOLDER]]      default: dist/image, which scripts/image.sh makes, and dist
 #
-# With `apt-get install umoci fakeroot`.
+# With `apt-get install umoci`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,4 +32,4 @@ minor=${python#python3.}
   echo "Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)"
 } >"$root/DEBIAN/control"
 chmod -R u=rwX,go=rX "$root"
-fakeroot dpkg-deb --build "$root" "$folder" >&2
+dpkg-deb --root-owner-group --build "$root" "$folder" >&2

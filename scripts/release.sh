@@ -6,7 +6,7 @@
 # CHANGELOG.md has a section [VERSION]. What a client cannot work with any more fails, unless that
 # section says *Breaking*; the OpenAPI document is kept for the next release in docs/openapi.json.
 # Afterwards dist/ has the wheel, the sdist, the client packages, the image and the Debian package (as root, where
-# mmdebstrap, umoci and fakeroot are installed), a bill of materials (CycloneDX), the notes, and hashes of all. Who
+# mmdebstrap and umoci are installed), a bill of materials (CycloneDX), the notes, and hashes of all. Who
 # builds the tag again gets the same bytes. A release that fails after its commit: git reset --hard HEAD~
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -56,7 +56,7 @@ if [[ $(id -u) == 0 ]] && command -v mmdebstrap >/dev/null && command -v umoci >
   scripts/deb.sh "$state/image" dist
   tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 -C "$state/image" -cf "dist/msgplatform-$version.oci.tar" .
 else
-  echo "release: no image and no Debian package; they need root, mmdebstrap, umoci and fakeroot" >&2
+  echo "release: no image and no Debian package; they need root, mmdebstrap and umoci" >&2
 fi
 
 # Tools in an environment of their own: what is in the packages, and whether their metadata is right.

@@ -1,5 +1,5 @@
 """The image, built without an engine, and the Debian package that is made of it: their programs
-deliver a message. Root on Debian with `apt-get install mmdebstrap umoci fakeroot`."""
+deliver a message. Root on Debian with `apt-get install mmdebstrap umoci`."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from django.conf import settings
 
 from msgplatform.core import flows
 from msgplatform.core.flows.programs import BULK
@@ -41,6 +42,16 @@ def by_kubernetes() -> set[str]:
     text = (DEPLOY / "kubernetes" / "base" / "programs.yaml").read_text()
     pods = [each["spec"]["template"]["spec"] for each in yaml.safe_load_all(text)]
     return {pod["containers"][0]["args"][-1] for pod in pods}
+
+
+def test_kubernetes_asks_a_host_that_is_allowed() -> None:
+    """A pod's own address would get 400, and the pod would never be ready."""
+    web, *_ = yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "web.yaml").read_text())
+    (container,) = web["spec"]["template"]["spec"]["containers"]
+    probes = [each["httpGet"] for name, each in container.items() if name.endswith("Probe")]
+    hosts = {header["value"] for probe in probes for header in probe["httpHeaders"]}
+    assert len(probes) == 3
+    assert hosts == {"localhost"} <= set(settings.ALLOWED_HOSTS)
 
 
 @pytest.mark.parametrize("started", [by_units, by_compose, by_kubernetes])
