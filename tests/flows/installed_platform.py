@@ -70,7 +70,7 @@ class Root:
         )
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         return [
-            *("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"),
+            *("unshare", "--mount", "--pid", "--fork", "sh", "-euc"),
             *("; ".join(steps), "sh", *variables, *words),
         ]
 
@@ -83,11 +83,14 @@ class Root:
 
     def start(self, *words: str) -> None:
         log = (self.data.parent / f"program-{len(self.processes)}.log").open("wb")
-        self.processes.append(subprocess.Popen(self.command(words), stdout=log, stderr=log))
+        self.processes.append(
+            subprocess.Popen(self.command(words), stdout=log, stderr=log, start_new_session=True)
+        )
 
     def stop(self) -> None:
+        """Kill all that was started; a program dies with the first one of its PID namespace."""
         for process in self.processes:
-            os.kill(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def logs(self) -> str:
