@@ -55,7 +55,7 @@ class Root:
     is_read_only: bool = True
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def command(self, words: Sequence[str], as_root: bool = False) -> list[str]:
+    def command(self, words: Sequence[str]) -> list[str]:
         root, inside = self.folder, f"{self.folder}{self.state_dir}"
         steps = [
             f"mount --bind {root} {root}",
@@ -64,9 +64,8 @@ class Root:
             f"mount -t tmpfs tmpfs {root}/tmp",
             f"if [ -d {inside} ]; then mount --bind {self.data} {inside}; fi",
         ]
-        user = "root" if as_root else self.user
         steps.append(
-            f'exec chroot --userspec={user} {root} env -i --chdir={self.working_directory} "$@"'
+            f'exec chroot --userspec={self.user} {root} env -i --chdir={self.working_directory} "$@"'
         )
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         return [
@@ -74,9 +73,9 @@ class Root:
             *("; ".join(steps), "sh", *variables, *words),
         ]
 
-    def run(self, *words: str, code: int = 0, as_root: bool = False) -> str:
+    def run(self, *words: str, code: int = 0) -> str:
         done = subprocess.run(
-            self.command(words, as_root), capture_output=True, text=True, timeout=900, check=False
+            self.command(words), capture_output=True, text=True, timeout=900, check=False
         )
         assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout
