@@ -65,7 +65,8 @@ class Root:
             f"if [ -d {inside} ]; then mount --bind {self.data} {inside}; fi",
         ]
         steps.append(
-            f'exec chroot --userspec={self.user} {root} env -i --chdir={self.working_directory} "$@"'
+            f"exec chroot --userspec={self.user} {root} env -i"
+            f' --chdir={self.working_directory} "$@"'
         )
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         return [
