@@ -21,7 +21,7 @@ from pathlib import Path
 
 COLUMNS, ROWS = 110, 30
 MAX_PAUSE = 2.0  # seconds between two lines
-LINE, CHARACTER, MARGIN = 17, 7.83, 14  # pixels
+LINE, DESCENT, CHARACTER, MARGIN = 17, 4, 7.83, 14  # pixels
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 STYLE = """
 svg{{background:#16181d;border-radius:8px}}
@@ -75,14 +75,14 @@ def draw(path: Path) -> str:
     command, lines = timed_lines(path)
     begin = 1.0
     seconds = begin + max(moment for moment, _ in lines)
-    rows = [f'<text class="c" y="{LINE}">$ {html.escape(command)}</text>']
+    rows = [f'<text class="c" y="{LINE - DESCENT}">$ {html.escape(command)}</text>']
     offsets = {0.0: 0}
     for number, (moment, line) in enumerate(lines, start=2):
         at = begin + moment
         text = html.escape(line, quote=False)
         delay = f'style="animation-delay:{at:.1f}s"'
         if text:
-            rows.append(f'<text class="l" y="{number * LINE}" {delay}>{text}</text>')
+            rows.append(f'<text class="l" y="{number * LINE - DESCENT}" {delay}>{text}</text>')
         if number > ROWS:
             offsets[round(100 * at / seconds, 2)] = (number - ROWS) * LINE
     steps = "".join(f"{at}%{{transform:translateY(-{y}px)}}" for at, y in offsets.items())

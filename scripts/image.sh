@@ -43,7 +43,7 @@ umoci new --image "$image:$version"
 umoci unpack --image "$image:$version" "$work/bundle"
 packages=$(instruction 'ARG PACKAGES=')
 mmdebstrap --quiet --mode=root --variant=apt --include="${packages// /,}" "${exclude[@]/#/--dpkgopt=path-exclude=/usr/share/}" \
-  --customize-hook="copy-in $work/msgplatform $work/install ${PIP_CERT:+$work/.pip-cert} /opt" --customize-hook='chroot "$1" sh /opt/install' \
+  --customize-hook="copy-in $work/msgplatform $work/install ${PIP_CERT:+$work/.pip-cert} /opt" --customize-hook='chroot "$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin sh /opt/install' \
   bookworm "$work/bundle/rootfs"
 umoci repack --refresh-bundle --image "$image:$version" "$work/bundle"
 config=()
