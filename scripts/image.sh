@@ -33,7 +33,7 @@ python3 -m venv --without-pip /opt/msgplatform/.venv
 python3 -m pip --python /opt/msgplatform/.venv/bin/python install -qq --progress-bar=off --no-cache-dir --no-deps \\
   --require-hashes -r /opt/msgplatform/requirements.txt
 apt-get purge -qq --auto-remove $(instruction 'ARG BUILD_PACKAGES=') >/dev/null
-useradd --system --uid 10001 --create-home --home-dir /data msgplatform
+useradd --uid 10001 --create-home --home-dir /data msgplatform
 /opt/msgplatform/.venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/msgplatform/*/
 rm -f /opt/install /opt/.pip-cert
 SCRIPT

@@ -196,6 +196,8 @@ def until(root: Root, condition: Any, name: str) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"{name}\n{root.logs()}"
+        ended = [process for process in root.processes if process.poll() is not None]
+        assert ended == [], f"a program ended before {name}\n{root.logs()}"
         time.sleep(0.1)
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.full
 MAX_SECONDS = 180.0
 COMMAND = """
 apt-get update -qq && apt-get install -qq --no-install-recommends pipx >/dev/null 2>&1
-pipx install --quiet --pip-args '--constraint /root/requirements.txt --quiet' "/root/$1[demo]"
+pipx install --pip-args '--constraint /root/requirements.txt' "/root/$1[demo]"
 cd /root && exec /root/.local/bin/msgplatform up --port "$2"
 """
 
