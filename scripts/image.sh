@@ -29,21 +29,22 @@ cat >"$work/install" <<SCRIPT
 set -eu
 export DEBIAN_FRONTEND=noninteractive ${PIP_CERT:+PIP_CERT=/opt/.pip-cert}
 apt-get install -qq --no-install-recommends $(instruction 'ARG BUILD_PACKAGES=') >/dev/null
-python3 -m venv --without-pip /opt/msgplatform/.venv
-python3 -m pip --python /opt/msgplatform/.venv/bin/python install -qq --progress-bar=off --no-cache-dir --no-deps \\
-  --require-hashes -r /opt/msgplatform/requirements.txt
-apt-get purge -qq --auto-remove $(instruction 'ARG BUILD_PACKAGES=') >/dev/null
+sh /opt/msgplatform/deploy/image/install /opt/msgplatform/requirements.txt
+# Suggested by others, these would stay.
+apt-get purge -qq --auto-remove -o APT::AutoRemove::SuggestsImportant=false \\
+  -o APT::AutoRemove::RecommendsImportant=false $(instruction 'ARG BUILD_PACKAGES=') >/dev/null
 useradd --uid 10001 --create-home --home-dir /data msgplatform
-/opt/msgplatform/.venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/msgplatform/*/
+cd /opt/msgplatform
+.venv/bin/python -m compileall -q --invalidation-mode unchecked-hash */
 rm -f /opt/install /opt/.pip-cert
 SCRIPT
-exclude=(man locale 'doc/*/*.gz' doc-base info lintian)
 umoci init --layout "$image"
 umoci new --image "$image:$version"
 umoci unpack --image "$image:$version" "$work/bundle"
 packages=$(instruction 'ARG PACKAGES=')
-mmdebstrap --quiet --mode=root --variant=apt --include="${packages// /,}" "${exclude[@]/#/--dpkgopt=path-exclude=/usr/share/}" \
-  --customize-hook="copy-in $work/msgplatform $work/install ${PIP_CERT:+$work/.pip-cert} /opt" --customize-hook='chroot "$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin sh /opt/install' \
+mmdebstrap --quiet --mode=root --variant=apt --include="${packages// /,}" --dpkgopt=deploy/image/dpkg.cfg \
+  --customize-hook="copy-in $work/msgplatform $work/install ${PIP_CERT:+$work/.pip-cert} /opt" \
+  --customize-hook='chroot "$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin sh /opt/install' \
   bookworm "$work/bundle/rootfs"
 umoci repack --refresh-bundle --image "$image:$version" "$work/bundle"
 config=()

@@ -44,6 +44,24 @@ def by_kubernetes() -> set[str]:
     return {pod["containers"][0]["args"][-1] for pod in pods}
 
 
+def test_the_image_is_the_same_with_an_engine_and_without() -> None:
+    """scripts/image.sh reads packages, user and variables from the Dockerfile, line by line, and
+    both run the same steps."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    script = (DEPLOY.parent / "scripts" / "image.sh").read_text()
+    words = re.findall(r"instruction '([^']+)'", script) + ["USER "]
+    assert {"ARG PACKAGES=", "ARG BUILD_PACKAGES=", "ENV ", "USER "} == set(words)
+    lines = [line for line in dockerfile.splitlines() if line.startswith(tuple(words))]
+    assert len(lines) == len(set(words))
+    assert not [line for line in lines if line.endswith("\\")], "a line goes on, unread"
+    for step in ("useradd --uid 10001 --create-home --home-dir /data msgplatform",
+                 "compileall -q --invalidation-mode unchecked-hash */", "image/dpkg.cfg"):  # fmt: skip
+        assert step in dockerfile, step
+        assert step in script, step
+    assert "/src/install /src/requirements.txt" in dockerfile
+    assert "deploy/image/install /opt/msgplatform/requirements.txt" in script
+
+
 def test_kubernetes_asks_a_host_that_is_allowed() -> None:
     """A pod's own address would get 400, and the pod would never be ready."""
     web, *_ = yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "web.yaml").read_text())
