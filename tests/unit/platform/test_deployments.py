@@ -49,13 +49,16 @@ def test_the_image_is_the_same_with_an_engine_and_without() -> None:
     both run the same steps."""
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     script = (DEPLOY.parent / "scripts" / "image.sh").read_text()
-    words = re.findall(r"instruction '([^']+)'", script) + ["USER "]
-    assert {"ARG PACKAGES=", "ARG BUILD_PACKAGES=", "ENV ", "USER "} == set(words)
+    words = set(re.findall(r"instruction '([^']+)'", script))
+    assert {"ARG PACKAGES=", "ARG BUILD_PACKAGES=", "ENV ", "USER "} == words
     lines = [line for line in dockerfile.splitlines() if line.startswith(tuple(words))]
-    assert len(lines) == len(set(words))
+    assert len(lines) == len(words)
     assert not [line for line in lines if line.endswith("\\")], "a line goes on, unread"
-    for step in ("useradd --uid 10001 --create-home --home-dir /data msgplatform",
-                 "compileall -q --invalidation-mode unchecked-hash */", "image/dpkg.cfg"):  # fmt: skip
+    for step in (
+        "useradd --uid 10001 --create-home --home-dir /data msgplatform",
+        "compileall -q --invalidation-mode unchecked-hash */",
+        "image/dpkg.cfg",
+    ):
         assert step in dockerfile, step
         assert step in script, step
     assert "/src/install /src/requirements.txt" in dockerfile
