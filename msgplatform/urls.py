@@ -17,9 +17,8 @@ from msgplatform.core import features, flows
 from msgplatform.doors.api import health
 from msgplatform.doors.api.problems import error_pages
 from msgplatform.doors.api.schema_document import SchemaView
-from msgplatform.doors.console.views.api_docs import api_docs
+from msgplatform.doors.console.views.api_docs import api_docs, documentation
 from msgplatform.doors.console.views.clients import client_package, clients
-from msgplatform.doors.console.views.documentation import documentation
 from msgplatform.doors.web import queue_pages
 from msgplatform.person_limits import answers_limited_people as to_all
 

@@ -1,14 +1,19 @@
-"""The reference of the API: Swagger UI in the console's frame."""
+"""The reference of the API: Swagger UI in the console's frame; and the documentation of the
+platform's own release, as `scripts/site.sh` builds it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from csp.constants import UNSAFE_INLINE
+from csp.decorators import csp_update
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_safe
+from django.views.static import serve
 
 from msgplatform import person_limits
 from msgplatform.core import flows
@@ -39,3 +44,18 @@ def api_docs(request: HttpRequest) -> HttpResponse:
     ]
     tags = settings.SPECTACULAR_SETTINGS["TAGS"]
     return page(request, "api_docs.html", _("API documentation"), tags=tags, links=links)
+
+
+def has_documentation() -> bool:
+    """True if this release was built with its documentation; a clone is without it at first."""
+    return (Path(settings.SITE_DIR) / "index.html").is_file()
+
+
+@answers_limited_people
+@require_safe
+@csp_update({"script-src": [UNSAFE_INLINE]})  # type: ignore[untyped-decorator]  # scripts of mkdocs
+def documentation(request: HttpRequest, name: str = "index.html") -> HttpResponseBase:
+    """A file of the site. Raises Http404 where there is none."""
+    if not has_documentation():
+        raise Http404(_("There is no documentation in this clone; scripts/site.sh builds it."))
+    return serve(request, name, document_root=str(settings.SITE_DIR))
