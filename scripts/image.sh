@@ -34,6 +34,7 @@ sh /opt/msgplatform/deploy/image/install /opt/msgplatform/requirements.txt
 apt-get purge -qq --auto-remove -o APT::AutoRemove::SuggestsImportant=false \\
   -o APT::AutoRemove::RecommendsImportant=false $(instruction 'ARG BUILD_PACKAGES=') >/dev/null
 useradd --uid 10001 --create-home --home-dir /data msgplatform
+rm -rf /usr/share/perl /usr/lib/*/perl
 cd /opt/msgplatform
 .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash */
 rm -f /opt/install /opt/.pip-cert
