@@ -282,6 +282,8 @@ CSRF_FAILURE_VIEW = "msgplatform.doors.api.problems.error_pages.csrf_failure"
 STATIC_URL = "/static/"
 # The clients of this release (`scripts/clients.sh`), which the wheel brings along.
 CLIENTS_DIR = env.FILES_DIR / "clients" / "dist"
+# Its documentation (`scripts/site.sh`).
+SITE_DIR = env.FILES_DIR / "site"
 # `up` and `demo` collect them here; what was not collected is served straight from the packages.
 STATIC_ROOT = STATE_DIR / "static"
 STORAGES = {

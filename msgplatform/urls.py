@@ -17,13 +17,18 @@ from msgplatform.core import features, flows
 from msgplatform.doors.api import health
 from msgplatform.doors.api.problems import error_pages
 from msgplatform.doors.api.schema_document import SchemaView
-from msgplatform.doors.console.views.api_docs import api_docs, client_package, clients
+from msgplatform.doors.console.views.api_docs import (
+    api_docs,
+    client_package,
+    clients,
+    documentation,
+)
 from msgplatform.doors.web import queue_pages
 from msgplatform.person_limits import answers_limited_people as to_all
 
 
 def limit_to_staff(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A view of the API documentation, or of clients; for staff unless API_DOCS_PUBLIC is set."""
+    """A view of documentation, or of clients; for staff unless API_DOCS_PUBLIC is set."""
     return view if settings.API_DOCS_PUBLIC else staff_member_required(view)
 
 
@@ -47,6 +52,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/schema/", limit_to_staff(SchemaView.as_view()), name="api-schema"),
     path("api/docs/", limit_to_staff(api_docs), name="api-docs"),
     path("api/docs", to_all(RedirectView.as_view(pattern_name="api-docs"))),
+    path("docs/", limit_to_staff(documentation), name="documentation"),
+    path("docs/<path:name>", limit_to_staff(documentation)),
     path("clients/", limit_to_staff(clients), name="clients"),
     path("clients/<str:name>", limit_to_staff(client_package), name="client-package"),
     re_path(r"^api/", to_all(error_pages.unknown_api_address)),

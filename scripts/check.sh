@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Style, types, the ceilings of the code's figures, translations, who imports whom, the compose files by Compose's
-# schema, that no migration is missing, and that every test can be collected.
+# Style, types, the ceilings of the code's figures, translations, who imports whom, files of deploy/ by the schemas of
+# Compose and Kubernetes, the documentation site, that no migration is missing, what breaks clients, and that every test
+# can be collected.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,14 @@ types=$!
 scripts/messages.sh --check
 .venv/bin/lint-imports
 .venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec deploy/compose*.yaml
+.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+if command -v kubectl >/dev/null; then  # Debian 12 has none
+  for overlay in small cluster; do
+    kubectl kustomize "deploy/kubernetes/$overlay" >"$state/$overlay.yaml"
+    .venv/bin/kubernetes-validate --quiet --strict "$state/$overlay.yaml"
+  done
+fi
+scripts/site.sh "$state/site"
 "$python" manage.py makemigrations --check --dry-run
 if [[ -e docs/openapi.json ]]; then  # of the last release: scripts/release.sh
   LOG_LEVEL=ERROR "$python" manage.py spectacular --format openapi-json --file "$state/openapi.json"

@@ -5,8 +5,9 @@
 #
 # CHANGELOG.md has a section [VERSION]. What a client cannot work with any more fails, unless that
 # section says *Breaking*; the OpenAPI document is kept for the next release in docs/openapi.json.
-# Afterwards dist/ has the wheel, the sdist, the client packages, a bill of materials (CycloneDX), the
-# notes, and hashes of all.
+# Afterwards dist/ has the wheel, the sdist, the client packages, the image and the Debian package (as root, where
+# mmdebstrap and umoci are installed), a bill of materials (CycloneDX), the notes, and hashes of all. Who
+# builds the tag again gets the same bytes. A release that fails after its commit: git reset --hard HEAD~
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,47 +17,56 @@ version=${1:-}
 [[ -z $(git status --porcelain) ]] || fail "there are changes that are not committed"
 if git rev-parse --quiet --verify "refs/tags/v$version" >/dev/null; then fail "v$version is there"; fi
 grep -q "^## \[$version\]" CHANGELOG.md || fail "CHANGELOG.md has no section [$version]"
+python=.venv/bin/python
+state=$(mktemp -d)
+trap 'rm -rf "$state"' EXIT
 
 # One number for the platform and its clients.
 sed -i "s/^version = \"[^\"]*\"/version = \"$version\"/" pyproject.toml clients/python/pyproject.toml
 sed -i "s/^__version__ = .*/__version__ = \"$version\"/" msgplatform/__init__.py
+sed -i "s/\(newTag: \).*/\1$version}/" deploy/kubernetes/*/kustomization.yaml
 npm version --prefix clients/typescript --no-git-tag-version --allow-same-version "$version" >/dev/null
 sed -i "s/^## \[$version\] - Unreleased/## [$version] - $(date -u +%F)/" CHANGELOG.md
 
 ${RELEASE_CHECKS:-.ci/run}
 
-rm -rf dist clients/dist
-scripts/clients.sh
-mkdir dist
-sed -n "/^## \[$version\]/,/^## \[/{/^## \[/d;p}" CHANGELOG.md >dist/NOTES.md
-state=$(mktemp -d)
-trap 'rm -rf "$state"' EXIT
+sed -n "/^## \[$version\]/,/^## \[/{/^## \[/d;p}" CHANGELOG.md >"$state/NOTES.md"
 export STATE_DIR=$state SECRET_KEY=only-for-the-document LOG_LEVEL=ERROR
-.venv/bin/python manage.py make_keys 2>/dev/null
-.venv/bin/python manage.py spectacular --format openapi-json --file dist/openapi.json
-if [[ -e docs/openapi.json ]] && ! .venv/bin/python scripts/api_changes.py docs/openapi.json dist/openapi.json; then
-  grep -q '\*Breaking\*' dist/NOTES.md || fail "these changes break clients: say so under *Breaking* in CHANGELOG.md"
+"$python" manage.py make_keys 2>/dev/null
+"$python" manage.py spectacular --format openapi-json --file "$state/openapi.json"
+if [[ -e docs/openapi.json ]] && ! "$python" scripts/api_changes.py docs/openapi.json "$state/openapi.json"; then
+  grep -q '\*Breaking\*' "$state/NOTES.md" || fail "these changes break clients: say so under *Breaking* in CHANGELOG.md"
 fi
-cp dist/openapi.json docs/openapi.json
+cp "$state/openapi.json" docs/openapi.json
+git add -A
+git commit --quiet --allow-empty -m "Release $version"
 
 # Reproducible: the time of the commit that is released, and the same bytes twice.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-.venv/bin/python -m hatchling build -d dist >&2
-.venv/bin/python -m hatchling build -d "$state/again" >&2
+rm -rf dist clients/dist site
+scripts/clients.sh
+scripts/site.sh
+"$python" -m hatchling build -d dist >&2
+"$python" -m hatchling build -d "$state/again" >&2
 for package in "$state"/again/*; do cmp "$package" "dist/${package##*/}"; done
-cp clients/dist/* requirements.txt dist
+cp clients/dist/* requirements.txt "$state"/{NOTES.md,openapi.json} dist
+if [[ $(id -u) == 0 ]] && command -v mmdebstrap >/dev/null && command -v umoci >/dev/null; then
+  scripts/image.sh "$state/image"
+  scripts/deb.sh "$state/image" dist
+  tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 -C "$state/image" -cf "dist/msgplatform-$version.oci.tar" .
+else
+  echo "release: no image and no Debian package; they need root, mmdebstrap and umoci" >&2
+fi
 
 # Tools in an environment of their own: what is in the packages, and whether their metadata is right.
-.venv/bin/python -m venv --without-pip "$state/tools"
-.venv/bin/python deploy/bootstrap.py --print release >"$state/tools.txt"
-.venv/bin/python -m pip --python "$state/tools/bin/python" install -qq --no-deps --require-hashes -r "$state/tools.txt"
+"$python" -m venv --without-pip "$state/tools"
+"$python" deploy/bootstrap.py --print release >"$state/tools.txt"
+"$python" -m pip --python "$state/tools/bin/python" install -qq --no-deps --require-hashes -r "$state/tools.txt"
 "$state/tools/bin/python" -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml \
   --output-reproducible --output-file dist/sbom.cdx.json
 "$state/tools/bin/python" -m twine check --strict dist/*.whl "dist/msgplatform-$version.tar.gz" >&2
 (cd dist && sha256sum -- * >"$state/sums" && mv "$state/sums" SHA256SUMS)
 
-git add -A
-git commit --quiet --allow-empty -m "Release $version"
-git tag -a -F dist/NOTES.md "v$version"
+git tag -a --cleanup=whitespace -F "$state/NOTES.md" "v$version"
 echo "release: v$version is tagged; dist/ has its packages. Push the tag, and sign SHA256SUMS." >&2

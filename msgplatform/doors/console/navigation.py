@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 from msgplatform import person_limits
 from msgplatform.core import cells, features, flows, outbound, personal
 from msgplatform.doors.console import condition
-from msgplatform.doors.console.views import retention
+from msgplatform.doors.console.views import api_docs, retention
 from msgplatform.doors.console.views.page import (
     can_start_jobs,
     is_set_up,
@@ -170,6 +170,8 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
         _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
         _item(_("API documentation"), "description", reverse("api-docs")),
     ]
+    if api_docs.has_documentation():
+        items.append(_item(_("Documentation"), "menu_book", reverse("documentation")))
     return {"title": _("Console"), "items": items}
 
 

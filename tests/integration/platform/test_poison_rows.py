@@ -5,7 +5,6 @@ On a server a trigger refuses the row with each number in turn. SQLite has one e
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -354,7 +353,7 @@ def holding(statement: str, parameters: Sequence[Any]) -> Iterator[None]:
 
 
 def test_marker_beside_a_lock() -> None:
-    if not IS_MARIADB:
+    if not IS_SERVER:
         return
     queued = deliveries(200)
     results = [
@@ -379,7 +378,7 @@ def test_marker_beside_a_lock() -> None:
 
 def test_maker_beside_a_lock() -> None:
     """A delivery that cannot be claimed stays; the others are queued."""
-    if not IS_MARIADB:
+    if not IS_SERVER:
         return
     row = subscription(Biz.objects.create(name="orders"))
     publish(row.biz, 20)
@@ -396,7 +395,7 @@ def test_maker_beside_a_lock() -> None:
 
 
 def test_archiver_beside_a_lock() -> None:
-    if not IS_MARIADB:
+    if not IS_SERVER:
         return
     row = subscription(Biz.objects.create(name="orders"))
     ids = [archive_support.message(row, ReceiveMsg.Status.DELIVERED) for _ in range(20)]

@@ -65,3 +65,13 @@ def test_every_page_says_in_its_first_lines_whom_it_is_for() -> None:
     assert len(first) > 15
     wanted = re.compile(r"\bfor (everybody|who|engineers|developers)", re.IGNORECASE)
     assert [text for text in first if not wanted.search(text)] == []
+
+
+def test_the_picture_of_the_readme_is_small_and_without_scripts() -> None:
+    """`scripts/cast.py` draws it."""
+    picture = ROOT / "docs" / "images" / "demo.svg"
+    assert f"({picture.relative_to(ROOT)})" in (ROOT / "README.md").read_text(encoding="utf-8")
+    text = picture.read_text(encoding="utf-8")
+    assert len(text) <= 60_000
+    assert "<script" not in text
+    assert "flow          accepted" in text

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from django.conf import settings
 
 from msgplatform.core import flows
 from msgplatform.core.flows.programs import BULK
@@ -36,7 +37,46 @@ def by_compose() -> set[str]:
     return {command.split("manage.py ")[1] for command in commands if "manage.py run_" in command}
 
 
-@pytest.mark.parametrize("started", [by_units, by_compose])
+def by_kubernetes() -> set[str]:
+    """The programs that are Deployments; `scripts/check.sh` renders and judges the files."""
+    text = (DEPLOY / "kubernetes" / "base" / "programs.yaml").read_text()
+    pods = [each["spec"]["template"]["spec"] for each in yaml.safe_load_all(text)]
+    return {pod["containers"][0]["args"][-1] for pod in pods}
+
+
+def test_the_image_is_the_same_with_an_engine_and_without() -> None:
+    """scripts/image.sh reads packages, user and variables from the Dockerfile, line by line, and
+    both run the same steps."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    script = (DEPLOY.parent / "scripts" / "image.sh").read_text()
+    words = set(re.findall(r"instruction '([^']+)'", script))
+    assert {"ARG PACKAGES=", "ARG BUILD_PACKAGES=", "ENV ", "USER "} == words
+    lines = [line for line in dockerfile.splitlines() if line.startswith(tuple(words))]
+    assert len(lines) == len(words)
+    assert not [line for line in lines if line.endswith("\\")], "a line goes on, unread"
+    for step in (
+        "useradd --uid 10001 --create-home --home-dir /data msgplatform",
+        "compileall -q --invalidation-mode unchecked-hash */",
+        "image/dpkg.cfg",
+        "rm -rf /usr/share/perl /usr/lib/*/perl",
+    ):
+        assert step in dockerfile, step
+        assert step in script, step
+    assert "/src/install /src/requirements.txt" in dockerfile
+    assert "deploy/image/install /opt/msgplatform/requirements.txt" in script
+
+
+def test_kubernetes_asks_a_host_that_is_allowed() -> None:
+    """A pod's own address would get 400, and the pod would never be ready."""
+    web, *_ = yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "web.yaml").read_text())
+    (container,) = web["spec"]["template"]["spec"]["containers"]
+    probes = [each["httpGet"] for name, each in container.items() if name.endswith("Probe")]
+    hosts = {header["value"] for probe in probes for header in probe["httpHeaders"]}
+    assert len(probes) == 3
+    assert hosts == {"localhost"} <= set(settings.ALLOWED_HOSTS)
+
+
+@pytest.mark.parametrize("started", [by_units, by_compose, by_kubernetes])
 def test_every_program_is_started(started: Callable[[], set[str]]) -> None:
     assert started() == PROGRAMS
 

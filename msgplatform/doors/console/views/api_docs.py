@@ -1,5 +1,6 @@
-"""The reference of the API, Swagger UI in the console's frame; and the client libraries of the
-platform's own release, to be installed from its address."""
+"""What belongs to the platform's own release: the reference of the API, which is Swagger UI in the
+console's frame; the client libraries, installed from its address; and the documentation, as
+`scripts/site.sh` builds it."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from csp.constants import UNSAFE_INLINE
+from csp.decorators import csp_update
 from django.conf import settings
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_safe
+from django.views.static import serve
 
 from msgplatform import __version__, person_limits
 from msgplatform.core import flows
@@ -71,6 +75,11 @@ PACKAGES = (
 )  # fmt: skip
 
 
+def has_documentation() -> bool:
+    """True if this release was built with its documentation; a clone is without it at first."""
+    return (Path(settings.SITE_DIR) / "index.html").is_file()
+
+
 @answers_limited_people
 @require_safe
 def clients(request: HttpRequest) -> HttpResponse:
@@ -92,3 +101,13 @@ def client_package(request: HttpRequest, name: str) -> FileResponse:
 
 def _path(name: str) -> Path:
     return Path(settings.CLIENTS_DIR) / name
+
+
+@answers_limited_people
+@require_safe
+@csp_update({"script-src": [UNSAFE_INLINE]})  # type: ignore[untyped-decorator]  # scripts of mkdocs
+def documentation(request: HttpRequest, name: str = "index.html") -> HttpResponseBase:
+    """A file of the site. Raises Http404 where there is none."""
+    if not has_documentation():
+        raise Http404(_("There is no documentation in this clone; scripts/site.sh builds it."))
+    return serve(request, name, document_root=str(settings.SITE_DIR))
