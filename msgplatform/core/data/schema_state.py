@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.db import DatabaseError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
-from msgplatform.core.data import engines
+from msgplatform.core.data import engines, migration_stages
 from msgplatform.core.data.engines.contract import Fault
 
 # Seconds between looks: each look reads the files of all migrations.
@@ -22,9 +21,9 @@ _MAX_NAMED = 5  # tables in the sentence
 
 
 def open_migrations(connection: BaseDatabaseWrapper) -> int:
-    """The number of migrations that are not applied."""
-    executor = MigrationExecutor(connection)
-    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    """The number of migrations that are not applied and that programs need: those of the stage
+    *before*. Programs work without migrations of the stage *after*."""
+    return len(migration_stages.split(MigrationLoader(connection))[0])
 
 
 def migrate_command(alias: str) -> str:

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.module_loading import import_string
 
 from msgplatform.core import features, logging, structs, web_requests
-from msgplatform.core.daemons import bounded_call, writers
+from msgplatform.core.daemons import bounded_call, heartbeats, writers
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids
 from msgplatform.core.servers import child_process
@@ -57,6 +57,8 @@ _refuse_another_cell()
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
 writers.keep_reporting("web")
+# By the pid of the server: its workers are no programs of their own.
+heartbeats.beat(heartbeats.Heartbeat("web", pid=os.getppid())).start()
 for thread_name in features.web_threads:
     import_string(thread_name)()
 

@@ -37,6 +37,7 @@ from msgplatform.core.servers.private_server import find_program, private_direct
 from msgplatform.operation.supervision.platform import embedded_redis
 
 MANIFEST = "manifest.json"
+LAST = "last_backup"  # a file in STATE_DIR, as old as the last backup that this machine made
 ERASURES = "erasures.jsonl"  # of the feature `company/person_data`
 _TRIES = 3
 # Only MySQL's own tools know the option that begins with `loose`; MariaDB's ignore it.
@@ -100,6 +101,7 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     with new_path.open() as file:
         os.fsync(file.fileno())
     new_path.replace(folder / MANIFEST)
+    (Path(settings.STATE_DIR) / LAST).touch()
     return manifest
 
 

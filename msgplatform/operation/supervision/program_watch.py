@@ -19,6 +19,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
 from msgplatform.core.logged_errors import last_words
+from msgplatform.operation.supervision.config import NEXT
 
 HUNG_SECONDS = 60.0
 # A longer time between two looks counts as this: the whole machine may have stood still.
@@ -122,8 +123,8 @@ class ProgramWatch:
 
 
 def _program(name: str) -> str:
-    """The program of a process: `run_sender` of `run_sender-2`."""
-    return name.partition("-")[0]
+    """The program of a process: `run_sender` of `run_sender-2` and of `next-run_sender-2`."""
+    return name.removeprefix(NEXT).partition("-")[0]
 
 
 def _last_words(log: Path) -> str:

@@ -160,7 +160,9 @@ class MySql(Engine):
     # -- locks -----------------------------------------------------------------------------------
     def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
         with connection.cursor() as cursor:
-            cursor.execute("SET innodb_lock_wait_timeout = %s", [seconds])
+            cursor.execute(
+                "SET innodb_lock_wait_timeout = %s, lock_wait_timeout = %s", [seconds, seconds]
+            )
 
     def allow_idle_transactions(self, connection: Connection, seconds: int) -> None:
         connection.idle_transaction_seconds = seconds  # type: ignore[attr-defined]  # of `base.py`

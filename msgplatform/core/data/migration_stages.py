@@ -1,0 +1,143 @@
+"""Migrations of two stages: *before* runs while programs of the release before work, *after* runs
+once none of these programs is left.
+
+A migration is of the stage *before* unless its class says `stage = "after"`. A *before* migration
+only adds, so that programs that do not know it go on, and the way back is open until *after* has
+run. Migrations with Django's `initial = True` made the first release: no program is older.
+
+`migrations/newest.lock` has a line for each app with its newest migration, so that two branches
+that add one meet in git.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import migrations, models
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.migration import Migration
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+
+AFTER = "after"
+LOCK_FILE = Path(__file__).resolve().parents[2] / "migrations" / "newest.lock"
+Key = tuple[str, str]  # app and name of a migration
+
+_INSERTS = "programs of the other release insert rows without it"
+_LATER = 'move it to a migration with stage = "after"'
+_HARMLESS = (
+    migrations.CreateModel, migrations.AddIndex, migrations.AlterModelOptions,
+    migrations.AlterModelManagers,
+)  # fmt: skip
+_INSTEAD = {
+    migrations.RenameField: "add the new column, write both, remove the old one a release later",
+    migrations.RenameModel: "add the new table, write both, remove the old one a release later",
+    migrations.AlterModelTable: "add the new table, write both, remove the old one a release later",
+    migrations.RunPython: "let programs fill the column in batches, or use a subclass with "
+    "is_safe_before = True if programs may write meanwhile",
+    migrations.RunSQL: "use a subclass with is_safe_before = True if it only adds",
+}
+
+
+def is_after(migration: Migration) -> bool:
+    return getattr(migration, "stage", "") == AFTER
+
+
+def split(loader: MigrationLoader) -> tuple[list[Key], list[Key]]:
+    """The migrations that are not applied: those that run before; and those that run after, because
+    they, or one that they need, say so. Each list is in an order in which they can be applied."""
+    applied = loader.applied_migrations or {}
+    early, late = dict[Key, None](), dict[Key, None]()
+    for leaf in loader.graph.leaf_nodes():
+        for key in loader.graph.forwards_plan(leaf):
+            if key not in applied and key not in late:
+                needs = loader.graph.node_map[key].parents
+                is_late = is_after(loader.graph.nodes[key]) or any(row.key in late for row in needs)
+                (late if is_late else early)[key] = None
+    return list(early), list(late)
+
+
+def faults() -> Iterator[str]:
+    """A sentence for each operation that is not safe in its stage, with what to write instead."""
+    loader = MigrationLoader(None, ignore_no_migrations=True)
+    for key, migration in sorted(_own_migrations(loader).items()):
+        if not migration.initial:
+            yield from faults_of(migration, loader.project_state(key, at_end=False))
+    if LOCK_FILE.read_text() != newest(loader):
+        yield f"{LOCK_FILE.name} is not up to date: manage.py makemigrations writes it"
+
+
+def faults_of(migration: Migration, state: ProjectState) -> Iterator[str]:
+    """The faults of one migration; `state` is that of the models before it, and is changed."""
+    judge = _fault_after if is_after(migration) else _fault_before
+    app, new_models = migration.app_label, set[str]()
+    for operation in migration.operations:
+        for part in getattr(operation, "database_operations", [operation]):
+            model = str(getattr(part, "model_name_lower", getattr(part, "name_lower", "")))
+            # A table that the same migration makes is not used by any older program.
+            if model not in new_models and (text := judge(part, state, (app, model))):
+                yield f"{app}.{migration.name}: {part.describe()}: {text}"
+            if isinstance(part, migrations.CreateModel):
+                new_models.add(model)
+        operation.state_forwards(app, state)
+
+
+def newest(loader: MigrationLoader | None = None) -> str:
+    """The content of the lock file."""
+    loader = loader or MigrationLoader(None, ignore_no_migrations=True)
+    labels = sorted({app for app, _ in _own_migrations(loader)})
+    leaves = [(label, *(name for _, name in loader.graph.leaf_nodes(label))) for label in labels]
+    return "".join(" ".join(words) + "\n" for words in leaves)
+
+
+def _own_migrations(loader: MigrationLoader) -> dict[Key, Migration]:
+    packages = ("msgplatform.", *(f"{flow}." for flow in settings.FLOWS))
+    rows = (loader.disk_migrations or {}).items()
+    return {key: row for key, row in rows if type(row).__module__.startswith(packages)}
+
+
+def _fault_before(operation: Operation, state: ProjectState, model: Key) -> str:
+    """Why programs of the release before would fail beside this operation; '' if they go on."""
+    if isinstance(operation, _HARMLESS) or getattr(operation, "is_safe_before", False):
+        return ""
+    if isinstance(operation, migrations.AddField):
+        field = operation.field
+        if not (field.many_to_many or field.null or field.has_db_default()):
+            return f"{_INSERTS}: give it null=True or db_default"
+        if field.remote_field and not field.many_to_many and field.db_constraint:
+            return "a foreign key locks the table while it is checked: give it db_constraint=False"
+        return ""
+    if isinstance(operation, migrations.AlterField):
+        old_field = state.models[model].fields[operation.name]
+        return "" if _is_wider(old_field, operation.field) else f"it changes the column: {_LATER}"
+    return _INSTEAD.get(type(operation), f"it takes something away or refuses rows: {_LATER}")
+
+
+def _fault_after(operation: Operation, state: ProjectState, model: Key) -> str:
+    """Why programs of the new release would fail until this operation has run; '' if they go on."""
+    if isinstance(operation, migrations.RemoveField):
+        field = state.models[model].fields[operation.name]
+        if not (field.many_to_many or field.null or field.has_db_default()):
+            return f"{_INSERTS}: let a migration before it give the column null=True or db_default"
+    if isinstance(operation, migrations.CreateModel | migrations.AddField):
+        return "programs of the new release need it: move it to a migration that runs before"
+    return ""
+
+
+def _is_wider(old_field: models.Field[Any, Any], new_field: models.Field[Any, Any]) -> bool:
+    """True if the column stays as it is, or only takes more than before."""
+    (_, old_path, old_args, old), (_, new_path, new_args, new) = (
+        field.deconstruct() for field in (old_field, new_field)
+    )
+    for name in (*new_field.non_db_attrs, "default", "db_default"):
+        old.pop(name, None)
+        new.pop(name, None)
+    if new_field.null:
+        old.pop("null", None)
+        new.pop("null", None)
+    if (new.get("max_length") or 0) > (old.get("max_length") or 0) > 0:
+        old["max_length"] = new["max_length"]
+    return (old_path, old_args, old) == (new_path, new_args, new)
