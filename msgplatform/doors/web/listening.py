@@ -1,8 +1,8 @@
 """The socket at which the web server listens, and its way to the web server of the next release.
 
-The kernel queues connections at a socket until a process accepts them, and resets those in the queue
-when the socket is closed. So servers that follow one another share one socket: the new one gets it
-from the old one, through a Unix socket, and both accept until the old one stops.
+The kernel queues connections at a socket until a process accepts them, and resets those in the
+queue when the socket is closed. So servers that follow one another share one socket: the new one
+gets it from the old one, through a Unix socket, and both accept until the old one stops.
 
 This module imports only the standard library, because granian's parent loads nothing of the
 platform.

@@ -102,8 +102,8 @@ class Platform:
         self._observer = ThreadLoop("program-watch", self._watch_programs, every=_WATCH_SECONDS)
 
     def start(self) -> Self:
-        """Check, prepare the database, start everything; or go on with the programs of the `up` that
-        this process replaces. Raises Refused, ServerMissing."""
+        """Check, prepare the database, start everything; or go on with the programs of the
+        `up` that this process replaces. Raises Refused, ServerMissing."""
         if inheritance := Inheritance.take():
             self._adopt(inheritance)
             return self
@@ -152,7 +152,8 @@ class Platform:
         for thread in (self._follower, self._observer):
             thread.stop(_HAND_OVER_SECONDS)
         record = releases.read(self._supervisor.places.release)
-        assert record and self._reservation  # noqa: S101 - both are there since the start
+        if record is None or self._reservation is None:
+            raise Refused("`up` cannot be replaced before its programs have started.")
         files = self._lock.file, self._reservation.fileno()
         Inheritance(*files, self._supervisor.pid).hand_over(
             [record.current.python, "-m", "msgplatform", *arguments], record.current.folder

@@ -22,8 +22,7 @@ from xmlrpc.client import Fault
 
 from django.conf import settings
 from django.core.management import CommandError, call_command
-from django.db import connections
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 from django.db.migrations.loader import MigrationLoader
 
 from msgplatform.core.connections import RedisError
