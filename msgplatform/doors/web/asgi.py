@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import threading
 
 from django.urls import reverse
 from django.utils.module_loading import import_string
@@ -14,7 +15,7 @@ from msgplatform.core.daemons import bounded_call, heartbeats, writers
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids
 from msgplatform.core.servers import child_process
-from msgplatform.doors.web import wsgi  # first, because it sets Django up
+from msgplatform.doors.web import stopping, wsgi  # first, because it sets Django up
 from msgplatform.doors.web.application import Application, intakes
 from msgplatform.doors.web.django_app import DjangoApp
 from msgplatform.doors.web.fast_intake import FastIntake
@@ -50,6 +51,14 @@ def _refuse_another_cell() -> None:
     loop.start()
 
 
+def _beat() -> None:
+    """Send heartbeats with the pid of the server: its workers are no programs of their own."""
+    thread = heartbeats.beat(heartbeats.Heartbeat("web", pid=os.getppid()))
+    thread.start()
+    stopping.wait()
+    thread.stop(heartbeats.WITHDRAW_SECONDS)
+
+
 structs.prepare()
 bounded_call.switch_on()
 _refuse_another_cell()
@@ -57,12 +66,12 @@ _refuse_another_cell()
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
 writers.keep_reporting("web")
-# By the pid of the server: its workers are no programs of their own.
-heartbeats.beat(heartbeats.Heartbeat("web", pid=os.getppid())).start()
 for thread_name in features.web_threads:
     import_string(thread_name)()
 
 application = Application(FastIntake(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
+
+threading.Thread(target=_beat, name="web-heartbeat", daemon=True).start()
 
 # Granian forks its workers, and the kernel's "die with your parent" is not inherited by a fork.
 if _parent := multiprocessing.parent_process():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 from collections.abc import Callable
 from types import FrameType
@@ -37,6 +38,11 @@ def prepare() -> None:
 def _close() -> None:
     if len(_ends) == 2:
         os.close(_ends.pop())
+
+
+def wait() -> None:
+    """Return when the server begins to stop, or its parent has died; for a thread."""
+    select.select(_ends, [], [])
 
 
 def call_at_stop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
