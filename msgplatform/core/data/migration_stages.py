@@ -11,12 +11,13 @@ that add one meet in git.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.db import migrations, models
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.migration import Migration
 from django.db.migrations.operations.base import Operation
@@ -66,7 +67,8 @@ def faults() -> Iterator[str]:
     for key, migration in sorted(_own_migrations(loader).items()):
         if not migration.initial:
             yield from faults_of(migration, loader.project_state(key, at_end=False))
-    if LOCK_FILE.read_text() != newest(loader):
+    names = lock()
+    if any(names.get(app, name) != name for app, name in _newest(loader).items()):
         yield f"{LOCK_FILE.name} is not up to date: manage.py makemigrations writes it"
 
 
@@ -85,12 +87,19 @@ def faults_of(migration: Migration, state: ProjectState) -> Iterator[str]:
         operation.state_forwards(app, state)
 
 
-def newest(loader: MigrationLoader | None = None) -> str:
-    """The content of the lock file."""
-    loader = loader or MigrationLoader(None, ignore_no_migrations=True)
+def lock() -> dict[str, str]:
+    """App → its newest migration. Flows that are switched off are in it, too."""
+    return dict(line.split(" ", 1) for line in LOCK_FILE.read_text().splitlines())
+
+
+def write_lock() -> None:
+    names = lock() | _newest(MigrationLoader(None, ignore_no_migrations=True))
+    LOCK_FILE.write_text("".join(f"{app} {names[app]}\n" for app in sorted(names)))
+
+
+def _newest(loader: MigrationLoader) -> dict[str, str]:
     labels = sorted({app for app, _ in _own_migrations(loader)})
-    leaves = [(label, *(name for _, name in loader.graph.leaf_nodes(label))) for label in labels]
-    return "".join(" ".join(words) + "\n" for words in leaves)
+    return {app: name for label in labels for app, name in loader.graph.leaf_nodes(label)}
 
 
 def _own_migrations(loader: MigrationLoader) -> dict[Key, Migration]:
@@ -141,3 +150,58 @@ def _is_wider(old_field: models.Field[Any, Any], new_field: models.Field[Any, An
     if (new.get("max_length") or 0) > (old.get("max_length") or 0) > 0:
         old["max_length"] = new["max_length"]
     return (old_path, old_args, old) == (new_path, new_args, new)
+
+
+class Undo:
+    """Takes back what a failed migration of the stage *before* has done, where the database commits
+    each change of a table by itself: then it can be repeated. `keys` have not been applied."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, keys: Sequence[Key]) -> None:
+        self._connection, self._keys = connection, keys
+        self._existed = {place for place, _ in self._existing(MigrationLoader(connection))}
+
+    def take_back(self) -> None:
+        """Remove what is there now and was not before, of the first migration that is not
+        applied."""
+        loader = MigrationLoader(self._connection)
+        applied = loader.applied_migrations or {}
+        failed_key = next((key for key in self._keys if key not in applied), None)
+        rows = [row for row in self._existing(loader) if row[0][0] == failed_key]
+        for (key, number), operation in reversed(rows):
+            if (key, number) in self._existed:
+                continue
+            state = loader.project_state(key, at_end=False)
+            for earlier in loader.graph.nodes[key].operations[:number]:
+                earlier.state_forwards(key[0], state)
+            after = state.clone()
+            operation.state_forwards(key[0], after)
+            with self._connection.schema_editor() as editor:
+                operation.database_backwards(key[0], editor, after, state)
+
+    def _existing(self, loader: MigrationLoader) -> Iterator[tuple[tuple[Key, int], Operation]]:
+        """The operations whose table, column or index is there, with their places."""
+        for key in self._keys:
+            state = loader.project_state(key, at_end=False)
+            for number, operation in enumerate(loader.graph.nodes[key].operations):
+                operation.state_forwards(key[0], state)
+                if self._is_there(operation, state, key[0]):
+                    yield (key, number), operation
+
+    def _is_there(self, operation: Operation, state: ProjectState, app: str) -> bool:
+        if not isinstance(
+            operation, migrations.CreateModel | migrations.AddField | migrations.AddIndex
+        ):
+            return False
+        is_table = isinstance(operation, migrations.CreateModel)
+        model = operation.name_lower if is_table else operation.model_name_lower
+        table = state.models[app, model].options.get("db_table") or f"{app}_{model}"
+        introspection = self._connection.introspection
+        with self._connection.cursor() as cursor:
+            if is_table or table not in introspection.table_names(cursor):
+                return is_table and table in introspection.table_names(cursor)
+            if isinstance(operation, migrations.AddIndex):
+                return operation.index.name in introspection.get_constraints(cursor, table)
+            field = operation.field.clone()
+            field.set_attributes_from_name(operation.name)
+            columns = introspection.get_table_description(cursor, table)
+            return field.column in {column.name for column in columns}

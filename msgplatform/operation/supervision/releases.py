@@ -18,12 +18,12 @@ from msgplatform.core.data import migration_stages
 
 
 class Release(msgspec.Struct, frozen=True):
-    """`newest` is the lock file of its migrations: a line for each app."""
+    """`newest` has the newest migration of each app."""
 
     name: str
     python: str
     folder: str
-    newest: str
+    newest: dict[str, str]
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -42,9 +42,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def own() -> Release:
-    return Release(
-        __version__, sys.executable, str(settings.BASE_DIR), migration_stages.LOCK_FILE.read_text()
-    )
+    return Release(__version__, sys.executable, str(settings.BASE_DIR), migration_stages.lock())
 
 
 def read(path: Path) -> Record | None:

@@ -21,8 +21,8 @@ from xmlrpc.client import Error as RpcError
 from xmlrpc.client import Fault
 
 from django.conf import settings
-from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connections
+from django.core.management import call_command
+from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
 from msgplatform.core.connections import RedisError
@@ -119,11 +119,10 @@ class Update:
 
     def _refuse_after(self, release: Release) -> None:
         """Raises Refused if a migration that the release does not know has taken something away."""
-        newest = dict(line.split(" ", 1) for line in release.newest.splitlines())
         for alias in connections:
             loader = MigrationLoader(connections[alias])
             for app, name in loader.applied_migrations or ():
-                known = newest.get(app)
+                known = release.newest.get(app)
                 row = loader.disk_migrations.get((app, name)) if loader.disk_migrations else None
                 is_new = row is not None and (known is None or name > known)
                 if row and is_new and migration_stages.is_after(row):
@@ -136,7 +135,7 @@ class Update:
         for alias in connections:
             try:
                 call_command("migrate", database=alias, before=True, interactive=False, verbosity=0)
-            except (CommandError, DatabaseError, PlatformError) as error:
+            except Exception as error:
                 raise Refused(
                     f"The migration failed, and every program is as before: {error}"
                 ) from error

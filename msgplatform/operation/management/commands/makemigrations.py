@@ -14,6 +14,6 @@ class Command(makemigrations.Command):
     def handle(self, *app_labels: Any, **options: Any) -> None:
         super().handle(*app_labels, **options)
         if not options["dry_run"] and not options["check_changes"]:
-            migration_stages.LOCK_FILE.write_text(migration_stages.newest())
+            migration_stages.write_lock()
         if texts := list(migration_stages.faults()):
             raise CommandError("\n".join(texts))

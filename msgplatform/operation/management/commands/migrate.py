@@ -91,6 +91,11 @@ class Command(migrate.Command):
             # MySQL and MariaDB commit each change of a table at once.
             if transactions.error_code(error) not in _HALF_DONE:
                 raise
+            if options["before"]:
+                raise CommandError(
+                    f"{error.args[1]}: a migrate was killed within a migration. No program "
+                    "uses yet what it added: drop that (names are in the message), run it again."
+                ) from error
             raise CommandError(
                 f"{error.args[1]}: a migrate was killed in the middle of a migration, tables of "
                 "another release are there, or another migrate runs at this moment. Wait until no "
@@ -102,8 +107,13 @@ class Command(migrate.Command):
         """Apply the first stage, app by app: Django's `migrate` goes to the end, or to one name."""
         engines.of(connection.alias).limit_lock_wait(connection, _LOCK_SECONDS)
         early, late = migration_stages.split(MigrationLoader(connection))
-        for app, name in dict(early).items():
-            super().handle(**{**options, "app_label": app, "migration_name": name})
+        undo = migration_stages.Undo(connection, early)
+        try:
+            for app, name in dict(early).items():
+                super().handle(**{**options, "app_label": app, "migration_name": name})
+        except Exception:
+            undo.take_back()
+            raise
         for app, name in late:
             self.stdout.write(f"Left for migrate --after: {app}.{name}")
 

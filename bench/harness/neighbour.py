@@ -9,6 +9,9 @@ from pathlib import Path
 from msgplatform.env import BASE_DIR
 
 VERSION = "9.9.9"
+# Releases that do not work: a program ends at its start, a program's turns fail, the web server
+# answers with errors, a migration fails in the middle.
+BROKEN = ("crash", "sick", "mute", "migration")
 _FOLDERS = ("msgplatform", "notify", "gateway", "crmsync", "templates", "docs", "locale")
 _NEWEST = "0003_payload_filters"
 _MIGRATION = """
@@ -19,8 +22,20 @@ class Migration(migrations.Migration):
     stage = "{stage}"
     dependencies = [("notify", "{dependency}")]
     operations = [
-        migrations.{operation}("bizreceive", "shade", models.CharField(max_length=20, {options}))
+        migrations.{operation}("bizreceive", "shade", models.CharField(max_length=20, {options})),
     ]
+"""
+_FAILURE = """
+
+class Fail(migrations.RunPython):
+    is_safe_before = True
+
+
+def fail(apps, schema_editor):
+    raise RuntimeError("broken on purpose")
+
+
+Migration.operations.append(Fail(fail))
 """
 
 
@@ -40,8 +55,28 @@ def _add_migration(folder: Path, name: str, **words: str) -> None:
     (folder / "msgplatform" / "migrations" / "newest.lock").write_text(text)
 
 
-def make_neighbour(folder: Path) -> Path:
-    """The next release, in this folder."""
+def _break(folder: Path, kind: str) -> None:
+    if kind == "crash":
+        change(
+            folder, "notify/management/commands/run_sender.py", "\n\nclass Command",
+            '\nraise SystemExit("broken on purpose")\n\nclass Command',
+        )  # fmt: skip
+    elif kind == "sick":
+        change(
+            folder, "notify/maker/maker.py", "    def turn(self) -> bool:\n",
+            '    def turn(self) -> bool:\n        raise RuntimeError("broken on purpose")\n',
+        )  # fmt: skip
+    elif kind == "mute":
+        change(
+            folder, "msgplatform/doors/api/health.py", "def ready(request: HttpRequest)",
+            "def ready(request: HttpRequest) -> JsonResponse:\n"
+            "    return JsonResponse({}, status=500)\n"
+            "\n\ndef _ready(request: HttpRequest)",
+        )  # fmt: skip
+
+
+def make(folder: Path, kind: str = "") -> Path:
+    """The next release, in this folder; `kind` may be one of BROKEN."""
     for name in _FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(BASE_DIR / name, folder / name, ignore=ignored)
@@ -51,10 +86,14 @@ def make_neighbour(folder: Path) -> Path:
     start = text.index('__version__ = "')
     end = text.index("\n", start)
     path.write_text(f'{text[:start]}__version__ = "{VERSION}"{text[end:]}')
+    _break(folder, kind)
     _add_migration(
         folder, "0004_shade", stage="before", dependency=_NEWEST, operation="AddField",
         options="null=True",
     )  # fmt: skip
+    if kind == "migration":
+        with (folder / "notify" / "migrations" / "0004_shade.py").open("a") as file:
+            file.write(_FAILURE)
     _add_migration(
         folder, "0005_shade", stage="after", dependency="0004_shade", operation="AlterField",
         options='db_default=""',
