@@ -28,7 +28,7 @@ from django.db.migrations.loader import MigrationLoader
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.data import engines, migration_stages
+from msgplatform.core.data import migration_stages
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.logged_errors import last_words
 from msgplatform.core.servers.private_server import tail
@@ -106,8 +106,8 @@ class Update:
         size = sum(
             path.stat().st_size
             for alias in connections
-            if not engines.of(alias).is_server
-            and (path := Path(str(connections[alias].settings_dict["NAME"]))).exists()
+            if (path := Path(str(connections[alias].settings_dict["NAME"]))).is_absolute()
+            and path.is_file()  # SQLite, which copies a table that it alters
         )
         if (free := shutil.disk_usage(settings.STATE_DIR).free) < _FREE_BYTES + size:
             raise Refused(f"The disk of {settings.STATE_DIR} has only {free >> 20} MB.")
@@ -187,7 +187,7 @@ class Update:
             with supervisord_at(self._socket) as supervisord:
                 if new_name in running:  # two old ones: an update was killed as it went back
                     supervisord.supervisor.stopProcess(new_name)
-                supervisord.supervisor.startProcess(new_name)
+                supervisord.supervisor.startProcess(new_name, False)
         is_web = names[0].endswith(f":{_WEB}")
         try:
             self._wait_until_well(new_name, release)
