@@ -50,11 +50,11 @@ def is_after(migration: Migration) -> bool:
 def split(loader: MigrationLoader) -> tuple[list[Key], list[Key]]:
     """The migrations that are not applied: those that run before; and those that run after, because
     they, or one that they need, say so. Each list is in an order in which they can be applied."""
-    applied = loader.applied_migrations or {}
+    applied_keys = loader.applied_migrations or {}
     early, late = dict[Key, None](), dict[Key, None]()
     for leaf in loader.graph.leaf_nodes():
         for key in loader.graph.forwards_plan(leaf):
-            if key not in applied and key not in late:
+            if key not in applied_keys and key not in late:
                 needs = loader.graph.node_map[key].parents
                 is_late = is_after(loader.graph.nodes[key]) or any(row.key in late for row in needs)
                 (late if is_late else early)[key] = None
@@ -164,8 +164,8 @@ class Undo:
         """Remove what is there now and was not before, of the first migration that is not
         applied."""
         loader = MigrationLoader(self._connection)
-        applied = loader.applied_migrations or {}
-        failed_key = next((key for key in self._keys if key not in applied), None)
+        applied_keys = loader.applied_migrations or {}
+        failed_key = next((key for key in self._keys if key not in applied_keys), None)
         rows = [row for row in self._existing(loader) if row[0][0] == failed_key]
         for (key, number), operation in reversed(rows):
             if (key, number) in self._existed:

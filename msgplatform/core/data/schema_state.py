@@ -11,7 +11,7 @@ from django.db import DatabaseError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 
-from msgplatform.core.data import engines, migration_stages
+from msgplatform.core.data import engines
 from msgplatform.core.data.engines.contract import Fault
 
 # Seconds between looks: each look reads the files of all migrations.
@@ -23,6 +23,9 @@ _MAX_NAMED = 5  # tables in the sentence
 def open_migrations(connection: BaseDatabaseWrapper) -> int:
     """The number of migrations that are not applied and that programs need: those of the stage
     *before*. Programs work without migrations of the stage *after*."""
+    # Not at the top: a program asks only after an error.
+    from msgplatform.core.data import migration_stages
+
     return len(migration_stages.split(MigrationLoader(connection))[0])
 
 

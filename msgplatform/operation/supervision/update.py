@@ -35,7 +35,7 @@ from msgplatform.core.servers.private_server import tail
 from msgplatform.doors.web import static_files
 from msgplatform.operation.supervision import releases
 from msgplatform.operation.supervision.config import NEXT
-from msgplatform.operation.supervision.releases import Record, Release
+from msgplatform.operation.supervision.releases import Record
 from msgplatform.operation.supervision.run import Refused, supervisord_at
 
 MAX_BACKUP_HOURS = 24
@@ -59,49 +59,16 @@ class Update:
         self._file, self._socket, self._say = run / "release.json", socket, say
         self._logs = run.parent / "logs"
 
-    def forward(self, last_backup: float | None) -> None:
+    def go_forward(self, last_backup: float | None) -> None:
         """To the release of this command. `last_backup`: unix seconds; None: do not ask for one.
-        Raises Refused before anything was changed, NotWell after all is as before."""
+        Raises Refused before a program was changed, NotWell after all are as before."""
         record, new = self._record(), releases.own()
         if record.current.name == new.name and record.current != new:
             raise Refused(f"Release {new.name} runs already, from {record.current.folder}.")
-        is_begun = record.current == new
-        self._look(record, last_backup)
-        if not is_begun:
-            self._migrate()
-            static_files.collect()
-            record = Record(new, record.current, record.address)
-        self._replace(record)
-
-    def back(self) -> None:
-        """To the previous release. Raises Refused, NotWell."""
-        record = self._record()
-        if record.previous is None:
-            raise Refused("There is no release before this one to go back to.")
-        self._refuse_after(record.previous)
-        self._replace(Record(record.previous, record.current, record.address))
-
-    # -- looking -----------------------------------------------------------------------------------
-    def _record(self) -> Record:
-        record = releases.read(self._file)
-        try:
-            with supervisord_at(self._socket) as supervisord:
-                supervisord.supervisor.getState()
-        except (OSError, RpcError):
-            record = None
-        if record is None:
-            raise Refused(
-                f"No platform runs in {self._file.parent.parent}: stop all programs, migrate and "
-                "start the new release (docs/updating.md), or set STATE_DIR."
-            )
-        return record
-
-    def _look(self, record: Record, last_backup: float | None) -> None:
-        """Raises Refused with the first reason not to begin."""
         if last_backup is not None and time.time() - last_backup > MAX_BACKUP_HOURS * 3600:
             raise Refused(
                 f"There is no backup of the last {MAX_BACKUP_HOURS} hours: make one with "
-                "msgplatform backup FOLDER, or say --without-backup."
+                "manage.py backup FOLDER, or say --without-backup."
             )
         size = sum(
             path.stat().st_size
@@ -111,35 +78,58 @@ class Update:
         )
         if (free := shutil.disk_usage(settings.STATE_DIR).free) < _FREE_BYTES + size:
             raise Refused(f"The disk of {settings.STATE_DIR} has only {free >> 20} MB.")
-        names = {record.current.name, releases.own().name}
+        names = {record.current.name, record.previous.name if record.previous else "", new.name}
         if others := sorted(heartbeats.releases().keys() - names):
             raise Refused(f"Programs of release {others[0]} run: stop them first.")
         if not self._serves(record, 1):
             raise Refused("The platform is not ready (/readyz): repair that first.")
+        if record.current != new:  # else an update was killed as it replaced programs
+            for alias in connections:
+                try:
+                    call_command(
+                        "migrate", database=alias, before=True, interactive=False, verbosity=0
+                    )
+                except Exception as error:  # a migration may raise anything
+                    text = f"The migration failed, and every program is as before: {error}"
+                    raise Refused(text) from error
+            self._say("The migrations that come before have run.")
+            static_files.collect()
+            record = Record(new, record.current, record.address)
+        self._replace(record)
 
-    def _refuse_after(self, release: Release) -> None:
-        """Raises Refused if a migration that the release does not know has taken something away."""
+    def go_back(self) -> None:
+        """To the previous release. Raises Refused if a migration that the release does not know has
+        taken something away, and NotWell."""
+        record = self._record()
+        release = record.previous
+        if release is None:
+            raise Refused("There is no release before this one to go back to.")
         for alias in connections:
             loader = MigrationLoader(connections[alias])
-            for app, name in loader.applied_migrations or ():
-                known = release.newest.get(app)
-                row = loader.disk_migrations.get((app, name)) if loader.disk_migrations else None
-                is_new = row is not None and (known is None or name > known)
+            for key in loader.applied_migrations or ():
+                row = (loader.disk_migrations or {}).get(key)
+                is_new = release.newest.get(key[0], "") < key[1]
                 if row and is_new and migration_stages.is_after(row):
                     raise Refused(
-                        f"{app}.{name} has run, which release {release.name} cannot work without. "
-                        "The way back is the backup (docs/backup.md)."
+                        f"{'.'.join(key)} has run, and release {release.name} needs what it "
+                        "removed. The way back is the backup (docs/backup.md)."
                     )
+        self._replace(Record(release, record.current, record.address))
 
-    def _migrate(self) -> None:
-        for alias in connections:
-            try:
-                call_command("migrate", database=alias, before=True, interactive=False, verbosity=0)
-            except Exception as error:
-                raise Refused(
-                    f"The migration failed, and every program is as before: {error}"
-                ) from error
-        self._say("The migrations that come before have run.")
+    def _record(self) -> Record:
+        """The release that runs. Raises Refused if no platform does."""
+        record = releases.read(self._file)
+        try:
+            with supervisord_at(self._socket) as supervisord:
+                supervisord.supervisor.getState()
+        except (OSError, RpcError):
+            record = None
+        if record is None:
+            raise Refused(
+                f"No platform runs in {self._file.parent.parent}: start the new release (see "
+                "docs/updating.md, With a stop), or set STATE_DIR."
+            )
+        return record
 
     # -- replacing ---------------------------------------------------------------------------------
     def _replace(self, record: Record) -> None:
@@ -150,15 +140,16 @@ class Update:
             for names in self._programs():
                 self._replace_program(names, record)
         except (NotWell, RpcError, OSError, RedisError) as error:
+            if old.current == record.current:  # an update that was killed, and is repeated
+                if old.previous is None:
+                    raise
+                old = Record(old.previous, None, old.address)
             self._say(f"{error}\nGoing back to release {old.current.name} …")
-            target = old.current if old.current != record.current else record.previous
-            assert target is not None  # noqa: S101 - a release has run before
-            back = Record(target, record.current, record.address)
-            releases.write(self._file, back)
+            releases.write(self._file, old)
             for names in self._programs():
-                self._replace_program(names, back)
+                self._replace_program(names, old)
             raise NotWell(
-                f"{error}\nEvery program is of release {target.name} again, nothing is lost."
+                f"{error}\nEvery program is of release {old.current.name} again, nothing is lost."
             ) from error
         # Last, because `up` restarts what ends: it becomes that of the release, too.
         pid = int((self._file.parent / "up.lock").read_text())
@@ -180,8 +171,9 @@ class Update:
     def _replace_program(self, names: Sequence[str], record: Record) -> None:
         """Raises NotWell after the new process was stopped; the old one goes on."""
         release, running = record.current.name, [name for name in names if self._pid(name)]
-        is_of_release = {name: self._release(name) == release for name in running}
-        new_name = next((name for name in running if is_of_release[name]), "")
+        beats = {name: self._beat(self._pid(name)) for name in running}
+        of_release = (name for name, beat in beats.items() if beat and beat.release == release)
+        new_name = next(of_release, "")
         if not new_name:
             new_name = next((name for name in names if name not in running), names[0])
             with supervisord_at(self._socket) as supervisord:
@@ -225,10 +217,6 @@ class Update:
         host = socket.gethostname()
         beats = (beat for beat in heartbeats.alive() if (beat.host, beat.pid) == (host, pid))
         return next(beats, None)
-
-    def _release(self, name: str) -> str:
-        beat = self._beat(self._pid(name))
-        return beat.release if beat else ""
 
     def _pid(self, name: str) -> int:
         """The pid of the running process; 0 if it does not run."""

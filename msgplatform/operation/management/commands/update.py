@@ -28,10 +28,10 @@ class Command(BaseCommand):
         update = Update(state / "run", supervisor_socket(), self.stdout.write)
         try:
             if options["back"]:
-                update.back()
+                update.go_back()
             elif options["without_backup"]:
-                update.forward(None)
+                update.go_forward(None)
             else:
-                update.forward(mark.stat().st_mtime if mark.exists() else 0.0)
+                update.go_forward(mark.stat().st_mtime if mark.exists() else 0.0)
         except (PlatformError, OSError, *UNAVAILABLE) as error:
             raise CommandError(str(error)) from error
