@@ -39,6 +39,7 @@ class UpdateUnderLoad:
             for step in steps
             if step != "back"
         }
+        self._folder = ROOT  # of the release of the last step
         self.times: list[dict[str, Any]] = []
 
     def run(self) -> dict[str, Any]:
@@ -81,8 +82,7 @@ class UpdateUnderLoad:
         }
 
     def _do(self, step: str) -> None:
-        names = list(self.releases)
-        folder = self.releases.get(step) or self.releases[names[-1]]
+        folder = self._folder = self.releases.get(step, self._folder)
         arguments = ["--back"] if step == "back" else ["--without-backup"]
         began = time.monotonic()
         result = subprocess.run(
