@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
-from django.db import migrations, models
+from django.db import migrations
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.migration import Migration
@@ -74,13 +73,14 @@ def faults() -> Iterator[str]:
 
 def faults_of(migration: Migration, state: ProjectState) -> Iterator[str]:
     """The faults of one migration; `state` is that of the models before it, and is changed."""
-    judge = _fault_after if is_after(migration) else _fault_before
     app, new_models = migration.app_label, set[str]()
     for operation in migration.operations:
         for part in getattr(operation, "database_operations", [operation]):
             model = str(getattr(part, "model_name_lower", getattr(part, "name_lower", "")))
             # A table that the same migration makes is not used by any older program.
-            if model not in new_models and (text := judge(part, state, (app, model))):
+            if model not in new_models and (
+                text := _fault(part, state, (app, model), is_after(migration))
+            ):
                 yield f"{app}.{migration.name}: {part.describe()}: {text}"
             if isinstance(part, migrations.CreateModel):
                 new_models.add(model)
@@ -108,8 +108,17 @@ def _own_migrations(loader: MigrationLoader) -> dict[Key, Migration]:
     return {key: row for key, row in rows if type(row).__module__.startswith(packages)}
 
 
-def _fault_before(operation: Operation, state: ProjectState, model: Key) -> str:
-    """Why programs of the release before would fail beside this operation; '' if they go on."""
+def _fault(operation: Operation, state: ProjectState, model: Key, is_late: bool) -> str:
+    """Why programs of the release before would fail beside this operation, or those of the new one
+    until it has run (`is_late`); '' if they go on."""
+    if is_late:
+        if isinstance(operation, migrations.RemoveField):
+            field = state.models[model].fields[operation.name]
+            if not (field.many_to_many or field.null or field.has_db_default()):
+                return f"{_INSERTS}: let a migration before it give it null=True or db_default"
+        if isinstance(operation, migrations.CreateModel | migrations.AddField):
+            return "programs of the new release need it: move it to a migration that runs before"
+        return ""
     if isinstance(operation, _HARMLESS) or getattr(operation, "is_safe_before", False):
         return ""
     if isinstance(operation, migrations.AddField):
@@ -120,36 +129,17 @@ def _fault_before(operation: Operation, state: ProjectState, model: Key) -> str:
             return "a foreign key locks the table while it is checked: give it db_constraint=False"
         return ""
     if isinstance(operation, migrations.AlterField):
-        old_field = state.models[model].fields[operation.name]
-        return "" if _is_wider(old_field, operation.field) else f"it changes the column: {_LATER}"
+        # The column may stay as it is, or take more than before.
+        old_field, new_field = state.models[model].fields[operation.name], operation.field
+        (_, *old_kind, old), (_, *new_kind, new) = old_field.deconstruct(), new_field.deconstruct()
+        other_names = {*new_field.non_db_attrs, "default", "db_default"}
+        other_names |= {"null"} if new_field.null else set()
+        if (new.get("max_length") or 0) > (old.get("max_length") or 0) > 0:
+            other_names.add("max_length")
+        columns = [{k: v for k, v in row.items() if k not in other_names} for row in (old, new)]
+        is_same = old_kind == new_kind and columns[0] == columns[1]
+        return "" if is_same else f"it changes the column: {_LATER}"
     return _INSTEAD.get(type(operation), f"it takes something away or refuses rows: {_LATER}")
-
-
-def _fault_after(operation: Operation, state: ProjectState, model: Key) -> str:
-    """Why programs of the new release would fail until this operation has run; '' if they go on."""
-    if isinstance(operation, migrations.RemoveField):
-        field = state.models[model].fields[operation.name]
-        if not (field.many_to_many or field.null or field.has_db_default()):
-            return f"{_INSERTS}: let a migration before it give the column null=True or db_default"
-    if isinstance(operation, migrations.CreateModel | migrations.AddField):
-        return "programs of the new release need it: move it to a migration that runs before"
-    return ""
-
-
-def _is_wider(old_field: models.Field[Any, Any], new_field: models.Field[Any, Any]) -> bool:
-    """True if the column stays as it is, or only takes more than before."""
-    (_, old_path, old_args, old), (_, new_path, new_args, new) = (
-        field.deconstruct() for field in (old_field, new_field)
-    )
-    for name in (*new_field.non_db_attrs, "default", "db_default"):
-        old.pop(name, None)
-        new.pop(name, None)
-    if new_field.null:
-        old.pop("null", None)
-        new.pop("null", None)
-    if (new.get("max_length") or 0) > (old.get("max_length") or 0) > 0:
-        old["max_length"] = new["max_length"]
-    return (old_path, old_args, old) == (new_path, new_args, new)
 
 
 class Undo:
@@ -180,28 +170,31 @@ class Undo:
 
     def _existing(self, loader: MigrationLoader) -> Iterator[tuple[tuple[Key, int], Operation]]:
         """The operations whose table, column or index is there, with their places."""
+        introspection = self._connection.introspection
+        tables = introspection.table_names()
         for key in self._keys:
             state = loader.project_state(key, at_end=False)
             for number, operation in enumerate(loader.graph.nodes[key].operations):
                 operation.state_forwards(key[0], state)
-                if self._is_there(operation, state, key[0]):
+                if not isinstance(
+                    operation, migrations.CreateModel | migrations.AddField | migrations.AddIndex
+                ):
+                    continue
+                is_table = isinstance(operation, migrations.CreateModel)
+                model = operation.name_lower if is_table else operation.model_name_lower
+                table = state.models[key[0], model].options.get("db_table") or f"{key[0]}_{model}"
+                is_there = table in tables
+                if is_there and not is_table:
+                    with self._connection.cursor() as cursor:
+                        if isinstance(operation, migrations.AddIndex):
+                            names = set(introspection.get_constraints(cursor, table))
+                            name = operation.index.name
+                        else:
+                            columns = introspection.get_table_description(cursor, table)
+                            names = {column.name for column in columns}
+                            field = operation.field.clone()
+                            field.set_attributes_from_name(operation.name)
+                            name = field.column
+                    is_there = name in names
+                if is_there:
                     yield (key, number), operation
-
-    def _is_there(self, operation: Operation, state: ProjectState, app: str) -> bool:
-        if not isinstance(
-            operation, migrations.CreateModel | migrations.AddField | migrations.AddIndex
-        ):
-            return False
-        is_table = isinstance(operation, migrations.CreateModel)
-        model = operation.name_lower if is_table else operation.model_name_lower
-        table = state.models[app, model].options.get("db_table") or f"{app}_{model}"
-        introspection = self._connection.introspection
-        with self._connection.cursor() as cursor:
-            if is_table or table not in introspection.table_names(cursor):
-                return is_table and table in introspection.table_names(cursor)
-            if isinstance(operation, migrations.AddIndex):
-                return operation.index.name in introspection.get_constraints(cursor, table)
-            field = operation.field.clone()
-            field.set_attributes_from_name(operation.name)
-            columns = introspection.get_table_description(cursor, table)
-            return field.column in {column.name for column in columns}

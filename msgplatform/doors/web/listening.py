@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 _ANSWER_SECONDS = 2.0
@@ -23,31 +24,22 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the peer: SO_PEERCRED 
 def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.socket:
     """The socket of the server that runs already, if it hands its socket over at this path; else a
     new one. Raises OSError."""
-    if handover and (listener := _receive(handover, (host, port))):
-        return listener
+    if handover:
+        with socket.socket(socket.AF_UNIX) as client, suppress(OSError):  # none runs
+            client.settimeout(_ANSWER_SECONDS)
+            client.connect(str(handover))
+            _, files, _, _ = socket.recv_fds(client, 1, 1)
+            listener = socket.socket(fileno=files[0]) if files else None
+            if listener and listener.getsockname()[:2] == (host, port):
+                return listener
+            if listener:
+                listener.close()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
     listener.listen(backlog)
     return listener
-
-
-def _receive(path: Path, address: tuple[str, int]) -> socket.socket | None:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(_ANSWER_SECONDS)
-        try:
-            client.connect(str(path))
-            _, files, _, _ = socket.recv_fds(client, 1, 1)
-        except OSError:  # none runs
-            return None
-    if not files:
-        return None
-    listener = socket.socket(fileno=files[0])
-    if listener.getsockname()[:2] == address:
-        return listener
-    listener.close()
-    return None
 
 
 def hand_over(listener: socket.socket, path: Path) -> None:

@@ -66,13 +66,10 @@ class Programs:
         standing = {beat.role: beat for beat in beats if stands_still(beat)}
         holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
         alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing})
-        self._report_releases(beats, now)
-
-    def _report_releases(self, beats: Collection[Heartbeat], now: float) -> None:
-        roles: dict[str, set[str]] = {}
+        by_release: dict[str, set[str]] = {}
         for beat in beats:
-            roles.setdefault(beat.release, set()).add(beat.role)
-        is_mixed = len(roles) > 1
+            by_release.setdefault(beat.release, set()).add(beat.role)
+        is_mixed = len(by_release) > 1
         self._mixed_since = (self._mixed_since or now) if is_mixed else 0.0
         condition = Condition(
             key(RELEASES, "programs"),
@@ -80,7 +77,8 @@ class Programs:
             lazy_message(
                 _("%(programs)s. Finish the update, or go back: manage.py update --back."),
                 programs="; ".join(
-                    f"{release}: {', '.join(sorted(roles[release]))}" for release in sorted(roles)
+                    f"{release}: {', '.join(sorted(by_release[release]))}"
+                    for release in sorted(by_release)
                 )[:1000],
             ),
         )

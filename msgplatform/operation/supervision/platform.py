@@ -105,7 +105,20 @@ class Platform:
         """Check, prepare the database, start everything; or go on with the programs of the
         `up` that this process replaces. Raises Refused, ServerMissing."""
         if inheritance := Inheritance.take():
-            self._adopt(inheritance)
+            self._lock.adopt(inheritance.lock)
+            os.set_inheritable(inheritance.reservation, False)
+            self._reservation = socket(fileno=inheritance.reservation)
+            self._supervisor.adopt(inheritance.supervisord)
+            # supervisord keeps the groups that it has; a new daemon gets a group of its own.
+            names = {str(info["name"]) for info in self._supervisor.processes()}
+            self._daemons = [
+                daemon
+                if names & {daemon.name, f"{daemon.name}-0"}
+                else dataclasses.replace(daemon, comes_and_goes=True)
+                for daemon in self._daemons
+            ]
+            self._follower.start()
+            self._observer.start()
             return self
         private_directory(self.state_dir)
         private_directory(self.state_dir / "run")
@@ -129,23 +142,6 @@ class Platform:
             self._release()
             raise
         return self
-
-    def _adopt(self, inheritance: Inheritance) -> None:
-        """supervisord keeps the groups that it has; a new daemon gets a group of its own."""
-        self._lock.adopt(inheritance.lock)
-        os.set_inheritable(inheritance.reservation, False)
-        self._reservation = socket(fileno=inheritance.reservation)
-        self._supervisor.adopt(inheritance.supervisord)
-        names = {str(info["group"]) for info in self._supervisor.processes()}
-        names |= {str(info["name"]) for info in self._supervisor.processes()}
-        self._daemons = [
-            daemon
-            if daemon.name in names or f"{daemon.name}-0" in names
-            else dataclasses.replace(daemon, comes_and_goes=True)
-            for daemon in self._daemons
-        ]
-        self._follower.start()
-        self._observer.start()
 
     def hand_over(self, arguments: Sequence[str]) -> NoReturn:
         """Become the `up` of the release that the release file names; the programs go on."""

@@ -62,7 +62,7 @@ class Update:
     def go_forward(self, last_backup: float | None) -> None:
         """To the release of this command. `last_backup`: unix seconds; None: do not ask for one.
         Raises Refused before a program was changed, NotWell after all are as before."""
-        record, new = self._record(), releases.own()
+        record, new = self.record(), releases.own()
         if record.current.name == new.name and record.current != new:
             raise Refused(f"Release {new.name} runs already, from {record.current.folder}.")
         if last_backup is not None and time.time() - last_backup > MAX_BACKUP_HOURS * 3600:
@@ -81,7 +81,7 @@ class Update:
         names = {record.current.name, record.previous.name if record.previous else "", new.name}
         if others := sorted(heartbeats.releases().keys() - names):
             raise Refused(f"Programs of release {others[0]} run: stop them first.")
-        if not self._serves(record, 1):
+        if not is_ready(record, 1):
             raise Refused("The platform is not ready (/readyz): repair that first.")
         if record.current != new:  # else an update was killed as it replaced programs
             for alias in connections:
@@ -100,7 +100,7 @@ class Update:
     def go_back(self) -> None:
         """To the previous release. Raises Refused if a migration that the release does not know has
         taken something away, and NotWell."""
-        record = self._record()
+        record = self.record()
         release = record.previous
         if release is None:
             raise Refused("There is no release before this one to go back to.")
@@ -116,7 +116,7 @@ class Update:
                     )
         self._replace(Record(release, record.current, record.address))
 
-    def _record(self) -> Record:
+    def record(self) -> Record:
         """The release that runs. Raises Refused if no platform does."""
         record = releases.read(self._file)
         try:
@@ -134,7 +134,7 @@ class Update:
     # -- replacing ---------------------------------------------------------------------------------
     def _replace(self, record: Record) -> None:
         """Replace every program by one of `record.current`; take that back if one is not well."""
-        old = self._record()
+        old = self.record()
         releases.write(self._file, record)
         try:
             for names in self._programs():
@@ -183,7 +183,7 @@ class Update:
         is_web = names[0].endswith(f":{_WEB}")
         try:
             self._wait_until_well(new_name, release)
-            if is_web and not self._serves(record, _PROBES):
+            if is_web and not is_ready(record, _PROBES):
                 raise NotWell(f"web of release {release} does not answer as it should (/readyz).")
         except NotWell:
             self._stop(new_name)
@@ -191,7 +191,7 @@ class Update:
         for name in running:
             if name != new_name:
                 self._stop(name)
-        if is_web and not self._serves(record, _PROBES):
+        if is_web and not is_ready(record, _PROBES):
             raise NotWell(f"web of release {release} does not answer as it should (/readyz).")
         self._say(f"{names[0].partition(':')[2]}: release {release}")
 
@@ -236,17 +236,17 @@ class Update:
                 if fault.faultCode not in _NO_PROCESS:
                     raise
 
-    @staticmethod
-    def _serves(record: Record, count: int) -> bool:
-        """True if so many requests, each over a new connection, get 200."""
-        for _ in range(count):
-            connection = http.client.HTTPConnection(*record.address.listens, timeout=5)
-            try:
-                connection.request("GET", "/readyz", headers={"Host": record.address.host})
-                if connection.getresponse().status != 200:
-                    return False
-            except (OSError, http.client.HTTPException):
+
+def is_ready(record: Record, count: int) -> bool:
+    """True if so many requests, each over a new connection, get 200."""
+    for _ in range(count):
+        connection = http.client.HTTPConnection(*record.address.listens, timeout=5)
+        try:
+            connection.request("GET", "/readyz", headers={"Host": record.address.host})
+            if connection.getresponse().status != 200:
                 return False
-            finally:
-                connection.close()
-        return True
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+    return True

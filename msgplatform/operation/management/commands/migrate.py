@@ -17,7 +17,6 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands import migrate
 from django.db import DatabaseError, NotSupportedError, connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 
 from msgplatform import __version__
@@ -76,11 +75,35 @@ class Command(migrate.Command):
             if missing := schema_state.missing_tables(connection):
                 raise CommandError(missing)
             is_new = connection.alias == "default" and not connection.introspection.table_names()
-            if not (options["plan"] or options["check_unapplied"] or options["app_label"]):
-                self._refuse_old_programs(connection, options)
+            early, late = migration_stages.split(MigrationLoader(connection))
+            is_partial = options["plan"] or options["check_unapplied"] or options["app_label"]
+            if late and not (options["before"] or is_partial):
+                try:
+                    releases = heartbeats.releases()
+                except RedisError as error:
+                    if options["after"]:
+                        text = f"It is not known which programs run: {error}"
+                        raise CommandError(text) from error
+                    releases = {}  # a platform that has not started runs none
+                for release in releases.keys() - {__version__}:
+                    raise CommandError(
+                        f"Programs of release {release} run and need what would be removed: "
+                        f"{', '.join(releases[release])}. Finish the update, or stop them."
+                    )
             if options["before"] and not is_new:
-                with connection.execute_wrapper(_repeat_while_locked):
-                    self._migrate_before(connection, options)
+                # App by app: Django's `migrate` goes to the end, or to one name.
+                engines.of(connection.alias).limit_lock_wait(connection, _LOCK_SECONDS)
+                undo = migration_stages.Undo(connection, early)
+                try:
+                    with connection.execute_wrapper(_repeat_while_locked):
+                        for app, name in dict(early).items():
+                            names = {"app_label": app, "migration_name": name}
+                            super().handle(**{**options, **names})
+                except Exception:
+                    undo.take_back()
+                    raise
+                for app, name in late:
+                    self.stdout.write(f"Left for migrate --after: {app}.{name}")
             else:
                 super().handle(*args, **options)
             if is_new and not cells.own().is_only and not options.get("app_label"):
@@ -102,40 +125,6 @@ class Command(migrate.Command):
                 "other one runs, and run it again. If it says this again: drop the database, "
                 "restore the backup from before the update (docs/backup.md, To restore)."
             ) from error
-
-    def _migrate_before(self, connection: BaseDatabaseWrapper, options: dict[str, Any]) -> None:
-        """Apply the first stage, app by app: Django's `migrate` goes to the end, or to one name."""
-        engines.of(connection.alias).limit_lock_wait(connection, _LOCK_SECONDS)
-        early, late = migration_stages.split(MigrationLoader(connection))
-        undo = migration_stages.Undo(connection, early)
-        try:
-            for app, name in dict(early).items():
-                super().handle(**{**options, "app_label": app, "migration_name": name})
-        except Exception:
-            undo.take_back()
-            raise
-        for app, name in late:
-            self.stdout.write(f"Left for migrate --after: {app}.{name}")
-
-    def _refuse_old_programs(
-        self, connection: BaseDatabaseWrapper, options: dict[str, Any]
-    ) -> None:
-        """Raises CommandError if a migration of the second stage would run beside programs of
-        another release."""
-        if options["before"] or not migration_stages.split(MigrationLoader(connection))[1]:
-            return
-        try:
-            releases = heartbeats.releases()
-        except RedisError as error:
-            if not options["after"]:  # the first start of a platform whose Redis does not run yet
-                return
-            raise CommandError(f"It is not known which programs run: {error}") from error
-        if old_releases := sorted(releases.keys() - {__version__}):
-            old_release = old_releases[0]
-            raise CommandError(
-                f"Programs of release {old_release} run and need what would be removed: "
-                f"{', '.join(releases[old_release])}. Finish the update first, or stop them."
-            )
 
 
 def _repeat_while_locked(
