@@ -45,6 +45,7 @@ def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.
 def hand_over(listener: socket.socket, path: Path) -> None:
     """Give the socket to any server of this user that asks at this path, from now on, in a thread.
     A later server takes the path away."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
