@@ -82,7 +82,7 @@ def serve(options: Options, application: str = "msgplatform.doors.web.asgi:appli
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
     )
-    server.on_startup(stopping.prepare)
+    server.on_startup(lambda: stopping.prepare(listener))
     if options.handover:
         path = options.handover
         server.on_startup(lambda: listening.hand_over(listener, path))
