@@ -96,6 +96,7 @@ class Installation:
         self.environment = {
             **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
             "DATABASE_URL": database_url, "STATE_DIR": str(folder / "state"), "FLOWS": "notify",
+            "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
             "OUTBOUND_ALLOW": "127.0.0.0/8", "LOG_LEVEL": "INFO",
         }  # fmt: skip
         command = [sys.executable, "manage.py", "up", "--migrate", "--port", str(self.port)]

@@ -125,7 +125,7 @@ def _fault(operation: Operation, state: ProjectState, model: Key, is_late: bool)
         field = operation.field
         if not (field.many_to_many or field.null or field.has_db_default()):
             return f"{_INSERTS}: give it null=True or db_default"
-        if field.remote_field and not field.many_to_many and field.db_constraint:
+        if getattr(field, "db_constraint", False) and not field.many_to_many:
             return "a foreign key locks the table while it is checked: give it db_constraint=False"
         return ""
     if isinstance(operation, migrations.AlterField):
@@ -176,25 +176,27 @@ class Undo:
             state = loader.project_state(key, at_end=False)
             for number, operation in enumerate(loader.graph.nodes[key].operations):
                 operation.state_forwards(key[0], state)
-                if not isinstance(
-                    operation, migrations.CreateModel | migrations.AddField | migrations.AddIndex
-                ):
+                model = str(
+                    getattr(operation, "model_name_lower", getattr(operation, "name_lower", ""))
+                )
+                if (key[0], model) not in state.models:
                     continue
-                is_table = isinstance(operation, migrations.CreateModel)
-                model = operation.name_lower if is_table else operation.model_name_lower
                 table = state.models[key[0], model].options.get("db_table") or f"{key[0]}_{model}"
-                is_there = table in tables
-                if is_there and not is_table:
+                names: set[str] = set()
+                if isinstance(operation, migrations.CreateModel):
+                    name, names = table, set(tables)
+                elif isinstance(operation, migrations.AddIndex) and table in tables:
                     with self._connection.cursor() as cursor:
-                        if isinstance(operation, migrations.AddIndex):
-                            names = set(introspection.get_constraints(cursor, table))
-                            name = operation.index.name
-                        else:
-                            columns = introspection.get_table_description(cursor, table)
-                            names = {column.name for column in columns}
-                            field = operation.field.clone()
-                            field.set_attributes_from_name(operation.name)
-                            name = field.column
-                    is_there = name in names
-                if is_there:
+                        names = set(introspection.get_constraints(cursor, table))
+                    name = operation.index.name
+                elif isinstance(operation, migrations.AddField) and table in tables:
+                    with self._connection.cursor() as cursor:
+                        columns = introspection.get_table_description(cursor, table)
+                    names = {column.name for column in columns}
+                    field = operation.field.clone()
+                    field.set_attributes_from_name(operation.name)
+                    name = field.column or ""
+                else:
+                    continue
+                if name in names:
                     yield (key, number), operation

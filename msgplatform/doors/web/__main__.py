@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from granian import Granian
 from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
+from granian.server.mp import MPServer
 
 from msgplatform.core.servers import child_process
 from msgplatform.doors.web import listening, stopping
@@ -44,7 +44,7 @@ class Options:
     handover: Path | None = None  # where the next server gets the socket: `listening`
 
 
-class Server(Granian):
+class Server(MPServer):
     """Granian whose workers share a socket that exists already; else it makes one for each worker.
 
     Only here are granian's private names used: `tests/programs/core/test_web_handover.py`.
@@ -56,7 +56,8 @@ class Server(Granian):
 
     def _init_shared_socket(self) -> None:
         self._ssp, self._sso, self._sfd = None, None, self._listener.fileno()
-        self._shd = SocketHolder(self._listener.fileno(), False, _BACKLOG)
+        # Its stub lacks the arguments.
+        self._shd = SocketHolder(self._listener.fileno(), False, _BACKLOG)  # type: ignore[call-arg]
 
     def _drop_shared_socket(self) -> None: ...
 

@@ -111,7 +111,7 @@ def _groups(programs: Sequence[Program]) -> Iterable[str]:
     A program that comes and goes has a group of its own: supervisord restarts a changed group as a
     whole.
     """
-    groups = defaultdict(list)
+    groups = defaultdict[tuple[int, str], list[str]](list)
     for program in programs:
         groups[program.priority, program.group] += [name for name, _ in _sets(program)]
     for (priority, group), names in sorted(groups.items()):

@@ -63,6 +63,7 @@ def write(path: Path, record: Record) -> None:
 
 def note_start(path: Path, address: Address) -> None:
     """Name this release; the release of the last start becomes the previous one."""
-    record, release = read(path), own()
-    previous = record and (record.previous if record.current == release else record.current)
+    record, release, previous = read(path), own(), None
+    if record:
+        previous = record.previous if record.current == release else record.current
     write(path, Record(release, previous, address))

@@ -102,7 +102,7 @@ class Inheritance:
         words = os.environ.pop(_INHERITANCE, "").split()
         return cls(*map(int, words)) if words else None
 
-    def hand_over(self, command: Sequence[str], folder: str) -> NoReturn:
+    def hand_over(self, command: list[str], folder: str) -> NoReturn:
         """Become this command; call it in the main thread, because supervisord watches that."""
         for file in (self.lock, self.reservation):
             os.set_inheritable(file, True)
