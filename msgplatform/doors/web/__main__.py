@@ -50,6 +50,9 @@ class Server(MPServer):
     Only here are granian's private names used: `tests/programs/core/test_web_handover.py`.
     """
 
+    _shd: Any
+    _sfd: Any
+
     def __init__(self, *args: Any, listener: socket.socket, **options: Any) -> None:
         super().__init__(*args, **options)
         self._listener = listener
