@@ -102,12 +102,14 @@ class Installation:
         command = [sys.executable, "manage.py", "up", "--migrate", "--port", str(self.port)]
         with (folder / "up.log").open("wb") as log:
             self.up = subprocess.Popen(command, cwd=ROOT, env=self.environment, stderr=log)
+        self.console = Console(self.environment, folder / "console.log")
+
+    def wait_until_it_runs(self) -> None:
         begun = time.monotonic()
         while not self._is_ready():
-            assert self.up.poll() is None, (folder / "up.log").read_text()
+            assert self.up.poll() is None, (self.folder / "up.log").read_text()
             assert time.monotonic() < begun + SECONDS
             pause(begun, 0.1)
-        self.console = Console(self.environment, folder / "console.log")
         while sorted(self.releases().get(__version__, [])) != PROGRAMS:
             pause(begun, 0.1)
 
@@ -153,8 +155,11 @@ class Installation:
 def installation(mariadb: MariaDb) -> Iterator[Installation]:
     folder = Path(tempfile.mkdtemp(prefix="mp-up-"))  # short: a socket's path is bounded
     running = Installation(folder, mariadb.create(folder.name.replace("-", "_")))
-    yield running
-    running.stop()
+    try:
+        running.wait_until_it_runs()
+        yield running
+    finally:
+        running.stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -46,10 +46,10 @@ def own() -> Release:
 
 
 def read(path: Path) -> Record | None:
-    """None if no platform was started here. Raises OSError, msgspec.MsgspecError."""
+    """None if no platform was started here, or one that wrote something else. Raises OSError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Record)
-    except FileNotFoundError:
+    except (FileNotFoundError, msgspec.MsgspecError):
         return None
 
 
