@@ -14,7 +14,6 @@ import os
 import socket
 import struct
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 _ANSWER_SECONDS = 2.0
@@ -22,18 +21,24 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the peer: SO_PEERCRED 
 
 
 def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.socket:
-    """The socket of the server that runs already, if it hands its socket over at this path; else a
-    new one. Raises OSError."""
-    if handover:
-        with socket.socket(socket.AF_UNIX) as client, suppress(OSError):  # none runs
+    """The socket of a server that runs already and hands its socket over (each at this path with its
+    pid appended); else a new one. Raises OSError."""
+    for path in handover.parent.glob(f"{handover.name}.*") if handover else ():
+        with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_ANSWER_SECONDS)
-            client.connect(str(handover))
-            _, files, _, _ = socket.recv_fds(client, 1, 1)
-            listener = socket.socket(fileno=files[0]) if files else None
-            if listener and listener.getsockname()[:2] == (host, port):
-                return listener
-            if listener:
-                listener.close()
+            try:
+                client.connect(str(path))
+                _, files, _, _ = socket.recv_fds(client, 1, 1)
+            except ConnectionRefusedError:  # its server has ended
+                path.unlink(missing_ok=True)
+                continue
+            except OSError:
+                continue
+        listener = socket.socket(fileno=files[0]) if files else None
+        if listener and listener.getsockname()[:2] == (host, port):
+            return listener
+        if listener:
+            listener.close()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -42,17 +47,15 @@ def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.
     return listener
 
 
-def hand_over(listener: socket.socket, path: Path) -> None:
-    """Give the socket to any server of this user that asks at this path, from now on, in a thread.
-    A later server takes the path away."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.unlink(missing_ok=True)
+def hand_over(listener: socket.socket, handover: Path) -> None:
+    """Give the socket to any server of this user that asks, from now on, in a thread."""
+    handover.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = handover.with_name(f"{handover.name}.{os.getpid()}")
+    path.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
-    door.bind(str(part))
-    part.chmod(0o600)
+    door.bind(str(path))
+    path.chmod(0o600)
     door.listen()
-    part.replace(path)
     threading.Thread(target=_serve, args=(door, listener), name="handover", daemon=True).start()
 
 

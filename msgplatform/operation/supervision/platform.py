@@ -253,7 +253,7 @@ def web(host: str, port: int, workers: int) -> Program:
             *(sys.executable, "-m", "msgplatform.doors.web"),
             *("--host", host, "--port", str(port), "--workers", str(workers)),
             *("--drain-seconds", str(_DRAIN_SECONDS)),
-            *("--handover", str(environment.socket_path("web.sock"))),
+            *("--handover", str(environment.socket_path("web.1234567").with_name("web"))),
         ],
         _WEB,
         stop_seconds=_STOP_SECONDS,

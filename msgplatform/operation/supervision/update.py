@@ -198,20 +198,23 @@ class Update:
     def _wait_until_well(self, name: str, release: str) -> None:
         """Return after the second heartbeat of the process. Raises NotWell."""
         deadline, pid, beat = time.monotonic() + _WELL_SECONDS, self._pid(name), None
+        program = name.partition(":")[2].removeprefix(NEXT)
         while time.monotonic() < deadline:
             if not pid or self._pid(name) != pid:
                 log = self._logs / f"{name.partition(':')[2]}.log"
-                raise NotWell(f"{name} of release {release} ended at its start: "
+                raise NotWell(f"{program} of release {release} ended at its start: "
                               f"{last_words(tail(log))}")  # fmt: skip
             beat = self._beat(pid)
             if beat and beat.release != release:
-                raise NotWell(f"{name} is of release {beat.release}, not of {release}.")
+                raise NotWell(f"{program} is of release {beat.release}, not of {release}.")
             is_lasting = beat is not None and beat.at - beat.since > heartbeats.INTERVAL_SECONDS - 1
             if beat and is_lasting and not beat.standstill.why:
                 return
             time.sleep(_POLL_SECONDS)
         why = beat.standstill.why if beat else "it gives no sign of life"
-        raise NotWell(f"{name} of release {release} is not well after {_WELL_SECONDS:g} s: {why}")
+        raise NotWell(
+            f"{program} of release {release} is not well after {_WELL_SECONDS:g} s: {why}"
+        )
 
     def _beat(self, pid: int) -> Heartbeat | None:
         host = socket.gethostname()
