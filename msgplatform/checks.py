@@ -18,7 +18,7 @@ from django.db import connections
 from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
-from msgplatform.core.data import engines
+from msgplatform.core.data import engines, migration_stages
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import rates
 
@@ -58,6 +58,11 @@ def database_check(
         for alias in databases or ()
         for problem in engines.of(alias).problems(connections[alias])
     ]
+
+
+@register(Tags.database)
+def migrations_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    return [Error(text, id="msgplatform.E203") for text in migration_stages.faults()]
 
 
 def _secret_key() -> Iterator[CheckMessage]:

@@ -426,6 +426,8 @@ OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "sock
 # -- alerts --------------------------------------------------------------------------------------
 # A program that was seen and sends no heartbeat for so long makes an alert.
 ALERT_SILENT_SECONDS = env.number("ALERT_SILENT_SECONDS", 60, 20, 86_400)
+# Programs of several releases that run for so long make an alert: an update takes minutes.
+ALERT_MIXED_SECONDS = env.number("ALERT_MIXED_SECONDS", 1800, 1, 604_800)
 # Work that has been due for so long makes an alert; 0: never.
 ALERT_BACKLOG_MINUTES = env.number("ALERT_BACKLOG_MINUTES", 15, 0, 10_080)
 

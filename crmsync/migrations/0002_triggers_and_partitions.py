@@ -46,6 +46,8 @@ def partition(_apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
+    initial = True
+
     dependencies = [("crmsync", "0001_initial")]
 
     operations = [

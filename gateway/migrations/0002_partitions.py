@@ -18,6 +18,8 @@ def partition(_apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
+    initial = True
+
     dependencies = [("gateway", "0001_initial")]
 
     operations = [

@@ -17,6 +17,8 @@ def partition(_apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
+    initial = True
+
     dependencies = [("notify", "0001_initial")]
 
     operations = [

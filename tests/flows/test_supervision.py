@@ -193,7 +193,7 @@ def test_a_port_in_use_is_said_in_a_sentence():
 
 
 def test_an_address_is_held_by_one_platform_before_anything_listens():
-    """Two that start at the same time would share it: the web server sets SO_REUSEPORT."""
+    """Two that start at the same time would both find it free."""
     port = free_port()
     code = (
         "import time, django; django.setup(); "

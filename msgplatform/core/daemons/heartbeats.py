@@ -7,11 +7,13 @@ import os
 import shutil
 import socket
 import time
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from django.conf import settings
 
+from msgplatform import __version__
 from msgplatform.core import cells
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons import standstill
@@ -38,6 +40,7 @@ class Heartbeat:
     failed: int = 0
     lag: float | None = None
     at: float = 0.0
+    release: str = __version__
     cell: str = field(default_factory=lambda: cells.own().label)
     # The disk of STATE_DIR; 0: unknown.
     disk_free_bytes: int = 0
@@ -83,3 +86,11 @@ def beat(heartbeat: Heartbeat) -> ThreadLoop:
 def alive() -> list[Heartbeat]:
     """Every process with a current heartbeat, by role. Raises RedisError."""
     return [beat for _, beat in sorted(_heartbeats.read().items())]
+
+
+def releases() -> dict[str, list[str]]:
+    """Release → the roles that run of it. Raises RedisError."""
+    roles: defaultdict[str, set[str]] = defaultdict(set)
+    for beat in alive():
+        roles[beat.release].add(beat.role)
+    return {release: sorted(roles[release]) for release in sorted(roles)}

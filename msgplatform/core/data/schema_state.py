@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.db import DatabaseError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
 from msgplatform.core.data import engines
@@ -22,9 +21,12 @@ _MAX_NAMED = 5  # tables in the sentence
 
 
 def open_migrations(connection: BaseDatabaseWrapper) -> int:
-    """The number of migrations that are not applied."""
-    executor = MigrationExecutor(connection)
-    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    """The number of migrations that are not applied and that programs need: those of the stage
+    *before*. Programs work without migrations of the stage *after*."""
+    # Not at the top: a program asks only after an error.
+    from msgplatform.core.data import migration_stages
+
+    return len(migration_stages.split(MigrationLoader(connection))[0])
 
 
 def migrate_command(alias: str) -> str:

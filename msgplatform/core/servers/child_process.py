@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import json
 import os
 import resource
 import signal
@@ -92,10 +93,18 @@ def raise_open_files(count: int = _OPEN_FILES) -> int:
     return allowed_count
 
 
+def of_release(record: Path, program: Sequence[str]) -> list[str]:
+    """The program with the interpreter and in the folder of the release that runs now."""
+    release = json.loads(record.read_text())["current"]
+    os.chdir(release["folder"])
+    return [release["python"], *program[1:]]
+
+
 def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="child_process.py")
     parser.add_argument("--parent", type=int, help="the parent's pid")
     parser.add_argument("--pace", type=Path, help="folder for the record of the last start")
+    parser.add_argument("--release", type=Path, help="file that names the release to run")
     parser.add_argument("--longest-pause", type=float, default=5.0)
     parser.add_argument("program", nargs="+")
     options = parser.parse_args(argv)
@@ -104,6 +113,8 @@ def main(argv: Sequence[str]) -> None:
     if options.pace:
         pace(options.pace / os.environ["SUPERVISOR_PROCESS_NAME"], options.longest_pause)
     raise_open_files()
+    if options.release:
+        options.program = of_release(options.release, options.program)
     os.environ[PARENT_VARIABLE] = str(os.getpid())
     try:
         os.execvp(options.program[0], options.program)  # noqa: S606 - that is the purpose

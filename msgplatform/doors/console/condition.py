@@ -45,6 +45,11 @@ class Condition:
     alert_keys: frozenset[str] = frozenset()
 
     @property
+    def releases(self) -> Sequence[str]:
+        """The releases of the running programs: several during an update."""
+        return sorted({beat.release for beat in self.daemons})
+
+    @property
     def number(self) -> int:
         """The number of problems that nobody has acknowledged."""
         causes = {key(SILENT, role) for role in (*self.missing, *self.exits)}

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from granian import Granian
+from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
+from granian.server.mp import MPServer
 
 from msgplatform.core.servers import child_process
-from msgplatform.doors.web import stopping
+from msgplatform.doors.web import listening, stopping
 
 # Maximum connections of a worker, idle ones included; more wait in the kernel. An idle connection
 # costs some kilobytes and no thread.
@@ -37,14 +41,38 @@ class Options:
     workers: int = 1
     drain_seconds: int = 20
     head_seconds: int = 60
+    handover: Path | None = None  # where the next server gets the socket: `listening`
+
+
+class Server(MPServer):
+    """Granian whose workers share a socket that exists already; else it makes one for each worker.
+
+    Only here are granian's private names used: `tests/programs/core/test_web_handover.py`.
+    """
+
+    _shd: Any
+    _sfd: Any
+
+    def __init__(self, *args: Any, listener: socket.socket, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._listener = listener
+
+    def _init_shared_socket(self) -> None:
+        self._ssp, self._sso, self._sfd = None, None, self._listener.fileno()
+        # Its stub lacks the arguments.
+        self._shd = SocketHolder(self._listener.fileno(), False, _BACKLOG)  # type: ignore[call-arg]
+
+    def _drop_shared_socket(self) -> None: ...
 
 
 def serve(options: Options, application: str = "msgplatform.doors.web.asgi:application") -> None:
     """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
     # Raise the limit of open files first: it decides the limit of connections.
     open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
-    server = Granian(
+    listener = listening.listen(options.host, options.port, _BACKLOG, options.handover)
+    server = Server(
         application,
+        listener=listener,
         address=options.host,
         port=options.port,
         interface=Interfaces.ASGINL,
@@ -58,7 +86,10 @@ def serve(options: Options, application: str = "msgplatform.doors.web.asgi:appli
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
     )
-    server.on_startup(stopping.prepare)
+    server.on_startup(lambda: stopping.prepare(listener))
+    if options.handover:
+        path = options.handover
+        server.on_startup(lambda: listening.hand_over(listener, path))
     server.serve()
 
 
@@ -76,9 +107,17 @@ def main() -> None:
         default=default.drain_seconds,
         help="how long requests in flight may take after SIGTERM",
     )
+    parser.add_argument(
+        "--handover", type=Path, help="Unix socket at which the next server gets the listening one"
+    )
     options = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
-    serve(Options(options.host, options.port, options.workers, options.drain_seconds))
+    serve(
+        Options(
+            options.host, options.port, options.workers, options.drain_seconds,
+            handover=options.handover,
+        )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -19,9 +20,10 @@ from typing import Any
 _ends: list[int] = []
 
 
-def prepare() -> None:
-    """Make the pipe, and close it at the signals that end the server. The parent calls this after
-    its own handlers are set and before it forks."""
+def prepare(listener: socket.socket) -> None:
+    """Make the pipe, and close it at the signals that end the server, with the parent's part of the
+    listening socket: connections are refused once no worker accepts any. The parent calls this
+    after its own handlers are set and before it forks."""
     _ends[:] = os.pipe()
     os.register_at_fork(after_in_child=_close)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -29,6 +31,7 @@ def prepare() -> None:
 
         def handle(number: int, frame: FrameType | None, handler: Any = handler) -> None:
             _close()
+            listener.close()
             handler(number, frame)
 
         signal.signal(number, handle)

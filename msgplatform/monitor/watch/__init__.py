@@ -21,6 +21,7 @@ SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
 IDS = "platform.ids"
 WRITERS, GALERA = "platform.writers", "platform.galera"
+RELEASES = "platform.releases"
 AUDIT = "platform.audit"
 TRACES = "platform.traces"
 CHANNEL = "platform.channel"  # raised by `msgplatform/company/alerting/outbox.py`
@@ -28,7 +29,7 @@ SIGN_IN = "platform.signin"  # raised by `company/signing_in`
 ERASURE = "platform.erasure"  # raised by `msgplatform/company/person_data/runner.py`
 PLATFORM = frozenset({
     SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, TRACES, CHANNEL,
-    SIGN_IN, ERASURE,
+    SIGN_IN, ERASURE, RELEASES,
 })  # fmt: skip
 FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0

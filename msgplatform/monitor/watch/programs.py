@@ -1,4 +1,5 @@
-"""Programs that do not work: silent, ending again and again, or failing at every turn."""
+"""Programs that do not work: silent, ending again and again, or failing at every turn; and programs
+of two releases."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.durations import moment
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.monitor.watch import SILENT, key
+from msgplatform.monitor.watch import RELEASES, SILENT, key
 
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"
@@ -31,10 +32,13 @@ class Programs:
     def __init__(self) -> None:
         # Role → monotonic time of the first look that found no heartbeat of the program.
         self._silent: dict[str, float] = {}
+        # Monotonic time of the first look that found programs of several releases; 0: of one.
+        self._mixed_since = 0.0
 
     def forget(self) -> None:
         """Begin anew to measure silence, since this process has not read heartbeats for a while."""
         self._silent.clear()
+        self._mixed_since = 0.0
 
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each program that is silent, ends again and again, or hangs. Silence counts
@@ -61,6 +65,24 @@ class Programs:
         standing = {beat.role: beat for beat in beats if stands_still(beat)}
         holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
         alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing}.__contains__)
+        by_release: dict[str, set[str]] = {}
+        for beat in beats:
+            by_release.setdefault(beat.release, set()).add(beat.role)
+        is_mixed = len(by_release) > 1
+        self._mixed_since = (self._mixed_since or now) if is_mixed else 0.0
+        condition = Condition(
+            key(RELEASES, "programs"),
+            lazy_message("Programs of several releases run"),
+            lazy_message(
+                "%(programs)s. Finish the update, or go back: manage.py update --back.",
+                programs="; ".join(
+                    f"{release}: {', '.join(sorted(by_release[release]))}"
+                    for release in sorted(by_release)
+                )[:1000],
+            ),
+        )
+        is_lasting = is_mixed and now - self._mixed_since >= settings.ALERT_MIXED_SECONDS
+        alerts.reconcile([RELEASES], [condition] if is_lasting else [], lambda _key: is_mixed)
 
 
 def stands_still(beat: Heartbeat) -> bool:

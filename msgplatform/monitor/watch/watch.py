@@ -23,6 +23,7 @@ from msgplatform.monitor.watch import (
     LOOK_SECONDS,
     MEMORY,
     REDIS,
+    RELEASES,
     SILENT,
     TRACES,
     WRITERS,
@@ -108,7 +109,7 @@ class Watch:
             servers.report_id_nodes()
         with noting(errors, [DISK]):
             self._disks.report(beats)
-        with noting(errors, [SILENT]):
+        with noting(errors, [SILENT, RELEASES]):
             self._programs.report(beats)
         with noting(errors, [WRITERS, GALERA]):
             self._database.report()

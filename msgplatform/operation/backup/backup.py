@@ -38,6 +38,7 @@ from msgplatform.core.servers.private_server import find_program, private_direct
 from msgplatform.operation.supervision.platform import embedded_redis
 
 MANIFEST = "manifest.json"
+LAST = "last_backup"  # a file in STATE_DIR, as old as the last backup that this machine made
 ERASURES = "erasures.jsonl"  # of the feature `company/person_data`
 _TRIES = 3
 # A tool that neither reads nor writes for so long hangs: its server is frozen, or a lock is kept.
@@ -107,6 +108,7 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     with new_path.open() as file:
         os.fsync(file.fileno())
     new_path.replace(folder / MANIFEST)
+    (Path(settings.STATE_DIR) / LAST).touch()
     return manifest
 
 

@@ -55,9 +55,9 @@ def hold(host: str, port: int) -> sockets.socket:
     """Keep this address for one platform, until the returned socket is closed. Raises Refused if a
     platform keeps the address, a program listens there, or this machine does not have it.
 
-    granian sets SO_REUSEPORT, so that two platforms of one user that start on one port at the same
-    time would each get a part of the requests. The socket's abstract name, which ends with the
-    process, admits only one platform. Only Linux has such names.
+    The web server listens later, so two platforms that start on one port at the same time would
+    both find it free. The socket's abstract name, which ends with the process, admits only one
+    platform. Only Linux has such names.
     """
     name = sockets.socket(sockets.AF_UNIX)
     try:

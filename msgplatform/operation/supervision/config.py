@@ -18,6 +18,7 @@ _LOG_BACKUPS = 3
 # supervisord must never give a program up. With startsecs 0 even a quick exit is no failed start;
 # only a process that cannot be created is one.
 _NEVER_GIVE_UP = 1_000_000_000
+NEXT = "next-"
 
 
 class Unwritable(Permanent):
@@ -35,6 +36,9 @@ class Program:
     stop_seconds: int = 30  # time to end before the program is killed
     longest_pause: float = 5.0  # seconds between starts if the program exits at once
     comes_and_goes: bool = False  # starts and stops alone, in its own group
+    # Of the platform's release: `argv` begins with its interpreter, and a second set of processes,
+    # whose names begin with NEXT, waits for an update, which starts it before it stops the first.
+    is_of_release: bool = False
 
     @property
     def group(self) -> str:
@@ -52,6 +56,11 @@ class Places:
     @property
     def config(self) -> Path:
         return self.run / "supervisord.conf"
+
+    @property
+    def release(self) -> Path:
+        """The file that names the release of which a program starts."""
+        return self.run / "release.json"
 
     @property
     def pace(self) -> Path:
@@ -102,9 +111,9 @@ def _groups(programs: Sequence[Program]) -> Iterable[str]:
     A program that comes and goes has a group of its own: supervisord restarts a changed group as a
     whole.
     """
-    groups = defaultdict(list)
+    groups = defaultdict[tuple[int, str], list[str]](list)
     for program in programs:
-        groups[program.priority, program.group].append(program.name)
+        groups[program.priority, program.group] += [name for name, _ in _sets(program)]
     for (priority, group), names in sorted(groups.items()):
         yield f"[group:{group}]"
         yield f"programs = {','.join(names)}"
@@ -112,18 +121,26 @@ def _groups(programs: Sequence[Program]) -> Iterable[str]:
         yield ""
 
 
+def _sets(program: Program) -> list[tuple[str, str]]:
+    """The names of the program's sets of processes, with supervisord's word for: starts at once."""
+    second = [(f"{NEXT}{program.name}", "false")] if program.is_of_release else []
+    return [(program.name, "true"), *second]
+
+
 def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
-    for program in programs:
-        pause = f"--longest-pause={program.longest_pause:g}"
-        argv = child_process.command(program.argv, f"--pace={places.pace}", pause)
+    for program, (name, starts) in ((row, pair) for row in programs for pair in _sets(row)):
+        options = [f"--pace={places.pace}", f"--longest-pause={program.longest_pause:g}"]
+        if program.is_of_release:
+            options.append(f"--release={places.release}")
+        argv = child_process.command(program.argv, *options)
         many = "-%(process_num)d" if program.processes > 1 else ""
-        log = _value(places.logs / program.name)
-        yield f"[program:{program.name}]"
+        log = _value(places.logs / name)
+        yield f"[program:{name}]"
         yield f"command = {_value(shlex.join(argv))}"
         yield f"process_name = %(program_name)s{many}"
         yield f"numprocs = {program.processes}"
         yield f"priority = {program.priority}"
-        yield "autostart = true"
+        yield f"autostart = {starts}"
         yield "autorestart = true"
         yield "startsecs = 0"
         yield f"startretries = {_NEVER_GIVE_UP}"

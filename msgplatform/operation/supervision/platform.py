@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from socket import socket
-from typing import Self
+from typing import NoReturn, Self
+from urllib.parse import urlsplit
 from xmlrpc.client import Error as RpcError
 
 from django.conf import settings
@@ -18,10 +20,16 @@ from msgplatform.core import flows, logging, public_address
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.flows.programs import BULK, Daemon
 from msgplatform.core.servers.private_server import RedisServer, private_directory
-from msgplatform.operation.supervision import address, preparation
+from msgplatform.operation.supervision import address, preparation, releases
 from msgplatform.operation.supervision.config import Program
 from msgplatform.operation.supervision.program_watch import ProgramWatch
-from msgplatform.operation.supervision.run import Lock, Refused, Supervisor, is_running
+from msgplatform.operation.supervision.run import (
+    Inheritance,
+    Lock,
+    Refused,
+    Supervisor,
+    is_running,
+)
 
 log = logging.get(__name__)
 
@@ -33,6 +41,7 @@ _STOP_SECONDS = _DRAIN_SECONDS + 10  # to drain, and to close connections
 _POLL_SECONDS = 0.05
 _FOLLOW_SECONDS = 5.0  # between two looks at the own processes of flows
 _WATCH_SECONDS = 1.0
+_HAND_OVER_SECONDS = 10.0  # for the threads to end
 # Seconds that daemons wait for the web server to listen, because callers wait for the web server.
 # Afterwards the daemons start in any case.
 _WEB_SECONDS = 30.0
@@ -69,11 +78,10 @@ class Platform:
         self.redis = embedded_redis(self.state_dir)
         self._lock = Lock(self.state_dir / "run")
         self._reservation = reservation
-        # supervisord first binds the socket's name with its pid appended, which must fit too.
-        longest = environment.socket_path("supervisor.sock.1234567")
+        self.is_replaced = False
         self._supervisor = Supervisor(
             self.state_dir,
-            longest.with_name("supervisor.sock"),
+            supervisor_socket(),
             [
                 *(Program(name, server.argv, _REDIS) for name, server in self.redis.items()),
                 web(self.host, port, workers),
@@ -94,7 +102,24 @@ class Platform:
         self._observer = ThreadLoop("program-watch", self._watch_programs, every=_WATCH_SECONDS)
 
     def start(self) -> Self:
-        """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
+        """Check, prepare the database, start everything; or go on with the programs of the
+        `up` that this process replaces. Raises Refused, ServerMissing."""
+        if inheritance := Inheritance.take():
+            self._lock.adopt(inheritance.lock)
+            os.set_inheritable(inheritance.reservation, False)
+            self._reservation = socket(fileno=inheritance.reservation)
+            self._supervisor.adopt(inheritance.supervisord)
+            # supervisord keeps the groups that it has; a new daemon gets a group of its own.
+            names = {str(info["name"]) for info in self._supervisor.processes()}
+            self._daemons = [
+                daemon
+                if names & {daemon.name, f"{daemon.name}-0"}
+                else dataclasses.replace(daemon, comes_and_goes=True)
+                for daemon in self._daemons
+            ]
+            self._follower.start()
+            self._observer.start()
+            return self
         private_directory(self.state_dir)
         private_directory(self.state_dir / "run")
         # Take the lock first, because a second `up` must not migrate under the first one.
@@ -105,6 +130,10 @@ class Platform:
             self._reservation = self._reservation or address.hold(self.host, self.port)
             preparation.run(self.migrate, self._say)
             public_address.keep_served(self.url)
+            host = urlsplit(self.url).netloc
+            releases.note_start(
+                self._supervisor.places.release, releases.Address((self.host, self.port), host)
+            )
             self._start_time = time.monotonic()
             self._supervisor.start()
             self._follower.start()
@@ -113,6 +142,18 @@ class Platform:
             self._release()
             raise
         return self
+
+    def hand_over(self, arguments: Sequence[str]) -> NoReturn:
+        """Become the `up` of the release that the release file names; the programs go on."""
+        for thread in (self._follower, self._observer):
+            thread.stop(_HAND_OVER_SECONDS)
+        record = releases.read(self._supervisor.places.release)
+        if record is None or self._reservation is None:
+            raise Refused("`up` cannot be replaced before its programs have started.")
+        files = self._lock.file, self._reservation.fileno()
+        Inheritance(*files, self._supervisor.pid).hand_over(
+            [record.current.python, "-m", "msgplatform", *arguments], record.current.folder
+        )
 
     def wait_until_it_serves(self, seconds: float) -> bool:
         """True if the web server answers in time and the platform does not stop meanwhile."""
@@ -186,6 +227,11 @@ class Platform:
         return self._supervisor.pids()
 
 
+def supervisor_socket() -> Path:
+    """supervisord first binds the socket's name with its pid appended, which must fit too."""
+    return environment.socket_path("supervisor.sock.1234567").with_name("supervisor.sock")
+
+
 def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
     """The Redis servers that `up` must run, because no variable names a server."""
     return {
@@ -207,9 +253,11 @@ def web(host: str, port: int, workers: int) -> Program:
             *(sys.executable, "-m", "msgplatform.doors.web"),
             *("--host", host, "--port", str(port), "--workers", str(workers)),
             *("--drain-seconds", str(_DRAIN_SECONDS)),
+            *("--handover", str(environment.socket_path("web.1234567").with_name("web"))),
         ],
         _WEB,
         stop_seconds=_STOP_SECONDS,
+        is_of_release=True,
     )
 
 
@@ -234,10 +282,11 @@ def own_processes() -> list[Program]:
 
 
 def _program(daemon: Daemon) -> Program:
-    command = [*environment.MANAGE, daemon.command, *daemon.arguments]
+    command = [sys.executable, "-m", "msgplatform", daemon.command, *daemon.arguments]
     return Program(
         daemon.name,
         [*command, "--drain-seconds", str(_DRAIN_SECONDS)],
         daemon.priority,
         stop_seconds=daemon.stop_seconds,
+        is_of_release=True,
     )

@@ -19,6 +19,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
 from msgplatform.core.logged_errors import last_words
+from msgplatform.operation.supervision.config import NEXT
 
 HUNG_SECONDS = 60.0
 # A longer time between two looks counts as this: the whole machine may have stood still.
@@ -48,7 +49,7 @@ class ProgramWatch:
         """Look at `processes`, supervisord's information on each. Raises OSError."""
         running = {int(info["pid"]): str(info["name"]) for info in processes if info["pid"]}
         for pid in self._hung_pids(running):
-            self._end(pid, running.get(pid) or running[_process(pid).parent])
+            self._end(pid, running.get(pid) or running[os_process(pid).parent])
         now = time.monotonic()
         self._hangs = [(at, end) for at, end in self._hangs if now - at < PERIOD_SECONDS]
         report = [*self._looping(processes), *(end for _, end in self._hangs)]
@@ -78,20 +79,20 @@ class ProgramWatch:
         own_pids = {beat.pid for beat in beats if beat.host == host}
         beating = own_pids & running.keys()
         for pid in own_pids - running.keys():
-            if (parent := _process(pid).parent) in running:
-                beating |= {pid} if _process(parent).is_stopped else {pid, parent}
+            if (parent := os_process(pid).parent) in running:
+                beating |= {pid} if os_process(parent).is_stopped else {pid, parent}
         if not beating:
             return []
         silences = {
             pid: seconds + step
             for pid, seconds in self._silences.items()
-            if pid in running or _process(pid).parent in running
+            if pid in running or os_process(pid).parent in running
         }
         self._silences = silences | dict.fromkeys(beating, 0.0)
         limit = self._hung_seconds - heartbeats.TTL_SECONDS
         hung_pids = {pid for pid, seconds in self._silences.items() if seconds >= limit}
         # Workers end with their parent.
-        return sorted(pid for pid in hung_pids if _process(pid).parent not in hung_pids)
+        return sorted(pid for pid in hung_pids if os_process(pid).parent not in hung_pids)
 
     def _end(self, pid: int, name: str) -> None:
         """Kill the process (supervisord starts it again), and report that in its log and the
@@ -133,22 +134,22 @@ class ProgramWatch:
         return looping
 
 
-class _Process(NamedTuple):
+class OsProcess(NamedTuple):
     parent: int  # 0: unknown
     is_stopped: bool
 
 
-def _process(pid: int) -> _Process:
+def os_process(pid: int) -> OsProcess:
     """A process as Linux describes it (proc(5), `/proc/<pid>/stat`)."""
     with suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return _Process(int(fields[1]), fields[0] in "Tt")
-    return _Process(0, False)
+        return OsProcess(int(fields[1]), fields[0] in "Tt")
+    return OsProcess(0, False)
 
 
 def _program(name: str) -> str:
-    """The program of a process: `run_sender` of `run_sender-2`."""
-    return name.partition("-")[0]
+    """The program of a process: `run_sender` of `run_sender-2` and of `next-run_sender-2`."""
+    return name.removeprefix(NEXT).partition("-")[0]
 
 
 def _last_words(log: Path) -> str:

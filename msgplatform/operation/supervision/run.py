@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from xmlrpc.client import Error as RpcError
 from xmlrpc.client import ServerProxy
 
@@ -25,6 +27,7 @@ from msgplatform.operation.supervision.config import Places, Program, render
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.05
+_INHERITANCE = "MSGPLATFORM_INHERITANCE"
 # Added to the programs' own times, because supervisord looks at its children once a second.
 _STOP_MARGIN_SECONDS = 10.0
 
@@ -53,7 +56,16 @@ class Lock:
                 f"Stop it with: kill {holder}"
             ) from None
         os.truncate(file, 0)
-        os.write(file, f"{os.getpid()}\n".encode())
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        self._file = file
+
+    @property
+    def file(self) -> int:
+        return self._file
+
+    def adopt(self, file: int) -> None:
+        """Go on with a lock that the `up` of another release has taken."""
+        os.set_inheritable(file, False)
         self._file = file
 
     def release(self) -> None:
@@ -73,6 +85,72 @@ def is_running(state_dir: Path) -> bool:
         return True
     lock.release()
     return False
+
+
+@dataclass(frozen=True)
+class Inheritance:
+    """All that `up` of the next release takes over from the process that it replaces: open files
+    of the lock and of the address, and the child supervisord."""
+
+    lock: int
+    reservation: int
+    supervisord: int
+
+    @classmethod
+    def take(cls) -> Inheritance | None:
+        """None for a start by a person."""
+        words = os.environ.pop(_INHERITANCE, "").split()
+        return cls(*map(int, words)) if words else None
+
+    def hand_over(self, command: list[str], folder: str) -> NoReturn:
+        """Become this command; call it in the main thread, because supervisord watches that."""
+        for file in (self.lock, self.reservation):
+            os.set_inheritable(file, True)
+        os.environ[_INHERITANCE] = f"{self.lock} {self.reservation} {self.supervisord}"
+        os.chdir(folder)
+        os.execv(command[0], command)  # noqa: S606 - our own command line
+
+
+class InheritedProcess:
+    """A child that this process did not start itself; as much of Popen as Supervisor needs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            end = os.pidfd_open(self.pid)
+            try:
+                select.select([end], [], [], timeout)
+            finally:
+                os.close(end)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+        return code
+
+    def terminate(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+@contextmanager
+def supervisord_at(socket: Path) -> Iterator[Any]:
+    """supervisord's XML-RPC. Calls raise OSError, RpcError."""
+    transport = SupervisorTransport(None, None, f"unix://{socket}")
+    try:
+        yield ServerProxy("http://127.0.0.1", transport=transport)
+    finally:
+        transport.close()
 
 
 class Supervisor:
@@ -95,7 +173,15 @@ class Supervisor:
         self.env = {**os.environ, **(env or {})}
         self.directory = directory
         self.stop_requested = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | InheritedProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    def adopt(self, pid: int) -> None:
+        """Go on with a supervisord that the `up` of another release has started."""
+        self._process = InheritedProcess(pid)
 
     @property
     def programs(self) -> list[Program]:
@@ -129,7 +215,7 @@ class Supervisor:
         self.places.socket.unlink(missing_ok=True)
         supervisord = ["-m", "supervisor.supervisord", "--nodaemon", "-c", str(self.places.config)]
         with self.places.output.open("wb") as output:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command line
+            process = self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 child_process.command([sys.executable, *supervisord], "--parent", str(os.getpid())),
                 env=self.env,
                 cwd=self.directory,
@@ -138,9 +224,9 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 process_group=0,  # Ctrl-C reaches only `up`, which stops all in order
             )
-        self._wait_until_it_answers(self._process)
-        if self.stop_requested and self._process.poll() is None:
-            self._process.terminate()  # the stop was requested before the process existed
+        self._wait_until_it_answers(process)
+        if self.stop_requested and process.poll() is None:
+            process.terminate()  # the stop was requested before the process existed
         return self
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
@@ -162,13 +248,8 @@ class Supervisor:
         except (OSError, RpcError):
             return False
 
-    @contextmanager
-    def _rpc(self) -> Iterator[Any]:
-        transport = SupervisorTransport(None, None, f"unix://{self.places.socket}")
-        try:
-            yield ServerProxy("http://127.0.0.1", transport=transport)
-        finally:
-            transport.close()
+    def _rpc(self) -> AbstractContextManager[Any]:
+        return supervisord_at(self.places.socket)
 
     def processes(self) -> list[dict[str, Any]]:
         """supervisord's information on each process (getAllProcessInfo). Raises OSError."""

@@ -11,6 +11,8 @@ def partition(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
+    initial = True
+
     dependencies = [
         ("feed", "0001_initial"),
     ]

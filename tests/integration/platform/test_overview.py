@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from gateway.models import SmsGateway
 from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import exits
+from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import sql
 from msgplatform.doors.console.views import page as pages
 from msgplatform.models import Biz, MinuteCounter, Preferences
@@ -137,6 +138,20 @@ def test_the_parts_alone_are_those_of_the_page(row: BizReceive, admin_client: Cl
     for id in ("live-time", "live-notify", "live-alerts", "live-programs", "chart-notify"):
         assert page.count(f'id="{id}"') == parts.count(f'id="{id}"') == 1, id
     assert 'data-live-seconds="10"' in page
+
+
+def test_programs_of_two_releases_are_told_apart(admin_client: Client) -> None:
+    beats = [Heartbeat("maker", release="1.0.0"), Heartbeat("sender", release="1.0.0")]
+    for beat in beats:
+        beat.send()
+    assert "1.0.0" not in admin_client.get("/console/").content.decode()
+    beats[1].release = "1.1.0"
+    beats[1].send()
+    page = admin_client.get("/console/").content.decode()
+    for beat in beats:
+        beat.withdraw()
+    assert "Programs of the releases 1.0.0, 1.1.0 run: an update is under way" in page
+    assert re.search(r"<td>maker</td><td>[^<]+ · 1\.0\.0</td>", page)
 
 
 def test_what_is_in_trouble_the_worst_first(row: BizReceive, admin_client: Client) -> None:

@@ -572,6 +572,25 @@ def test_doctor_names_what_cannot_be_looked_up_and_that_nobody_looks(work_redis:
 
 
 # -- disks and memory ----------------------------------------------------------------------------
+def test_programs_of_two_releases_make_an_alert_when_that_lasts(settings: Settings) -> None:
+    watched = programs.Programs()
+    old, new = (
+        Heartbeat(role, at=time.time(), release=release)
+        for role, release in (("maker", "1.0.0"), ("sender", "1.1.0"))
+    )
+    for seconds, beats, keys in (
+        (1800, [old, new], set()),
+        (0, [old, new], {"platform.releases:programs"}),
+        (0, [new], set()),
+    ):
+        settings.ALERT_MIXED_SECONDS = seconds
+        watched.report(beats)
+        assert {key for key in open_keys() if "releases" in key} == keys
+    assert Alert.objects.get(kind="platform.releases").text.startswith(
+        "1.0.0: maker; 1.1.0: sender."
+    )
+
+
 def on_disk(host: str, free: float) -> Heartbeat:
     """A heartbeat of a machine with a disk of 100 GiB, of which this share is free."""
     beat = Heartbeat("maker", host=host, at=time.time(), disk_bytes=100 << 30)

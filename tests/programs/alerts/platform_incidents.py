@@ -99,6 +99,16 @@ def programs_write_to_two_servers(places: Places) -> Course:
     writers.withdraw("there", "here")
 
 
+@incident("platform.releases", r"0\.0\.1: maker; .*Finish the update", act=2)
+def an_update_is_left_half_done(places: Places) -> Course:
+    """A program of another machine is of the old release."""
+    beats = Presence(work_redis, "heartbeats", Heartbeat, 3600.0)
+    there = Heartbeat("maker", host="outdated", at=time.time(), release="0.0.1")
+    beats.report({there.name: there})
+    yield
+    beats.withdraw(there.name)
+
+
 @incident("platform.memory", r"SMS_REDIS_URL is nearly full It uses", act=2)
 def a_redis_is_nearly_full(places: Places) -> Course:
     """So large that buffers, which come and go, do not count."""

@@ -26,6 +26,7 @@ _ARGUMENTS = {"run_feed_dispatcher": ["--topic=friend", "--topic=upkeep"]}
 ENVIRONMENT = {
     "NOTIFY_FAILING_MINUTES": "0.01", "NOTIFY_BREAKER_ENABLED": "no", "NOTIFY_KEEP_DAYS": "0",
     "NOTIFY_ARCHIVE_DAYS": "100", "ALERT_SILENT_SECONDS": "20", "ALERT_BACKLOG_MINUTES": "0.05",
+    "ALERT_MIXED_SECONDS": "1",
     "AUDIT_SIGNING_KEY": "A" * 43 + "=", "AUDIT_EXPORT_ALERT_MINUTES": "0.02",
     "FEED_LATE_SECONDS": "1", "FEED_CLEAN_SECONDS": "1", "CRM_BREAKER_SECONDS": "1",
 }  # fmt: skip

@@ -54,6 +54,7 @@ WRONG = {
     "TRACE_DAYS": "0",
     "ALERT_BACKLOG_MINUTES": "a while",
     "ALERT_SILENT_SECONDS": "1",
+    "ALERT_MIXED_SECONDS": "0",
     "MINUTE_COUNTER_DAYS": "1",
     "PERSON_ERASURE_DAYS": "0",
     "DAY_COUNTER_DAYS": "0",

@@ -50,7 +50,8 @@ def test_the_web_unit_takes_another_address_and_number_of_workers(
     monkeypatch.setattr(web, "serve", served.append)
     monkeypatch.setattr(sys, "argv", ["web", *line.replace("$OPTIONS", options).split()])
     web.main()
-    assert served == [web.Options("10.0.0.41", 8000, 4)]
+    handover = Path("/var/lib/msgplatform/web")
+    assert served == [web.Options("10.0.0.41", 8000, 4, handover=handover)]
 
 
 @pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.name)

@@ -1,4 +1,5 @@
-"""Django's `migrate`, without the time limit for one statement.
+"""Django's `migrate` in two stages (`core/data/migration_stages.py`), without the time limit for a
+statement.
 
 The platform's own errors are shown as one sentence. A database whose load was cut short is refused.
 A new database belongs to the cell that CELL names.
@@ -9,22 +10,50 @@ but the migration not noted as applied, so that it could never be applied again.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands import migrate
 from django.db import DatabaseError, NotSupportedError, connections
+from django.db.migrations.loader import MigrationLoader
 
+from msgplatform import __version__
 from msgplatform.core import cells
-from msgplatform.core.data import cell_record, schema_state, transactions
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import heartbeats
+from msgplatform.core.data import (
+    cell_record,
+    engines,
+    migration_stages,
+    schema_state,
+    transactions,
+)
 from msgplatform.core.errors import PlatformError
 
+# A statement that waits for a table's lock makes later statements of programs wait, so it gives up
+# soon and comes again: a dump may hold the lock for minutes.
+_LOCK_SECONDS, _PAUSE_SECONDS, _PATIENCE_SECONDS = 1, 1.0, 900.0
+_LOCKED = 1205  # MySQL's error: a statement waited too long for a lock, and was not begun
 _LIMITS = ("read_timeout", "write_timeout")
 # MySQL's errors: a table, column or key exists already, or one to be dropped does not.
 _HALF_DONE = frozenset({1050, 1051, 1060, 1061, 1091})
 
 
 class Command(migrate.Command):
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        stages = parser.add_mutually_exclusive_group()
+        stages.add_argument(
+            "--before", action="store_true",
+            help="apply migrations that the programs of the release before do not mind",
+        )  # fmt: skip
+        stages.add_argument(
+            "--after", action="store_true",
+            help="apply the others, once no program of the release before is left",
+        )  # fmt: skip
+
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
         options_before = connection.settings_dict["OPTIONS"]
@@ -46,7 +75,37 @@ class Command(migrate.Command):
             if missing := schema_state.missing_tables(connection):
                 raise CommandError(missing)
             is_new = connection.alias == "default" and not connection.introspection.table_names()
-            super().handle(*args, **options)
+            early, late = migration_stages.split(MigrationLoader(connection))
+            is_partial = options["plan"] or options["check_unapplied"] or options["app_label"]
+            if late and not (options["before"] or is_partial):
+                try:
+                    releases = heartbeats.releases()
+                except RedisError as error:
+                    if options["after"]:
+                        text = f"It is not known which programs run: {error}"
+                        raise CommandError(text) from error
+                    releases = {}  # a platform that has not started runs none
+                for release in releases.keys() - {__version__}:
+                    raise CommandError(
+                        f"Programs of release {release} run and need what would be removed: "
+                        f"{', '.join(releases[release])}. Finish the update, or stop them."
+                    )
+            if options["before"] and not is_new:
+                # App by app: Django's `migrate` goes to the end, or to one name.
+                engines.of(connection.alias).limit_lock_wait(connection, _LOCK_SECONDS)
+                undo = migration_stages.Undo(connection, early)
+                try:
+                    with connection.execute_wrapper(_repeat_while_locked):
+                        for app, name in dict(early).items():
+                            names = {"app_label": app, "migration_name": name}
+                            super().handle(**{**options, **names})
+                except Exception:
+                    undo.take_back()
+                    raise
+                for app, name in late:
+                    self.stdout.write(f"Left for migrate --after: {app}.{name}")
+            else:
+                super().handle(*args, **options)
             if is_new and not cells.own().is_only and not options.get("app_label"):
                 cell_record.write(cells.own())
         except (PlatformError, NotSupportedError) as error:
@@ -55,9 +114,27 @@ class Command(migrate.Command):
             # MySQL and MariaDB commit each change of a table at once.
             if transactions.error_code(error) not in _HALF_DONE:
                 raise
+            if options["before"]:
+                raise CommandError(
+                    f"{error.args[1]}: a migrate was killed within a migration. No program "
+                    "uses yet what it added: drop that (names are in the message), run it again."
+                ) from error
             raise CommandError(
                 f"{error.args[1]}: a migrate was killed in the middle of a migration, tables of "
                 "another release are there, or another migrate runs at this moment. Wait until no "
                 "other one runs, and run it again. If it says this again: drop the database, "
                 "restore the backup from before the update (docs/backup.md, To restore)."
             ) from error
+
+
+def _repeat_while_locked(
+    run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
+) -> Any:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return run(sql, params, many, context)
+        except DatabaseError as error:
+            if transactions.error_code(error) != _LOCKED or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)

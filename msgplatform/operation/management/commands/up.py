@@ -14,6 +14,7 @@ from msgplatform.operation.supervision.platform import Platform
 from msgplatform.operation.supervision.preparation import FIRST_USER, first_login_link
 
 _SERVE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5  # between two looks whether an update replaces this process
 
 
 class Command(BaseCommand):
@@ -47,6 +48,7 @@ class Command(BaseCommand):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
                     signal.signal(number, lambda *_: platform.request_stop())
+            signal.signal(signal.SIGUSR1, lambda *_: setattr(platform, "is_replaced", True))
             platform.start()
         except PlatformError as error:
             raise CommandError(str(error)) from error
@@ -69,7 +71,9 @@ class Command(BaseCommand):
                     )
             except DatabaseError as error:
                 _say(f"The users could not be read: {error}. See: manage.py doctor")
-        code = platform.wait()
+        while (code := platform.wait(_LOOK_SECONDS)) is None:
+            if platform.is_replaced and not platform.stop_requested:
+                platform.hand_over(sys.argv[1:])
         is_requested = platform.stop_requested
         platform.stop()
         if not is_requested:

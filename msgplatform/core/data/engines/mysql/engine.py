@@ -162,7 +162,9 @@ class MySql(Engine):
     # -- locks -----------------------------------------------------------------------------------
     def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
         with connection.cursor() as cursor:
-            cursor.execute("SET innodb_lock_wait_timeout = %s", [seconds])
+            cursor.execute(
+                "SET innodb_lock_wait_timeout = %s, lock_wait_timeout = %s", [seconds, seconds]
+            )
 
     @contextmanager
     def lock_wait(self, connection: Connection, seconds: int) -> Iterator[None]:

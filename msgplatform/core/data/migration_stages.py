@@ -1,0 +1,202 @@
+"""Migrations of two stages: *before* runs while programs of the release before work, *after* runs
+once none of these programs is left.
+
+A migration is of the stage *before* unless its class says `stage = "after"`. A *before* migration
+only adds, so that programs that do not know it go on, and the way back is open until *after* has
+run. Migrations with Django's `initial = True` made the first release: no program is older.
+
+`migrations/newest.lock` has a line for each app with its newest migration, so that two branches
+that add one meet in git.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from django.conf import settings
+from django.db import migrations
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.migration import Migration
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+
+AFTER = "after"
+LOCK_FILE = Path(__file__).resolve().parents[2] / "migrations" / "newest.lock"
+Key = tuple[str, str]  # app and name of a migration
+
+_INSERTS = "programs of the other release insert rows without it"
+_LATER = 'move it to a migration with stage = "after"'
+_HARMLESS = (
+    migrations.CreateModel, migrations.AddIndex, migrations.AlterModelOptions,
+    migrations.AlterModelManagers,
+)  # fmt: skip
+_INSTEAD = {
+    migrations.RenameField: "add the new column, write both, remove the old one a release later",
+    migrations.RenameModel: "add the new table, write both, remove the old one a release later",
+    migrations.AlterModelTable: "add the new table, write both, remove the old one a release later",
+    migrations.RunPython: "let programs fill the column in batches, or use a subclass with "
+    "is_safe_before = True if programs may write meanwhile",
+    migrations.RunSQL: "use a subclass with is_safe_before = True if it only adds",
+}
+
+
+def is_after(migration: Migration) -> bool:
+    return getattr(migration, "stage", "") == AFTER
+
+
+def split(loader: MigrationLoader) -> tuple[list[Key], list[Key]]:
+    """The migrations that are not applied: those that run before; and those that run after, because
+    they, or one that they need, say so. Each list is in an order in which they can be applied."""
+    applied_keys = loader.applied_migrations or {}
+    early, late = dict[Key, None](), dict[Key, None]()
+    for leaf in loader.graph.leaf_nodes():
+        for key in loader.graph.forwards_plan(leaf):
+            if key not in applied_keys and key not in late:
+                needs = loader.graph.node_map[key].parents
+                is_late = is_after(loader.graph.nodes[key]) or any(row.key in late for row in needs)
+                (late if is_late else early)[key] = None
+    return list(early), list(late)
+
+
+def faults() -> Iterator[str]:
+    """A sentence for each operation that is not safe in its stage, with what to write instead."""
+    loader = MigrationLoader(None, ignore_no_migrations=True)
+    for key, migration in sorted(_own_migrations(loader).items()):
+        if not migration.initial:
+            yield from faults_of(migration, loader.project_state(key, at_end=False))
+    names = lock()
+    if any(names.get(app, name) != name for app, name in _newest(loader).items()):
+        yield f"{LOCK_FILE.name} is not up to date: manage.py makemigrations writes it"
+
+
+def faults_of(migration: Migration, state: ProjectState) -> Iterator[str]:
+    """The faults of one migration; `state` is that of the models before it, and is changed."""
+    app, new_models = migration.app_label, set[str]()
+    for operation in migration.operations:
+        for part in getattr(operation, "database_operations", [operation]):
+            model = str(getattr(part, "model_name_lower", getattr(part, "name_lower", "")))
+            # A table that the same migration makes is not used by any older program.
+            if model not in new_models and (
+                text := _fault(part, state, (app, model), is_after(migration))
+            ):
+                yield f"{app}.{migration.name}: {part.describe()}: {text}"
+            if isinstance(part, migrations.CreateModel):
+                new_models.add(model)
+        operation.state_forwards(app, state)
+
+
+def lock() -> dict[str, str]:
+    """App → its newest migration. Flows that are switched off are in it, too."""
+    return dict(line.split(" ", 1) for line in LOCK_FILE.read_text().splitlines())
+
+
+def write_lock() -> None:
+    names = lock() | _newest(MigrationLoader(None, ignore_no_migrations=True))
+    LOCK_FILE.write_text("".join(f"{app} {names[app]}\n" for app in sorted(names)))
+
+
+def _newest(loader: MigrationLoader) -> dict[str, str]:
+    labels = sorted({app for app, _ in _own_migrations(loader)})
+    return {app: name for label in labels for app, name in loader.graph.leaf_nodes(label)}
+
+
+def _own_migrations(loader: MigrationLoader) -> dict[Key, Migration]:
+    packages = ("msgplatform.", *(f"{flow}." for flow in settings.FLOWS))
+    rows = (loader.disk_migrations or {}).items()
+    return {key: row for key, row in rows if type(row).__module__.startswith(packages)}
+
+
+def _fault(operation: Operation, state: ProjectState, model: Key, is_late: bool) -> str:
+    """Why programs of the release before would fail beside this operation, or those of the new one
+    until it has run (`is_late`); '' if they go on."""
+    if is_late:
+        if isinstance(operation, migrations.RemoveField):
+            field = state.models[model].fields[operation.name]
+            if not (field.many_to_many or field.null or field.has_db_default()):
+                return f"{_INSERTS}: let a migration before it give it null=True or db_default"
+        if isinstance(operation, migrations.CreateModel | migrations.AddField):
+            return "programs of the new release need it: move it to a migration that runs before"
+        return ""
+    if isinstance(operation, _HARMLESS) or getattr(operation, "is_safe_before", False):
+        return ""
+    if isinstance(operation, migrations.AddField):
+        field = operation.field
+        if not (field.many_to_many or field.null or field.has_db_default()):
+            return f"{_INSERTS}: give it null=True or db_default"
+        if getattr(field, "db_constraint", False) and not field.many_to_many:
+            return "a foreign key locks the table while it is checked: give it db_constraint=False"
+        return ""
+    if isinstance(operation, migrations.AlterField):
+        # The column may stay as it is, or take more than before.
+        old_field, new_field = state.models[model].fields[operation.name], operation.field
+        (_, *old_kind, old), (_, *new_kind, new) = old_field.deconstruct(), new_field.deconstruct()
+        other_names = {*new_field.non_db_attrs, "default", "db_default"}
+        other_names |= {"null"} if new_field.null else set()
+        if (new.get("max_length") or 0) > (old.get("max_length") or 0) > 0:
+            other_names.add("max_length")
+        columns = [{k: v for k, v in row.items() if k not in other_names} for row in (old, new)]
+        is_same = old_kind == new_kind and columns[0] == columns[1]
+        return "" if is_same else f"it changes the column: {_LATER}"
+    return _INSTEAD.get(type(operation), f"it takes something away or refuses rows: {_LATER}")
+
+
+class Undo:
+    """Takes back what a failed migration of the stage *before* has done, where the database commits
+    each change of a table by itself: then it can be repeated. `keys` have not been applied."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, keys: Sequence[Key]) -> None:
+        self._connection, self._keys = connection, keys
+        self._existed = {place for place, _ in self._existing(MigrationLoader(connection))}
+
+    def take_back(self) -> None:
+        """Remove what is there now and was not before, of the first migration that is not
+        applied."""
+        loader = MigrationLoader(self._connection)
+        applied_keys = loader.applied_migrations or {}
+        failed_key = next((key for key in self._keys if key not in applied_keys), None)
+        rows = [row for row in self._existing(loader) if row[0][0] == failed_key]
+        for (key, number), operation in reversed(rows):
+            if (key, number) in self._existed:
+                continue
+            state = loader.project_state(key, at_end=False)
+            for earlier in loader.graph.nodes[key].operations[:number]:
+                earlier.state_forwards(key[0], state)
+            after = state.clone()
+            operation.state_forwards(key[0], after)
+            with self._connection.schema_editor() as editor:
+                operation.database_backwards(key[0], editor, after, state)
+
+    def _existing(self, loader: MigrationLoader) -> Iterator[tuple[tuple[Key, int], Operation]]:
+        """The operations whose table, column or index is there, with their places."""
+        introspection = self._connection.introspection
+        tables = introspection.table_names()
+        for key in self._keys:
+            state = loader.project_state(key, at_end=False)
+            for number, operation in enumerate(loader.graph.nodes[key].operations):
+                operation.state_forwards(key[0], state)
+                model = str(
+                    getattr(operation, "model_name_lower", getattr(operation, "name_lower", ""))
+                )
+                if (key[0], model) not in state.models:
+                    continue
+                table = state.models[key[0], model].options.get("db_table") or f"{key[0]}_{model}"
+                names: set[str] = set()
+                if isinstance(operation, migrations.CreateModel):
+                    name, names = table, set(tables)
+                elif isinstance(operation, migrations.AddIndex) and table in tables:
+                    with self._connection.cursor() as cursor:
+                        names = set(introspection.get_constraints(cursor, table))
+                    name = operation.index.name
+                elif isinstance(operation, migrations.AddField) and table in tables:
+                    with self._connection.cursor() as cursor:
+                        columns = introspection.get_table_description(cursor, table)
+                    names = {column.name for column in columns}
+                    field = operation.field.clone()
+                    field.set_attributes_from_name(operation.name)
+                    name = field.column or ""
+                else:
+                    continue
+                if name in names:
+                    yield (key, number), operation

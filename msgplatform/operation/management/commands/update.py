@@ -1,0 +1,37 @@
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from msgplatform.core.errors import UNAVAILABLE, PlatformError
+from msgplatform.operation.backup import backup
+from msgplatform.operation.supervision.platform import supervisor_socket
+from msgplatform.operation.supervision.update import Update
+
+
+class Command(BaseCommand):
+    help = (
+        "Update the platform that `up` runs on this machine to the release of this command, while "
+        "it works; `--back` goes back to the release before (docs/updating.md)."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--back", action="store_true", help="to the release before")
+        parser.add_argument(
+            "--without-backup", action="store_true", help="do not ask for a backup of today"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        state = Path(settings.STATE_DIR)
+        mark = state / backup.LAST
+        update = Update(state / "run", supervisor_socket(), self.stdout.write)
+        try:
+            if options["back"]:
+                update.go_back()
+            elif options["without_backup"]:
+                update.go_forward(None)
+            else:
+                update.go_forward(mark.stat().st_mtime if mark.exists() else 0.0)
+        except (PlatformError, OSError, *UNAVAILABLE) as error:
+            raise CommandError(str(error)) from error

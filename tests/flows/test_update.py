@@ -1,0 +1,241 @@
+"""A running platform is updated to the next release, and back; a release that does not work goes
+back by itself. Clients publish all the while, and the consumer keeps the books.
+
+Notify alone, so that few programs are replaced; all flows under load: `bench.soak.update`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.harness import neighbour
+from bench.harness.mariadb import MariaDb
+from msgplatform import __version__
+from msgplatform.core.servers.private_server import free_port
+from tests.cluster import ROOT, Console
+from tests.support.http_sinks import Sink, answering
+from tests.waiting import pause
+
+SECONDS = 300.0
+SETUP = """
+from msgplatform.doors.api.access import keys
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+biz = Biz.objects.create(name="shop")
+consumer = Receive.objects.create(name="warehouse", url={url!r})
+BizReceive.objects.create(biz=biz, receive=consumer, schedule=[1] * 9)
+print(keys.create(biz, "test", ["events:write"])[1])
+"""
+RELEASES = """
+import json
+from msgplatform.core.daemons import heartbeats
+print(json.dumps(heartbeats.releases()))
+"""
+COLUMNS = """
+from django.db import connection
+with connection.cursor() as cursor:
+    columns = connection.introspection.get_table_description(cursor, "biz_receive")
+print(",".join(column.name for column in columns))
+"""
+PROGRAMS = ["archiver", "bulk", "maker", "marker", "sender", "web"]
+
+
+class Client(threading.Thread):
+    """Publishes with a key until told to stop; a request without an answer comes again."""
+
+    def __init__(self, port: int, token: str) -> None:
+        super().__init__(daemon=True)
+        self._port, self._token = port, token
+        self.over = threading.Event()
+        self.keys: list[str] = []  # accepted
+        self.longest = 0.0  # seconds until an event was accepted
+
+    def run(self) -> None:
+        number = 0
+        while not self.over.wait(0.05):
+            number += 1
+            begun, key = time.monotonic(), f"e{number}"
+            while not self._publish(key):
+                pause(begun, 0.01)
+            self.longest = max(self.longest, time.monotonic() - begun)
+            self.keys.append(key)
+
+    def _publish(self, key: str) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        body = {"event_type": "order.paid", "payload": {"order": key}, "idempotency_key": key}
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        with (
+            suppress(OSError, http.client.HTTPException),
+            closing(connection),
+        ):
+            connection.request("POST", "/api/v1/messages", json.dumps(body), headers)
+            return connection.getresponse().status in (200, 202)
+        return False
+
+
+class Installation:
+    """`up` of this release on a database of its own; commands of other releases."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder, self.port = folder, free_port()
+        self.environment = {
+            **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+            "DATABASE_URL": database_url, "STATE_DIR": str(folder / "state"), "FLOWS": "notify",
+            "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
+            "OUTBOUND_ALLOW": "127.0.0.0/8", "LOG_LEVEL": "INFO",
+        }  # fmt: skip
+        command = [sys.executable, "manage.py", "up", "--migrate", "--port", str(self.port)]
+        with (folder / "up.log").open("wb") as log:
+            self.up = subprocess.Popen(command, cwd=ROOT, env=self.environment, stderr=log)
+        self.console = Console(self.environment, folder / "console.log")
+
+    def wait_until_it_runs(self) -> None:
+        begun = time.monotonic()
+        while not self._is_ready():
+            assert self.up.poll() is None, (self.folder / "up.log").read_text()
+            assert time.monotonic() < begun + SECONDS
+            pause(begun, 0.1)
+        while sorted(self.releases().get(__version__, [])) != PROGRAMS:
+            pause(begun, 0.1)
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        with (
+            suppress(OSError, http.client.HTTPException),
+            closing(connection),
+        ):
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        return False
+
+    def releases(self) -> dict[str, list[str]]:
+        answer: dict[str, list[str]] = json.loads(self.console.run(RELEASES))
+        return answer
+
+    def manage(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "manage.py", *arguments], cwd=folder, env=self.environment, text=True,
+            capture_output=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+
+    def release(self, kind: str = "") -> Path:
+        folder = self.folder / f"release-{kind}"
+        return folder if folder.exists() else neighbour.make(folder, kind)
+
+    def wait_for_up_in(self, folder: Path) -> None:
+        """Until `up` is that of the release in this folder: the process stays the same."""
+        begun = time.monotonic()
+        while Path(psutil.Process(self.up.pid).cwd()) != folder:
+            assert self.up.poll() is None, (self.folder / "up.log").read_text()
+            assert time.monotonic() < begun + SECONDS
+            pause(begun, 0.1)
+
+    def stop(self) -> None:
+        self.console.close()
+        self.up.terminate()
+        assert self.up.wait(SECONDS) == 0
+
+
+@pytest.fixture(scope="module")
+def installation(mariadb: MariaDb) -> Iterator[Installation]:
+    folder = Path(tempfile.mkdtemp(prefix="mp-up-"))  # short: a socket's path is bounded
+    running = Installation(folder, mariadb.create(folder.name.replace("-", "_")))
+    try:
+        running.wait_until_it_runs()
+        yield running
+    finally:
+        running.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Sink]:
+    with Sink(answering()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def token(installation: Installation, sink: Sink) -> str:
+    return installation.console.run(SETUP.format(url=sink.url())).strip()
+
+
+@pytest.fixture
+def client(installation: Installation, sink: Sink, token: str) -> Iterator[Client]:
+    """Nothing that it was told yes to is missing or twice at the end."""
+    sink.requests.clear()
+    client = Client(installation.port, token)
+    client.start()
+    yield client
+    client.over.set()
+    client.join(SECONDS)
+    begun = time.monotonic()
+    while len(arrived := _keys(sink)) < len(client.keys):
+        assert time.monotonic() < begun + 60, set(client.keys) - arrived.keys()
+        pause(begun, 0.1)
+    assert arrived == Counter(client.keys)
+
+
+def _keys(sink: Sink) -> Counter[str]:
+    return Counter(json.loads(request.body)["data"]["order"] for request in list(sink.requests))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("migration", "broken on purpose"),
+        ("mute", "web of release 9.9.9 does not answer"),
+        ("crash", "ended at its start.*broken on purpose"),
+    ],
+)
+def test_a_release_that_does_not_work_goes_back_by_itself(
+    installation: Installation, client: Client, kind: str, words: str
+) -> None:
+    result = installation.manage(installation.release(kind), "update", "--without-backup")
+    assert result.returncode == 1
+    assert words.partition(".*")[0] in result.stderr, result.stdout + result.stderr
+    assert words.rpartition(".*")[2] in result.stderr
+    assert sorted(installation.releases()) == [__version__]
+    assert sorted(installation.releases()[__version__]) == PROGRAMS
+    # MariaDB keeps each change of a table: it was taken back, so that a repaired release can come.
+    assert ("shade" in installation.console.run(COLUMNS)) == (kind != "migration")
+    assert client.longest < 10
+
+
+def test_to_the_next_release_and_back_and_no_further_after_the_second_stage(
+    installation: Installation, client: Client
+) -> None:
+    refused = installation.manage(installation.release(), "update")
+    assert "There is no backup of the last 24 hours" in refused.stderr
+    folder = installation.release()
+    result = installation.manage(folder, "update", "--without-backup")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "notify.0005_shade" in result.stdout, "left for the second stage"
+    assert installation.releases() == {neighbour.VERSION: PROGRAMS}
+    installation.wait_for_up_in(folder)
+    result = installation.manage(folder, "update", "--back")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert installation.releases() == {__version__: PROGRAMS}
+    installation.wait_for_up_in(ROOT)
+    refused = installation.manage(folder, "migrate", "--after")
+    assert f"Programs of release {__version__} run and need" in refused.stderr
+    assert installation.manage(folder, "update", "--without-backup").returncode == 0
+    installation.wait_for_up_in(folder)
+    assert installation.manage(folder, "migrate", "--after").returncode == 0
+    refused = installation.manage(folder, "update", "--back")
+    assert "notify.0005_shade has run" in refused.stderr
+    assert client.longest < 10

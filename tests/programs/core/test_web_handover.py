@@ -1,0 +1,130 @@
+"""One web server follows another on the same socket: no connection is reset, and granian's private
+names still are what `Server` takes them for."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from msgplatform.core.servers.private_server import free_port
+from msgplatform.doors.web import listening
+from tests.waiting import pause
+
+APPLICATION = """
+import asyncio, os
+async def application(scope, receive, send):
+    if scope["type"] == "http":
+        await asyncio.sleep(0.002)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": str(os.getppid()).encode()})
+"""
+SERVE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from msgplatform.doors.web.__main__ import Options, serve
+path, port = Path(sys.argv[1]) / "web.sock", int(sys.argv[2])
+serve(Options(port=port, workers=2, drain_seconds=10, handover=path), "app:application")
+"""
+ROUNDS = 3
+
+
+def ask(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/")
+        return int(connection.getresponse().read())
+    finally:
+        connection.close()
+
+
+class Load(threading.Thread):
+    """Each request has a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+        self.over = threading.Event()
+        self.answers: Counter[int] = Counter()  # pid of the server → its answers
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                self.answers[ask(self._port)] += 1
+            except (OSError, http.client.HTTPException) as error:
+                self.errors.append(repr(error))
+
+
+def test_no_connection_is_lost_while_servers_follow_one_another(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "app.py").write_text(APPLICATION)
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", SERVE, str(tmp_path), str(port)]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def answers(pid: int) -> bool:
+        try:
+            return ask(port) == pid
+        except OSError:
+            return False
+
+    server = start()
+    loads = [Load(port) for _ in range(4)]
+    try:
+        begun = time.monotonic()
+        while not answers(server.pid):
+            pause(begun, 0.05)
+        for load in loads:
+            load.start()
+        for _ in range(ROUNDS):
+            successor = start()
+            while not answers(successor.pid):
+                assert successor.poll() is None
+            server.terminate()
+            server.wait(30)
+            server = successor
+            begin = sum(load.answers[server.pid] for load in loads)
+            while sum(load.answers[server.pid] for load in loads) < begin + 50:
+                pause(begun, 0.01)
+    finally:
+        for load in loads:
+            load.over.set()
+            load.join()
+        server.kill()
+        server.wait()
+    assert [error for load in loads for error in load.errors] == []
+
+
+def test_a_server_that_was_killed_leaves_a_path_that_nobody_serves(tmp_path: Path) -> None:
+    path, port = tmp_path / "web.sock", free_port()
+    code = (
+        "import sys, time; from pathlib import Path; from msgplatform.doors.web import listening;"
+        "listener = listening.listen('127.0.0.1', int(sys.argv[2]), 16, None);"
+        "listening.hand_over(listener, Path(sys.argv[1])); print('!', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path), str(port)], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        listening.listen("127.0.0.1", port, 16, path).close()  # not bound anew: it is in use
+        listening.listen("127.0.0.1", free_port(), 16, path).close()  # another address is bound
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    begun = time.monotonic()
+    while time.monotonic() < begun + 30:
+        try:
+            listening.listen("127.0.0.1", port, 16, path).close()
+            return
+        except OSError:
+            pause(begun, 0.05)
+    raise AssertionError("the address was not bound anew")
