@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
@@ -16,19 +17,40 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.company.alerting import outbox
+from msgplatform.company.alerting.address_field import AddressField
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
 from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
 from msgplatform.core import personal
 from msgplatform.core.errors import Undecryptable
-from msgplatform.doors.admin import cells
+from msgplatform.doors.admin import Select, cells
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.fields import LinesField
 from msgplatform.doors.admin.filters import PickFilter
-from msgplatform.doors.admin.resource_admin import ResourceAdmin
+from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.doors.admin.rows import RowsAdmin
 from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
+
+
+class NewChannelForm(ResourceForm):
+    """A channel with the rule by which alerts go there: without one, nothing does."""
+
+    rule = forms.ChoiceField(
+        label=_("Alerts that go there"),
+        required=False,
+        choices=[("", _("none yet: a rule follows")), *reversed(Severity.choices)],
+        widget=Select,
+        help_text=_("Those as severe as this, and worse ones, by a rule of the channel's name."),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean()
+        if values.get("rule") and values.get("heartbeat_seconds"):
+            self.add_error("rule", gettext("A heartbeat gets no messages."))
+        elif values.get("rule") and AlertRule.objects.filter(name=values.get("name")).exists():
+            self.add_error("rule", gettext("There is a rule of this name: add the channel there."))
+        return values
 
 
 @admin.register(AlertChannel)
@@ -44,6 +66,34 @@ class AlertChannelAdmin(ResourceAdmin):
         "pager, then a rule that says what goes there."
     )
     change_form_outer_before_template = "admin/alert_channel_bar.html"
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        if obj is not None:
+            return super().get_form(request, obj, change, **kwargs)
+        form: Any = super().get_form(request, obj, change, form=NewChannelForm, **kwargs)
+        form.base_fields["url"] = AddressField(label=form.base_fields["url"].label)
+        if not request.user.has_perm("msgplatform.add_alertrule"):
+            del form.base_fields["rule"]
+        elif not AlertRule.objects.exists():
+            form.base_fields["rule"].initial = Severity.WARNING
+        return form
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        first, *others = super().get_fieldsets(request, obj)
+        if obj is not None or not request.user.has_perm("msgplatform.add_alertrule"):
+            return [first, *others]
+        return [(first[0], {**first[1], "fields": [*first[1]["fields"], "rule"]}), *others]
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if severity := form.cleaned_data.get("rule"):
+            rule = AlertRule.objects.create(name=obj.name, min_severity=severity)
+            rule.channels.add(obj)
+            changes = {"min_severity": [None, severity], "channels": [None, [obj.name]]}
+            action = f"{AlertRuleResource.audit_word()}_created"
+            audit(request, action, AlertRuleResource.title(rule), changes=changes)
 
     def get_urls(self) -> list[URLPattern]:
         test = self.admin_site.admin_view(self.test_view)

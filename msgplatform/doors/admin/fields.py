@@ -181,8 +181,11 @@ class _SecretTextarea(_NeverShown, Textarea):  # type: ignore[misc]  # unfold ha
     pass
 
 
-class _SecretInput(_NeverShown, TextInput):  # type: ignore[misc]  # unfold has no types
-    pass
+class SecretInput(_NeverShown, TextInput):  # type: ignore[misc]  # unfold has no types
+    """An input that never shows what was entered or stored."""
+
+    def __init__(self, attrs: Any = None) -> None:
+        super().__init__({"autocomplete": "off", "spellcheck": "false", **(attrs or {})})
 
 
 class WriteOnly(forms.Field):
@@ -224,4 +227,4 @@ class SecretObjectField(WriteOnly, ObjectField):
 class SecretTextField(WriteOnly, forms.CharField):
     """One line of secret text; write-only."""
 
-    widget = _SecretInput({"autocomplete": "off", "spellcheck": "false"})
+    widget = SecretInput

@@ -10,6 +10,7 @@ from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelForm
+from django.forms.widgets import Script
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -104,14 +105,31 @@ class BizAdmin(ResourceAdmin):
         return super().audit_action(form, change)
 
 
+class ScopesInput(UnfoldAdminCheckboxSelectMultipleWidget):  # type: ignore[misc]  # no types
+    """Two groups of scopes: those of keys with a system and those of keys without one. A script
+    shows the group that fits the chosen system, and ticks the scopes of a flow at a click."""
+
+    template_name = "admin/scopes.html"
+
+    class Media:
+        js = [Script("console/scopes.js", defer=True)]
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context(name, value, attrs)
+        offered = {scope for _title, group in self.choices for scope, _text in group}
+        context["presets"] = [
+            (flow.title, " ".join(scopes))
+            for flow in flows.all()
+            if (scopes := [name for name in flow.scopes if name.endswith((":write", ":read"))])
+            and offered.issuperset(scopes)
+        ]
+        return context
+
+
 class ApiKeyForm(ResourceForm):
     user: Any = None  # the person at the form; the admin sets it
     scopes = forms.MultipleChoiceField(
-        label=_("Scopes"),
-        widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text=_(
-            "What this key may do. Those that begin with manage: are for keys without a system."
-        ),
+        label=_("Scopes"), widget=ScopesInput, help_text=_("What this key may do.")
     )
     systems = forms.MultipleChoiceField(
         label=_("Limited to"),
@@ -132,11 +150,20 @@ class ApiKeyForm(ResourceForm):
         scopes = self.fields.get("scopes")
         if isinstance(scopes, forms.MultipleChoiceField):
             stored_scopes = self.instance.scopes if self.instance.pk else ()
+            groups = {
+                gettext("For a business system"): keys.scopes(),
+                gettext("For management, without a system"): keys.management_scopes(),
+            }
+            if self.instance.pk:  # its system is fixed
+                del groups[list(groups)[bool(self.instance.biz_id)]]
             scopes.choices = [
-                (name, f"{name}: {gettext(text)}")
-                for name, text in (keys.scopes() | keys.management_scopes()).items()
-                if name in stored_scopes or can_give(self.user, name)
-            ]
+                (title, [
+                    (name, f"{name}: {gettext(text)}")
+                    for name, text in texts.items()
+                    if name in stored_scopes or can_give(self.user, name)
+                ])
+                for title, texts in groups.items()
+            ]  # fmt: skip
         systems = self.fields.get("systems")
         if isinstance(systems, forms.MultipleChoiceField):
             # Include deleted systems: without them a limit could silently become none.

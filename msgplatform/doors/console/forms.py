@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -171,6 +172,20 @@ class FilterForm(forms.Form):
     def filter(self) -> dict[str, str]:
         """The filter fields that were filled in."""
         return {name: self.cleaned_data[name] for name in self._names if self.cleaned_data[name]}
+
+    def summary(self) -> list[tuple[str, str]]:
+        """The fields that were filled in: (label, value) in the words and the zone of the form."""
+        return [
+            (str(self.fields[name].label), self._words(name, text))
+            for name, text in self.filter().items()
+        ]
+
+    def _words(self, name: str, text: str) -> str:
+        field = self.fields[name]
+        if isinstance(field, MomentField):
+            with suppress(InvalidInput, OverflowError):
+                return timezone.localtime(moment(text, name)).strftime("%Y-%m-%d %H:%M")
+        return str(dict(getattr(field.widget, "choices", ())).get(text, text))
 
     def refuse(self, field: str, sentence: str) -> None:
         """Show the flow's error, at the field if the form has it."""

@@ -22,6 +22,9 @@ BESIDE = (
     "/admin/password_change/",
     "/admin/msgplatform/biz/?q=nothing-like-it",
     "/admin/notify/bizreceive/add/",
+    "/admin/msgplatform/alertchannel/add/",
+    "/admin/msgplatform/apikey/add/",
+    "/console/search/notify?status=exhausted",
     "/admin/auth/user/add/",
     "/clients/",
 )

@@ -173,6 +173,7 @@ def test_deliveries_of_a_subscription_are_found_by_typing(
     page: Page, platform: Platform, made: dict[str, Any]
 ) -> None:
     page.goto(f"{platform.base_url}/console/search/notify")
+    page.click(".finder summary")
     page.locator("[name=subscription]").press_sequentially("a name that is far")
     offered = page.locator("datalist option[value='console-test/console-test']")
     expect(offered).to_have_attribute("label", re.compile("A name that is far"))
@@ -181,6 +182,7 @@ def test_deliveries_of_a_subscription_are_found_by_typing(
     page.click("form.filters button.primary")
     page.wait_for_url(re.compile("subscription=console-test"))
     assert "status=exhausted" in page.url
+    expect(page.locator(".finder .chip")).to_contain_text(["console-test/console-test", "exhausted"])
     expect(page.locator("[name=subscription]")).to_have_value("console-test/console-test")
 
 

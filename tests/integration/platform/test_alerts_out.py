@@ -29,7 +29,7 @@ from msgplatform.company.alerting.turn import Sender
 from msgplatform.core import alerts
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.servers.private_server import free_port
-from msgplatform.models import Alert, AlertNews, Biz, MinuteCounter
+from msgplatform.models import Alert, AlertNews, AuditLog, Biz, MinuteCounter
 from msgplatform.monitor import alert_store
 from tests.support import robot_sinks
 from tests.support.api_support import problem
@@ -49,6 +49,7 @@ from tests.support.robot_sinks import (
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 SECONDS = 120.0
+CHANNELS = "/admin/msgplatform/alertchannel/"
 NOON = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)
 
 
@@ -658,22 +659,37 @@ def form(**values: Any) -> dict[str, Any]:
             "heartbeat_seconds": "0", "summary_weekday": "", **values}  # fmt: skip
 
 
+def address(first: str, second: str = "", kind: str = "") -> dict[str, str]:
+    """The address of a new channel as the form sends it."""
+    return {"url_kind": kind, "url_first": first, "url_second": second}
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"url": "dingding://abc"}, "No service is known for “dingding://”"),
-        ({"url": "dbus://"}, "No service is known for “dbus://”"),
-        ({"url": "dingtalk://SECabc@"}, "it is written: dingtalk://SECRET@TOKEN/"),
-        ({"url": "slack://only"}, "it is written: slack://{token_a}/{token_b}/{token_c}"),
-        ({"url": "dingtalk://a1b2", "heartbeat_seconds": "60"}, "begin with http:// or https://"),
-        ({"url": "dingtalk://a1b2", "time_zone": "Mars"}, "Mars is no time zone"),
-        ({"url": ""}, "This field is required"),
+        (address("dingding://abc"), "No service is known for “dingding://”"),
+        (address("dbus://"), "No service is known for “dbus://”"),
+        (address("dingtalk://SECabc@"), "it is written: dingtalk://SECRET@TOKEN/"),
+        (address("slack://only"), "it is written: slack://{token_a}/{token_b}/{token_c}"),
+        (
+            address("dingtalk://a1b2") | {"heartbeat_seconds": "60"},
+            "begin with http:// or https://",
+        ),
+        (address("dingtalk://a1b2") | {"time_zone": "Mars"}, "Mars is no time zone"),
+        (address(""), "Enter: Address."),
+        (address("", kind="dingtalk"), "Enter: Webhook."),
+        (address("ops@example.com", "mail.example.com", "mail"), "Write the mail server as smtps:"),
+        (address("x", kind="pager"), "Choose a service."),
+        (
+            address("https://ping.example.com/a") | {"heartbeat_seconds": "60", "rule": "warning"},
+            "A heartbeat gets no messages.",
+        ),
     ],
 )
 def test_a_wrong_channel_is_explained(
     admin_client: Client, values: dict[str, str], said: str
 ) -> None:
-    answer = admin_client.post("/admin/msgplatform/alertchannel/add/", form(**values))
+    answer = admin_client.post(f"{CHANNELS}add/", form(**values))
     assert answer.status_code == 200
     assert said in unescape(answer.content.decode())
     assert not AlertChannel.objects.exists()
@@ -683,9 +699,13 @@ def test_a_channel_is_set_up_tested_and_shown_without_its_secrets(
     admin_client: Client, robots: Robots
 ) -> None:
     url = f"https://{DINGTALK}/robot/send?access_token={TOKEN}&secret={SECRET}"
-    answer = admin_client.post("/admin/msgplatform/alertchannel/add/", form(url=url))
+    assert 'value="warning" selected' in admin_client.get(f"{CHANNELS}add/").content.decode()
+    answer = admin_client.post(f"{CHANNELS}add/", form(**address(url), rule="critical"))
     assert answer.status_code == 302
     row = AlertChannel.objects.get()
+    rule = AlertRule.objects.get()
+    assert (rule.name, rule.min_severity, [*rule.channels.all()]) == ("ops", "critical", [row])
+    assert AuditLog.objects.filter(action="alert_rule_created", target="ops").exists()
     assert re.fullmatch(r"DingTalk dingtalk://… · [0-9a-f]{8}", row.shown)
     page = f"/admin/msgplatform/alertchannel/{row.pk}/"
     answer = admin_client.post(f"{page}test/", follow=True)
@@ -709,6 +729,30 @@ def test_a_channel_is_set_up_tested_and_shown_without_its_secrets(
         text = admin_client.get(f"/admin/msgplatform/{each}").content.decode()
         assert "130101" in text or each == "auditlog/", each
         assert not any(secret in text for secret in (TOKEN, SECRET)), each
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "url"),
+    [
+        ("dingtalk", f"https://{DINGTALK}/robot/send?access_token=a1", "SEC+1",
+         f"https://{DINGTALK}/robot/send?access_token=a1&secret=SEC%2B1"),
+        ("feishu", "https://open.feishu.cn/open-apis/bot/v2/hook/a1", "b2",
+         "https://open.feishu.cn/open-apis/bot/v2/hook/a1?secret=b2"),
+        ("wecom", "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=a1b2", "left over",
+         "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=a1b2"),
+        ("mail", "ops+night@example.com", "smtp+starttls://u:p@mail.example.com:587",
+         "mailtos://u:p@mail.example.com:587/?to=ops%2Bnight%40example.com"),
+        ("pagerduty", "a" * 32, "b" * 20, f"pagerduty://{'a' * 32}@{'b' * 20}"),
+        ("webhook", "https://alerts.example.com/in", "", "jsons://alerts.example.com/in"),
+    ],
+)  # fmt: skip
+def test_an_address_is_made_of_what_the_service_shows(
+    admin_client: Client, kind: str, first: str, second: str, url: str
+) -> None:
+    answer = admin_client.post(f"{CHANNELS}add/", form(**address(first, second, kind)))
+    assert answer.status_code == 302, unescape(answer.content.decode())
+    assert AlertChannel.objects.get().url == url
+    assert not AlertRule.objects.exists()
 
 
 def test_a_wrong_rule_is_explained(admin_client: Client) -> None:

@@ -74,6 +74,9 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         list_name(flow),
         flow=flow,
         form=form,
+        # Results come first, and fields only where they say what is wrong or find nothing.
+        filter_is_open=not result or bool(filled_in and not result.hits),
+        summary=form.summary() if filled_in else [],
         found=result,
         hits=[(flow, hit) for hit in result.hits] if result else [],
         notices=[result.notice] if result and result.notice else [],
