@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
@@ -102,7 +101,7 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
     search_help_text = _("System, consumer or URL")
     autocomplete_fields = ["biz", "receive"]
     # Cells that are read for the rows of the page cannot sort the list.
-    sortable_by: Sequence[Any] = ["name", subscription_cells.failing, "rate"]
+    sortable_by: ClassVar[Any] = ["name", subscription_cells.failing, "rate"]
     change_form_outer_before_template = "notify/subscription_card.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BizReceive]:
