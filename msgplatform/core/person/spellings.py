@@ -106,9 +106,9 @@ def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool
         texts.append(_unquote_printable(text))
     for plain_text in texts:
         for _ in range(1 + _MAX_ENCODINGS):
-            folded = plain_text.lower() if plain_text.isascii() else _fold(plain_text)
-            digits = _NO_DIGITS.sub("", folded)
-            if any(phone in digits for phone in phones) or any(mail in folded for mail in emails):
+            letters = plain_text.lower() if plain_text.isascii() else _fold(plain_text)
+            digits = _NO_DIGITS.sub("", letters)
+            if any(phone in digits for phone in phones) or any(mail in letters for mail in emails):
                 return True
             if not _ENCODED.search(plain_text):
                 break
