@@ -36,6 +36,7 @@ from msgplatform.doors.admin import (
     Textarea,
     cells,
 )
+from msgplatform.doors.templatetags.formats import grouped
 from msgplatform.person_limits import answers_limited_people, is_limited
 
 
@@ -108,8 +109,8 @@ def problem_text(facts: presence.PolicyFacts) -> str:
 
 def stop_text(row: Policy) -> str:
     """The numbers of what the guard has stopped."""
-    return gettext("%(removals)d of %(records)d records would be deleted or cleared") % {
-        "removals": row.stopped_removals, "records": row.stopped_records,
+    return gettext("%(removals)s of %(records)s records would be deleted or cleared") % {
+        "removals": grouped(row.stopped_removals), "records": grouped(row.stopped_records),
     }  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def test_removals_are_refused_by_a_person(
         walk = Walk(platform.base_url).visit(page, [f"/admin/crmsync/{path}"])
         assert walk.misfits == {}
         page.goto(console(platform, path))
-        expect(page.locator(".notice.bad")).to_contain_text("10234 of 20468 records would be")
+        expect(page.locator(".notice.bad")).to_contain_text("10,234 of 20,468 records would be")
         page.click("button:text-is('Refuse')")
         expect(page.get_by_text("Refused: the CRM keeps what it has.")).to_be_visible()
         expect(page.locator(".notice.bad")).to_contain_text("A person has refused")
