@@ -21,8 +21,8 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the peer: SO_PEERCRED 
 
 
 def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.socket:
-    """The socket of a server that runs already and hands its socket over (each at this path with its
-    pid appended); else a new one. Raises OSError."""
+    """The socket of a server that runs already and hands its socket over, at this path with its pid
+    appended; else a new one. Raises OSError."""
     for path in handover.parent.glob(f"{handover.name}.*") if handover else ():
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_ANSWER_SECONDS)
