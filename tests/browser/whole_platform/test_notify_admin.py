@@ -182,7 +182,8 @@ def test_deliveries_of_a_subscription_are_found_by_typing(
     page.click("form.filters button.primary")
     page.wait_for_url(re.compile("subscription=console-test"))
     assert "status=exhausted" in page.url
-    expect(page.locator(".finder .chip")).to_contain_text(["console-test/console-test", "exhausted"])
+    chips = page.locator(".finder .chip")
+    expect(chips).to_contain_text(["console-test/console-test", "exhausted"])
     expect(page.locator("[name=subscription]")).to_have_value("console-test/console-test")
 
 
