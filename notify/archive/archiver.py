@@ -162,15 +162,15 @@ class Archiver(Worker):
         if page:
             limits, done_before = due(now), self.heartbeat.done
             try:
-                locked: bisect.ItemsLocked | None = None
+                lock_error: bisect.ItemsLocked | None = None
                 for chunk in chunks(movable(page, limits), stores.hot()):
                     move_some = partial(self._move, due=limits)
                     try:
                         bisect.isolate(chunk, move_some, self._set_aside, _is_unavailable)
                     except bisect.ItemsLocked as error:
-                        locked = error  # other chunks must not wait
-                if locked:
-                    raise locked
+                        lock_error = error  # other chunks must not wait
+                if lock_error:
+                    raise lock_error
             except UNAVAILABLE as error:
                 self._refused = page
                 if isinstance(error, DatabaseError) and not transactions.is_away(error):

@@ -20,7 +20,7 @@ from crmsync.adapters.outcomes import Invalid
 from msgplatform.core.data import engines
 
 # Integers of databases have at most 64 bits; those of a server may be without a sign.
-_LEAST, _BIGGEST, _BIGGEST_UNSIGNED = -(2**63), 2**63, 2**64
+_BIGGEST, _BIGGEST_UNSIGNED = 2**63, 2**64
 # SQLite keeps the type as it was written, such as `VARCHAR(40)`.
 _DECLARED = re.compile(r"char[a-z ]*\( *(\d+) *\)", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -87,15 +87,11 @@ class Table:
         # NaN and infinity are no SQL numbers.
         elif isinstance(value, float) and not math.isfinite(value):
             return _("The value for %s is no finite number.") % name
-        elif isinstance(value, int) and not _LEAST <= value < self._biggest:
-            return _("The number for %s is too large.") % name
+        elif isinstance(value, int) and not -_BIGGEST <= value < _BIGGEST:
+            is_server = engines.of_connection(self.connection).is_server
+            if not (is_server and 0 <= value < _BIGGEST_UNSIGNED):
+                return _("The number for %s is too large.") % name
         return ""
-
-    @property
-    def _biggest(self) -> int:
-        """An integer that no column takes, nor any larger one."""
-        is_server = engines.of_connection(self.connection).is_server
-        return _BIGGEST_UNSIGNED if is_server else _BIGGEST
 
     def duplicate_row(self) -> Invalid:
         if not self.others or not self._finds_by_any_key:

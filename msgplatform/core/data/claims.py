@@ -181,9 +181,11 @@ def _update_free(
 
     def update_unlocked() -> int:
         with transaction.atomic(using):
-            unlocked = rows.using(using).order_by().select_for_update(skip_locked=True)
-            ids = list(unlocked.values_list("pk", flat=True))
-            return update_by_key(free.filter(pk__in=ids), values, using) if ids else 0
+            free_rows = rows.using(using).order_by().select_for_update(skip_locked=True)
+            free_ids = list(free_rows.values_list("pk", flat=True))
+            if not free_ids:
+                return 0
+            return update_by_key(free.filter(pk__in=free_ids), values, using)
 
     return transactions.retrying(update_unlocked, using)
 

@@ -69,7 +69,7 @@ class Person:
         """A quick look: False if no identifier of the person can be in the text, in any field."""
         if spellings.may_be_in(text, self.phones, self.emails):
             return True
-        return spellings.with_base64(text, self._erased) != text
+        return spellings.with_base64(text, self._erase_plain) != text
 
     @property
     def phone_spellings(self) -> list[str]:
@@ -118,10 +118,10 @@ class Person:
 
     def erased(self, text: str) -> str:
         """The text with MARK in the place of each phone number and e-mail address of the person."""
-        text = spellings.with_base64(text, self._erased)
-        return self._erased(text)
+        text = spellings.with_base64(text, self._erase_plain)
+        return self._erase_plain(text)
 
-    def _erased(self, text: str) -> str:
+    def _erase_plain(self, text: str) -> str:
         if not (text and spellings.may_be_in(text, self.phones, self.emails)):
             return text
         return self._pattern.sub(
@@ -133,7 +133,7 @@ class Person:
         """The sentences of a text that mention the person, with other people's numbers and
         addresses masked; '' if there are none. For an export, because the rest is about others."""
         text = spellings.with_base64(
-            text, lambda part: self.mention(part) if self._erased(part) != part else part
+            text, lambda part: self.mention(part) if self._erase_plain(part) != part else part
         )
         if not self.is_in(text):
             return ""

@@ -88,7 +88,7 @@ def is_whole(match: re.Match[str], phones: Collection[str]) -> bool:
     encoded."""
     if is_price(match[0]):
         return False
-    number = _plain(_unquoted(match[0]))
+    number = _plain(_unquote_printable(match[0]))
     if "@" in number:
         return True
     digits = _NO_DIGITS.sub("", number).lstrip("0")
@@ -101,20 +101,20 @@ def is_whole(match: re.Match[str], phones: Collection[str]) -> bool:
 
 def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool:
     """A quick look: False if no identifier can be in the text, in any spelling but base64."""
-    return _may_be_in(text, phones, emails) or (
-        bool(_QUOTED.search(text)) and _may_be_in(_unquoted(text), phones, emails)
-    )
-
-
-def _may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool:
-    for _ in range(1 + _MAX_ENCODINGS):
-        plain = text.lower() if text.isascii() else _fold(text)
-        digits = _NO_DIGITS.sub("", plain)
-        if any(phone in digits for phone in phones) or any(mail in plain for mail in emails):
-            return True
-        if not _ENCODED.search(text) or (plain_text := _decode(text)) == text:
-            return False
-        text = plain_text
+    texts = [text]
+    if _QUOTED.search(text):
+        texts.append(_unquote_printable(text))
+    for plain_text in texts:
+        for _ in range(1 + _MAX_ENCODINGS):
+            letters = plain_text.lower() if plain_text.isascii() else _fold(plain_text)
+            digits = _NO_DIGITS.sub("", letters)
+            if any(phone in digits for phone in phones) or any(mail in letters for mail in emails):
+                return True
+            if not _ENCODED.search(plain_text):
+                break
+            plain_text, before = _decode(plain_text), plain_text
+            if plain_text == before:
+                break
     return False
 
 
@@ -132,8 +132,8 @@ def with_base64(text: str, change: Callable[[str], str]) -> str:
             return match[0]
         if (new := change(content)) == content:
             return match[0]
-        encoded = base64.b64encode(new.encode(), b"-_" if is_of_url else None).decode()
-        return encoded if match[0].endswith("=") or len(part) % 4 == 0 else encoded.rstrip("=")
+        text = base64.b64encode(new.encode(), b"-_" if is_of_url else None).decode()
+        return text if match[0].endswith("=") or len(part) % 4 == 0 else text.rstrip("=")
 
     return _BASE64.sub(renew, text)
 
@@ -150,7 +150,7 @@ def _fold(text: str) -> str:
     return text if text.isascii() else _OTHER_DIGIT.sub(lambda m: str(int(m[0])), text)
 
 
-def _unquoted(text: str) -> str:
+def _unquote_printable(text: str) -> str:
     """A text in quoted-printable, with its bytes as URLs write them."""
     return _QUOTED.sub(lambda match: f"%{match[1]}" if match[1] else "", text)
 
@@ -212,16 +212,14 @@ def _character(character: str) -> str:
     if code > 0x7E:  # of a domain in another script
         code_text = "".join(f"%{byte:02x}" for byte in character.encode())
         return rf"(?:{re.escape(character)}|{code_text}|\\+u{code:04x})"
-    names = "|".join(_names(character))
+    names = "".join(
+        f"|{re.escape(name)}"
+        for name, text in html.entities.html5.items()
+        if text == character and name.endswith(";")
+    )
     # The full-width form of an ASCII character, too.
     return (
         rf"(?:{re.escape(character)}|{chr(code + 0xFEE0)}|{_BYTE}{code:02x}"
         rf"|{_UNIT}(?:(?:0{{4}})?00{code:02x}|\{{0*{code:x}\}}|ff{code - 0x20:02x})"
-        rf"|{_HTML}(?:#0*{code}|#x0*{code:x}{names and '|' + names});)"
+        rf"|{_HTML}(?:#0*{code};|#x0*{code:x};{names}))"
     )
-
-
-def _names(character: str) -> list[str]:
-    """The names of a character in HTML."""
-    return [name[:-1] for name, text in html.entities.html5.items()
-            if text == character and name.endswith(";")]  # fmt: skip
