@@ -262,9 +262,9 @@ def _mismatch(node: Node, event: Event) -> Mismatch | None:
         case Negation(_node, path, document):
             if node.matches(event):
                 return None
-            words = _("%s holds, and must not")
+            sentence = _("%s holds, and must not")
             text, masked_text = f"{path} {_shown(document)}", f"{path} $not"
-            return Mismatch(words % text.strip(), words % masked_text.strip())
+            return Mismatch(sentence % text.strip(), sentence % masked_text.strip())
         case Condition():
             values = node.values(event)
             if node.test(values):
