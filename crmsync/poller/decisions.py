@@ -164,22 +164,21 @@ class Decisions:
         request = msgspec.structs.replace(each.request, version=version)
         return msgspec.structs.replace(each, request=request)
 
-    def _removal(self, each: RowRequest, stored_row: Mapping[str, Any]) -> dict[str, int]:
+    def _removal(self, row_request: RowRequest, stored_row: Mapping[str, Any]) -> dict[str, int]:
         """The columns that say whether a new version removes something from the CRM. A removal that
         was not confirmed yet stays one, with what was decided about it."""
-        if each.problem:
+        if row_request.problem:
             return {}
-        deleted, cleared = each.request.deleted, stored_row["cleared"]
-        if not deleted:
-            cleared = each.cleared
-        is_more = deleted > bool(stored_row["deleted"]) or cleared > stored_row["cleared"]
+        is_deletion = row_request.request.deleted
+        count = stored_row["cleared"] if is_deletion else row_request.cleared
+        is_more = is_deletion > bool(stored_row["deleted"]) or count > stored_row["cleared"]
         is_unsent = stored_row["state"] != _State.CONFIRMED and bool(stored_row["removal"])
         removal = _Removal.NONE
         if is_more:
             removal = _Removal.PENDING
-        elif is_unsent and (deleted or cleared):
+        elif is_unsent and (is_deletion or count):
             removal = stored_row["removal"]
-        return {"removal": int(removal), "cleared": cleared}
+        return {"removal": int(removal), "cleared": count}
 
     def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
         """True if the version will not be sent: a person dismissed it, or a source without versions

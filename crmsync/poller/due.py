@@ -101,7 +101,14 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         )
         held_ids = [row["id"] for row in rows if row["removal"] == _Removal.PENDING]
         due.held = len(held_ids)
-        _hold(held_ids, now)
+        if held_ids:
+            claims.update_by_key(
+                models.Record.objects.filter(pk__in=held_ids),
+                {
+                    "error_class": _UNKNOWN_IF_QUEUED, "state": _State.HELD, "next_at": now,
+                    "claimed_by": "", "sending_operation": 0, "updated_at": now,
+                },
+            )  # fmt: skip
         rows = [row for row in rows if row["removal"] != _Removal.PENDING]
         requests = _requests(policy, rows)
         for row in rows:
@@ -158,15 +165,6 @@ def _unsendable(
     pairs = [(row, requests.get((row["operation_id"], row["key"]))) for row in rows]
     lost = [row for row, request in pairs if request is None]
     return lost, [row for row, request in pairs if request and request.erased]
-
-
-def _hold(row_ids: Sequence[int], now: datetime) -> None:
-    values = {
-        "error_class": _UNKNOWN_IF_QUEUED, "state": _State.HELD, "next_at": now, "claimed_by": "",
-        "sending_operation": 0, "updated_at": now,
-    }  # fmt: skip
-    if row_ids:
-        claims.update_by_key(models.Record.objects.filter(pk__in=row_ids), values)
 
 
 def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> None:

@@ -159,7 +159,11 @@ class PolicyPoll:
         pause = self._read_at - time.monotonic()
         look_in = self._wait(policy, changes, live, now)
         may_compare = _may_go_on(comparison, policy, now)
-        self._settle_removals(policy, center, changes.run > 0 or comparison.run > 0)
+        # The guard is asked while records are held; seldom as long as it can only wait.
+        is_reading = changes.run > 0 or comparison.run > 0
+        can_settle = not (is_reading or policy.is_stopped)
+        if center.has_held and (can_settle or self._next_guard.take()):
+            center.has_held = removal_guard.settle(policy, self._holder, is_reading)
         wait = max(pause, look_in)
         should_read = wait <= 0 or (pause <= 0 and may_compare)
         if capacity:
@@ -183,14 +187,6 @@ class PolicyPoll:
         self._compare(policy, crm, comparison, source, increment, limit, now)
         self._count_rounds(1)
         return 0.0
-
-    def _settle_removals(
-        self, policy: Policy, center: DistributionCenter, is_reading: bool
-    ) -> None:
-        """Ask the guard while records are held; seldom as long as it can only wait."""
-        must_wait = is_reading or policy.is_stopped
-        if center.has_held and (not must_wait or self._next_guard.take()):
-            center.has_held = removal_guard.settle(policy, self._holder, is_reading)
 
     def _read(
         self,

@@ -49,85 +49,71 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
     """Let the held records go, or stop, or carry out what a person has decided. Returns True as
     long as there may be more to do. Raises LeaseLost when another poller holds the policy."""
     now = sql.now()
-    held = Record.objects.filter(policy_id=policy.id, state=_State.HELD)
-    since = held.order_by("policy_id", "state", "next_at").values_list("next_at", flat=True).first()
+    rows = Record.objects.filter(policy_id=policy.id, state=_State.HELD)
+    since = rows.order_by("policy_id", "state", "next_at").values_list("next_at", flat=True).first()
     row = models.Policy.objects.get(pk=policy.id)
     if since is None:  # nothing is held any more, whoever has decided that
         if row.stopped_at:
-            _end_stop(policy, holder)
+            _write_stop(policy, holder)
         return False
     if row.decision:
         for _ in range(_PAGES):
             if not _move_page(policy, holder, row.decision, row.decided_at):
-                _end_stop(policy, holder)
+                _write_stop(policy, holder)
                 break
         return True
     if is_reading and since > now - _MAX_WAIT:
         return True
-    removals = held.count()
-    total = removals + _released(policy.id, now)
+    removals = rows.count()
+    # The removals that were let go within the window count, too.
+    counted_rows = MinuteCounter.objects.filter(
+        flow=counters.FLOW, subject=policy.id, name=counters.RELEASED, minute__gte=now - _WINDOW
+    )
+    total = removals + (counted_rows.aggregate(sum=Sum("value"))["sum"] or 0)
     # With so many records the removals are few: no more are counted.
     enough = -(-total * 100 // policy.guard_percent)
-    if row.stopped_at is None:
-        is_small = policy.guard_percent >= _OFF or total < policy.guard_records
-        records = enough if is_small else _count_records(policy.id, enough)
-        if records >= enough:
+    is_small = policy.guard_percent >= _OFF or total < policy.guard_records
+    if row.stopped_at is None and is_small:
+        _move_page(policy, holder, "", now)
+    elif removals != row.stopped_removals:
+        max_count = max(enough, row.stopped_records)
+        of_policy = Record.objects.filter(policy_id=policy.id)
+        # In the order of the index, the newest first: those that are deleted are mostly old.
+        in_crm = of_policy.filter(state=_State.CONFIRMED, deleted=False)
+        in_crm = in_crm.order_by("-policy_id", "-state", "-next_at", "-id")[:max_count]
+        others = of_policy.filter(
+            state__in=[state for state in _State if state != _State.CONFIRMED]
+        )
+        records = min(in_crm.count() + others.order_by()[:max_count].count(), max_count)
+        if row.stopped_at is None and records >= enough:
             _move_page(policy, holder, "", now)
         else:
-            _stop(policy, holder, removals, records)
-    elif removals != row.stopped_removals:
-        records = _count_records(policy.id, max(enough, row.stopped_records))
-        _stop(policy, holder, removals, records)
+            _write_stop(policy, holder, removals, records)
+            log.warning("removals_stopped", policy=policy.name, removals=removals, records=records)
     return True
 
 
-def _released(policy_id: int, now: datetime) -> int:
-    """The removals that the guard let go within the window."""
-    rows = MinuteCounter.objects.filter(
-        flow=counters.FLOW, subject=policy_id, name=counters.RELEASED, minute__gte=now - _WINDOW
-    )
-    return rows.aggregate(sum=Sum("value"))["sum"] or 0
+def _write_stop(policy: Policy, holder: str, removals: int = 0, records: int = 0) -> None:
+    """Stop with these numbers; without removals the stop is over."""
 
-
-def _count_records(policy_id: int, max_count: int) -> int:
-    """The policy's records that are not confirmed as deleted, up to `max_count`."""
-    rows = Record.objects.filter(policy_id=policy_id)
-    confirmed = rows.filter(state=_State.CONFIRMED, deleted=False)
-    # In the order of the index, the newest first: those that are deleted are mostly old.
-    confirmed = confirmed.order_by("-policy_id", "-state", "-next_at", "-id")
-    others = rows.filter(state__in=[state for state in _State if state != _State.CONFIRMED])
-    count = others.order_by()[:max_count].count() + confirmed[:max_count].count()
-    return min(count, max_count)
-
-
-def _stop(policy: Policy, holder: str, removals: int, records: int) -> None:
-    def once() -> None:
+    def write() -> None:
         with transaction.atomic():
             now = require_lease(policy, holder)
-            rows = models.Policy.objects.filter(pk=policy.id, decision="")
+            rows = models.Policy.objects.filter(pk=policy.id)
+            if not removals:
+                rows.update(decision="", decided_at=None, stopped_at=None)
+            elif not rows.filter(decision="", stopped_at=None).update(stopped_at=now):
+                rows = rows.filter(decision="")  # a person has decided on the numbers of before
             rows.update(stopped_removals=removals, stopped_records=records)
-            rows.filter(stopped_at=None).update(stopped_at=now)
 
-    transactions.retrying(once)
-    log.warning("removals_stopped", policy=policy.name, removals=removals, records=records)
-
-
-def _end_stop(policy: Policy, holder: str) -> None:
-    def once() -> None:
-        with transaction.atomic():
-            require_lease(policy, holder)
-            models.Policy.objects.filter(pk=policy.id).update(
-                stopped_at=None, stopped_removals=0, stopped_records=0, decision="", decided_at=None
-            )
-
-    transactions.retrying(once)
+    transactions.retrying(write)
 
 
 def _move_page(policy: Policy, holder: str, decision: str, until: datetime | None) -> int:
     """Move the next records that were held until then to where the decision, or '' for the guard's
     own, sends them. Returns their number."""
 
-    def once() -> int:
+    def move() -> int:
         with transaction.atomic():
             now = require_lease(policy, holder)
             rows = Record.objects.filter(policy_id=policy.id, state=_State.HELD, next_at__lte=until)
@@ -145,4 +131,4 @@ def _move_page(policy: Policy, holder: str, decision: str, until: datetime | Non
                 claims.update_by_key(own_rows, {**values, "updated_at": now})
             return len(records)
 
-    return transactions.retrying(once)
+    return transactions.retrying(move)

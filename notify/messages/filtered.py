@@ -7,6 +7,7 @@ An excluded message has no delivery. So the present filter is applied again.
 from __future__ import annotations
 
 import heapq
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,20 +24,38 @@ from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.models import Biz
 from notify import orders
 from notify.archive.stores import Store, cold, hot, reading
-from notify.messages.filter_reasons import Mismatch, mismatch
 from notify.messages.states import local
 from notify.models import BizMsg, BizReceive
 from notify.subscriptions import filter_conditions, formats, payload_filter
-from notify.subscriptions.filter_conditions import Event, Node
+from notify.subscriptions.filter_conditions import (
+    MAX_DEPTH,
+    MAX_WORK,
+    AllOf,
+    AnyOf,
+    Condition,
+    Event,
+    Negation,
+    Node,
+    TooLarge,
+)
 from notify.subscriptions.matching import Filter, compile_filter
 
 MAX_SUBSCRIPTIONS = 100  # of one system, with a filter: each takes some microseconds and a card
 TRIED = 100  # messages on which a filter is tried with reasons
 # Bounds of a trial's work: messages of the last day that are counted, bytes of payloads, seconds.
-_MAX_COUNTED, _MAX_BYTES, _MAX_SECONDS = 10_000, 64 * 1024 * 1024, 3.0
+MAX_COUNTED, _MAX_BYTES, _MAX_SECONDS = 10_000, 64 * 1024 * 1024, 3.0
 # Of each store so many pages are searched for the subscription's types.
 _MAX_PAGES = 50
+_MAX_SHOWN = 60  # characters of a value in a reason
 _READ, _PAGE = 1_000, 100  # rows of a statement: without payloads, with them
+
+
+class Mismatch(NamedTuple):
+    """The condition that an event does not meet, as sentences; `masked` is without its values, and
+    without those of the filter that it is said to have."""
+
+    reason: str
+    masked: str
 
 
 class FilteredOut(NamedTuple):
@@ -126,7 +145,9 @@ def _why(
     return why
 
 
-def try_filter(subscription: BizReceive, node: Node | None) -> FilterTrial:
+def try_filter(
+    subscription: BizReceive, node: Node | None, max_counted: int = MAX_COUNTED
+) -> FilterTrial:
     """Try the filter on the latest messages of the subscription's types and channels, newest first:
     TRIED of them with reasons, and numbers for the last day. The work is bounded, however many
     messages there are: by rows, by bytes and by time."""
@@ -134,17 +155,17 @@ def try_filter(subscription: BizReceive, node: Node | None) -> FilterTrial:
     rule = compile_filter(subscription.event_types, subscription.channels)
     first_id = ids.first_id_at(timezone.now() - timedelta(days=1))
     deadline, size = time.monotonic() + _MAX_SECONDS, 0
-    tried: list[TriedMessage] = []
+    lines: list[TriedMessage] = []
     day = DayCounts()
     stores = [_latest(store, subscription.biz_id, rule) for store in (hot(), cold())]
     last_id = 0
     for message in heapq.merge(*stores, key=lambda message: -message.pk):
         is_of_day = message.pk >= first_id
-        if not is_of_day and len(tried) >= TRIED:
+        if not is_of_day and len(lines) >= TRIED:
             break
         if message.pk == last_id:  # it is moving into the archive
             continue
-        if size > _MAX_BYTES or day.events >= _MAX_COUNTED or time.monotonic() > deadline:
+        if size > _MAX_BYTES or day.events >= max_counted or time.monotonic() > deadline:
             day.is_whole = not is_of_day
             break
         last_id, size = message.pk, size + len(message.payload)
@@ -153,10 +174,10 @@ def try_filter(subscription: BizReceive, node: Node | None) -> FilterTrial:
             day.events += 1
             day.coming += own_node is None or filter_conditions.matches(own_node, event)
             day.matching += node is None or filter_conditions.matches(node, event)
-        if len(tried) < TRIED:
+        if len(lines) < TRIED:
             why = mismatch(node, event) if node else None
-            tried.append(TriedMessage(message.pk, message.event_type, message.created_at, why))
-    return FilterTrial(tried, day)
+            lines.append(TriedMessage(message.pk, message.event_type, message.created_at, why))
+    return FilterTrial(lines, day)
 
 
 def _latest(store: Store, biz_id: int, rule: Filter) -> Iterator[Any]:
@@ -211,3 +232,58 @@ def _read(message: Any, biz: Biz) -> Event | None:
     at = f"{message.created_at:%Y-%m-%dT%H:%M:%S.%f}Z"
     body = orders.open_body(orders.body(message.event_type, at, bytes(message.payload)))
     return filter_conditions.event_of(body, message.pk, message.channel, formats.source(biz.name))
+
+
+# -- reasons ---------------------------------------------------------------------------------------
+def mismatch(node: Node, event: Event | None) -> Mismatch | None:
+    """Why an event does not get through; None if it does."""
+    try:
+        if event is not None:
+            event.remaining = MAX_WORK
+            if node.matches(event):
+                return None
+            event.remaining = MAX_WORK * MAX_DEPTH  # each `$or` asks what is below it once more
+            return _mismatch(node, event)
+    except TooLarge:
+        pass
+    reason = _("The payload is too large, or has a number too large, to be compared")
+    return Mismatch(reason, reason)
+
+
+def _mismatch(node: Node, event: Event) -> Mismatch | None:
+    match node:
+        case AllOf(nodes):
+            return next(filter(None, (_mismatch(part, event) for part in nodes)), None)
+        case AnyOf(nodes):
+            if node.matches(event):
+                return None
+            reasons = [why for part in nodes if (why := _mismatch(part, event))]
+            return Mismatch(*(_("; and ").join(texts) for texts in zip(*reasons, strict=True)))
+        case Negation(_node, path, document):
+            if node.matches(event):
+                return None
+            sentence = _("%s holds, and must not")
+            text, masked_text = f"{path} {_shown(document)}", f"{path} $not"
+            return Mismatch(sentence % text.strip(), sentence % masked_text.strip())
+        case Condition():
+            values = node.values(event)
+            if node.test(values):
+                return None
+            words = {"path": node.path, "sign": node.sign, "operand": _shown(node.operand)}
+            masked_words = words | ({"operand": "…"} if node.is_negated else {})
+            masked = _("%(path)s is not %(sign)s %(operand)s") % masked_words
+            if node.sign == "$exist":
+                reason = _("%s is there") if values else _("%s is not there")
+                return Mismatch(reason % node.path, reason % node.path)
+            if not values:
+                return Mismatch(_("%s is not there") % node.path, masked)
+            words["value"] = ", ".join(map(_shown, values[:3])) + (", …" if len(values) > 3 else "")
+            return Mismatch(_("%(path)s %(value)s is not %(sign)s %(operand)s") % words, masked)
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=float)
+    except RecursionError:  # of a payload that could just be read
+        return "…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"

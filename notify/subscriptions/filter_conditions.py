@@ -1,6 +1,7 @@
-"""The parts of a filter on payloads, and the event that they are asked about. A maker asks them for
-each message; `payload_filter` makes them from documents, `notify.messages.filter_reasons` says in
-words which part an event does not meet.
+"""The parts of a filter on payloads, and the event that they are asked about.
+
+A maker asks them for each message. `payload_filter` makes them from documents, and
+`notify.messages.filtered` says in words which part an event does not meet.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from django.db.models import Max, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
+from django.utils import formats, timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -36,7 +36,6 @@ from msgplatform.doors.admin import (
     Textarea,
     cells,
 )
-from msgplatform.doors.templatetags.formats import grouped
 from msgplatform.person_limits import answers_limited_people, is_limited
 
 
@@ -110,8 +109,9 @@ def problem_text(facts: presence.PolicyFacts) -> str:
 def stop_text(row: Policy) -> str:
     """The numbers of what the guard has stopped."""
     return gettext("%(removals)s of %(records)s records would be deleted or cleared") % {
-        "removals": grouped(row.stopped_removals), "records": grouped(row.stopped_records),
-    }  # fmt: skip
+        "removals": formats.number_format(row.stopped_removals, force_grouping=True),
+        "records": formats.number_format(row.stopped_records, force_grouping=True),
+    }
 
 
 @admin.display(description=_("read up to"))

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notify.messages import filter_reasons
+from notify.messages import filtered
 from notify.subscriptions import filter_conditions, payload_filter
 
 
@@ -30,7 +30,7 @@ def gets_through(document: Any, data: str) -> bool:
 def reason(document: Any, data: str) -> str:
     node = payload_filter.compiled(document)
     assert node is not None
-    why = filter_reasons.mismatch(node, event(data))
+    why = filtered.mismatch(node, event(data))
     assert why is not None
     return why.reason
 
@@ -285,7 +285,7 @@ def test_the_reason(document: Any, data: str, words: str) -> None:
 def test_a_reason_without_values_has_none() -> None:
     node = payload_filter.compiled({"data.name": "Bob"})
     assert node
-    why = filter_reasons.mismatch(node, event('{"name":"Anna"}'))
+    why = filtered.mismatch(node, event('{"name":"Anna"}'))
     assert why
     assert "Anna" in why.reason
     assert "Anna" not in why.masked
@@ -304,7 +304,7 @@ def test_a_reason_without_values_has_none() -> None:
 def test_a_reason_without_values_does_not_say_what_the_event_has(document: Any) -> None:
     node = payload_filter.compiled(document)
     assert node
-    why = filter_reasons.mismatch(node, event('{"name":"Anna"}'))
+    why = filtered.mismatch(node, event('{"name":"Anna"}'))
     assert why
     assert "Anna" in why.reason
     assert "Anna" not in why.masked
@@ -336,7 +336,7 @@ def test_a_filter_takes_a_bounded_time(document: Any, data: Any) -> None:
     assert node
     began = time.process_time()
     assert not filter_conditions.matches(node, looked_at)
-    assert filter_reasons.mismatch(node, looked_at)
+    assert filtered.mismatch(node, looked_at)
     assert time.process_time() - began < 1.5
 
 
@@ -378,7 +378,7 @@ def test_nothing_odd_stops_a_maker(document: Any, data: str) -> None:
         return
     looked_at = event(data)
     is_match = filter_conditions.matches(node, looked_at)
-    why = filter_reasons.mismatch(node, looked_at)
+    why = filtered.mismatch(node, looked_at)
     assert (why is None) == is_match
     # As it is stored, and read by a maker.
     stored = payload_filter.of_text(json.dumps(document))
@@ -489,4 +489,4 @@ def test_it_says_what_a_simple_evaluation_says(document: Any, data: Any) -> None
     looked_at = event(json.dumps(data))
     is_match = filter_conditions.matches(node, looked_at)
     assert is_match is slow(document, data)
-    assert (filter_reasons.mismatch(node, looked_at) is None) is is_match
+    assert (filtered.mismatch(node, looked_at) is None) is is_match
