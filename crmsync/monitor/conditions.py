@@ -91,16 +91,14 @@ def conditions() -> Iterator[Condition]:
             yield Condition(
                 f"{REMOVALS}:{policy.pk}",
                 lazy_message(
-                    _("%(policy)s would delete or clear %(removals)d of %(records)d records"),
+                    "%(policy)s would delete or clear %(removals)d of %(records)d records",
                     policy=str(policy),
                     removals=policy.stopped_removals,
                     records=policy.stopped_records,
                 ),
                 lazy_message(
-                    _(
-                        "None of these was sent to %(crm)s; other changes go on. Look whether the "
-                        "source is as it should be, then confirm or refuse on the policy's page."
-                    ),
+                    "None of these was sent to %(crm)s; other changes go on. Look whether the "
+                    "source is as it should be, then confirm or refuse on the policy's page.",
                     crm=str(policy.crm),
                 ),
             )
@@ -131,7 +129,7 @@ def conditions() -> Iterator[Condition]:
             )
     count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
     if count:
-        more = lazy_message(_("%(count)d or more"), count=count)
+        more = lazy_message("%(count)d or more", count=count)
         yield Condition.of(
             f"{RECOVERY}:old",
             _("Entries of the recovery log open for more than a day: %(count)s"),

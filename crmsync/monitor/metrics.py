@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from crmsync import orders, presence
 from crmsync.models import Crm, Record
@@ -67,7 +66,7 @@ def waits() -> Iterator[Wait]:
         if progress.takes_work and progress.due_at is not None and progress.due_at <= now:
             first[progress.policy.crm] = min(progress.due_at, first.get(progress.policy.crm, now))
     for crm, since in first.items():
-        what = lazy_message(gettext_noop("A record for %(crm)s"), crm=str(crm))
+        what = lazy_message("A record for %(crm)s", crm=str(crm))
         yield Wait(str(crm.pk), what, since)
 
 

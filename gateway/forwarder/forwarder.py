@@ -17,7 +17,6 @@ from functools import partial
 
 import msgspec
 from django.conf import settings
-from django.utils.translation import gettext_noop as _
 
 from gateway import notifications, signals
 from gateway.directory import Directory
@@ -187,7 +186,7 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     is tried again when that is over."""
     return alerts.AlertEvent(
         "sms.event",
-        lazy_message(_("The event of message %(id)s could not be published"), id=message),
+        lazy_message("The event of message %(id)s could not be published", id=message),
         f"{type(error).__name__}: {error}"[:500],
         key=f"sms.event:{message}",
     )
@@ -208,7 +207,7 @@ def publish(events: Sequence[intake.Event]) -> list[int]:
             log.error("event_refused", key=event.idempotency_key, why=verdict.reason, **facts)
             alerts.raise_alert(
                 "sms.event",
-                lazy_message(_("An event %(type)s could not be published"), type=event.event_type),
+                lazy_message("An event %(type)s could not be published", type=event.event_type),
                 verdict.reason,
                 key=f"sms.event:{event.idempotency_key}",
             )

@@ -121,7 +121,7 @@ def check(request: Request, directory: Directory, router: Router) -> CheckedRequ
     routes = [router.route(account, number) for number in numbers]
     if request.gateway:
         if any(request.gateway not in route for route in routes):
-            words = lazy_message(_("this gateway is not for this account and number"))
+            words = lazy_message("this gateway is not for this account and number")
             raise InvalidInput(words, "gateway")
         routes = [[request.gateway] for _route in routes]
     return CheckedRequest(
@@ -132,14 +132,11 @@ def check(request: Request, directory: Directory, router: Router) -> CheckedRequ
 def _no_account(request: Request, directory: Directory) -> str:
     """The reason why the request has no account."""
     if request.account:
-        return lazy_message(_("there is no account %(name)s"), name=repr(request.account))
+        return lazy_message("there is no account %(name)s", name=repr(request.account))
     if any(account.biz_id == request.biz for account in directory.known.accounts.values()):
-        return lazy_message(_("name an account: there is no default one"))
+        return lazy_message("name an account: there is no default one")
     return lazy_message(
-        _(
-            "this system has no SMS account that is switched on: the operator adds one in the "
-            "console"
-        )
+        "this system has no SMS account that is switched on: the operator adds one in the console"
     )
 
 
@@ -150,17 +147,17 @@ def _numbers(recipients: Sequence[str], account: Account) -> list[str]:
     """
     limit = account.row.recipients_limit
     if not 1 <= len(recipients) <= limit:
-        raise InvalidInput(lazy_message(_("name 1 to %(most)d recipients"), most=limit), "to")
+        raise InvalidInput(lazy_message("name 1 to %(most)d recipients", most=limit), "to")
     numbers = []
     for recipient in recipients:
         text = phone_number(recipient) if isinstance(recipient, str) else ""
         number = sgip.international(text)
         if not _NUMBER.fullmatch(number):
-            words = lazy_message(_("%(number)s is not a telephone number"), number=repr(recipient))
+            words = lazy_message("%(number)s is not a telephone number", number=repr(recipient))
             raise InvalidInput(words, "to")
         numbers.append(number)
     if len(set(numbers)) < len(numbers):
-        raise InvalidInput(lazy_message(_("a recipient is named twice")), "to")
+        raise InvalidInput(lazy_message("a recipient is named twice"), "to")
     return numbers
 
 
@@ -168,9 +165,9 @@ def _check_fields(request: Request, account: Account) -> int:
     """Check everything but the recipients. Returns the number of the text's parts with the ASCII
     limit that needs more of them. Raises InvalidInput naming the field."""
     if not 1 <= len(request.text) <= MAX_TEXT:
-        raise InvalidInput(lazy_message(_("write 1 to %(most)d characters"), most=MAX_TEXT), "text")
+        raise InvalidInput(lazy_message("write 1 to %(most)d characters", most=MAX_TEXT), "text")
     if _CONTROL.search(request.text):
-        words = lazy_message(_("use no control characters but tabs and line breaks"))
+        words = lazy_message("use no control characters but tabs and line breaks")
         raise InvalidInput(words, "text")
     text = request.text
     try:
@@ -184,16 +181,14 @@ def _check_fields(request: Request, account: Account) -> int:
         raise InvalidInput(str(error), "text") from None
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
-        raise InvalidInput(lazy_message(_("use at most %(most)d digits"), most=digits), "extension")
+        raise InvalidInput(lazy_message("use at most %(most)d digits", most=digits), "extension")
     if len(account.row.sp_number + request.extension) > _MAX_NUMBER:
-        words = lazy_message(_("use at most %(most)d digits with the SP number"), most=_MAX_NUMBER)
+        words = lazy_message("use at most %(most)d digits with the SP number", most=_MAX_NUMBER)
         raise InvalidInput(words, "extension")
     if not 0 <= request.priority <= 9:
-        raise InvalidInput(lazy_message(_("use 0 to 9")), "priority")
+        raise InvalidInput(lazy_message("use 0 to 9"), "priority")
     if not _REFERENCE.fullmatch(request.reference):
-        words = lazy_message(
-            _("use at most %(most)d printable ASCII characters"), most=MAX_REFERENCE
-        )
+        words = lazy_message("use at most %(most)d printable ASCII characters", most=MAX_REFERENCE)
         raise InvalidInput(words, "reference")
     if request.idempotency_key:
         check_key(request.idempotency_key)
@@ -207,16 +202,16 @@ def _check_times(request: Request) -> None:
     schedule_seconds = settings.SMS_SCHEDULE_DAYS * 86400
     if request.schedule_at and request.schedule_at > now + schedule_seconds:
         words = lazy_message(
-            _("use a time at most %(days)d days ahead"), days=settings.SMS_SCHEDULE_DAYS
+            "use a time at most %(days)d days ahead", days=settings.SMS_SCHEDULE_DAYS
         )
         raise InvalidInput(words, "schedule_at")
     begin = max(now, request.schedule_at)
     if request.expire_at and request.expire_at <= begin:
-        words = lazy_message(_("use a time in the future, and after schedule_at"))
+        words = lazy_message("use a time in the future, and after schedule_at")
         raise InvalidInput(words, "expire_at")
     if request.expire_at > begin + MAX_EXPIRE_DAYS * 86400:
         words = lazy_message(
-            _("use a time at most %(days)d days from now, or from schedule_at"),
+            "use a time at most %(days)d days from now, or from schedule_at",
             days=MAX_EXPIRE_DAYS,
         )
         raise InvalidInput(words, "expire_at")
@@ -245,7 +240,7 @@ def _allowance(account: Account, count: int) -> Allowance | None:
     if not limit:
         return None
     if count > limit:
-        words = lazy_message(_("the account may send to %(limit)d recipients a day"), limit=limit)
+        words = lazy_message("the account may send to %(limit)d recipients a day", limit=limit)
         raise InvalidInput(words, "to")
     return Allowance(keys.spent(account.id, _now().date().isoformat()), limit)
 

@@ -69,10 +69,10 @@ def _outages() -> Iterator[Condition]:
         if seconds < OUTAGE_SECONDS and key not in open_keys:
             continue
         problems = _problems(gateway.id, states)
-        why = "; ".join(problems) or lazy_message(_("no sender serves it"))
+        why = "; ".join(problems) or lazy_message("no sender serves it")
         if not problems and gateway.row.own_process:
             why = lazy_message(
-                _("run_sms_sender --gateway %(name)s is not running"), name=gateway.name
+                "run_sms_sender --gateway %(name)s is not running", name=gateway.name
             )
         yield Condition.of(
             key,

@@ -15,7 +15,6 @@ from functools import partial
 
 import msgspec
 from django.db import transaction
-from django.utils.translation import gettext_noop as _
 
 from gateway import notifications, sgip
 from gateway.lifecycle import keys, store
@@ -82,7 +81,7 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
-        lazy_message(_("A Report that found no message cannot be settled")),
+        lazy_message("A Report that found no message cannot be settled"),
         personal.in_sentence(f"{entry[:500]}: {type(error).__name__}: {error}"[:1000]),
         key="sms.archive:report",
     )

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from django.conf import settings
-from django.utils.translation import gettext_noop as _
 
 from gateway.lifecycle import archived_store, keys, mo_store, store
 from gateway.lifecycle.archived_store import Batch
@@ -92,7 +91,7 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
-        lazy_message(_("Message %(id)s cannot be archived"), id=message),
+        lazy_message("Message %(id)s cannot be archived", id=message),
         f"{type(error).__name__}: {error}"[:500],
         key=f"sms.archive:{message}",
     )

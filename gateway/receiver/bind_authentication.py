@@ -19,8 +19,6 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable
 from ipaddress import ip_network
 
-from django.utils.translation import gettext_noop as _
-
 from gateway import sgip
 from gateway.directory import Directory, Gateway
 from gateway.inbox.arrivals import Arrivals
@@ -209,14 +207,12 @@ class BindAuthentication:
             alerts.raise_alert(
                 _STRANGER,
                 lazy_message(
-                    _("Connections to the SMS receiver from addresses that are no gateway's")
+                    "Connections to the SMS receiver from addresses that are no gateway's"
                 ),
                 lazy_message(
-                    _(
-                        "%(count)d lately, the last from %(address)s. If that is a gateway of "
-                        "yours, add the address to its networks in the console; else close the "
-                        "port to it."
-                    ),
+                    "%(count)d lately, the last from %(address)s. If that is a gateway of "
+                    "yours, add the address to its networks in the console; else close the "
+                    "port to it.",
                     count=refusals["stranger"],
                     address=stranger,
                 ),

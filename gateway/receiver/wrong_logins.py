@@ -7,8 +7,6 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
-from django.utils.translation import gettext_noop as _
-
 from msgplatform.core import alerts, logging
 from msgplatform.core.lazy_text import lazy_message
 
@@ -70,14 +68,12 @@ class WrongLogins:
             alerts.raise_alert(
                 "sms.login",
                 lazy_message(
-                    _("Somebody at %(address)s tries passwords of gateways"), address=address
+                    "Somebody at %(address)s tries passwords of gateways", address=address
                 ),
                 lazy_message(
-                    _(
-                        "%(count)d wrong logins. Each one doubles the time until the next. If it "
-                        "is a gateway of yours, correct the SMG's login in the console; else block "
-                        "the address, and narrow the networks of your gateways."
-                    ),
+                    "%(count)d wrong logins. Each one doubles the time until the next. If it "
+                    "is a gateway of yours, correct the SMG's login in the console; else block "
+                    "the address, and narrow the networks of your gateways.",
                     count=count,
                 ),
                 key=f"sms.login:{address}",

@@ -15,7 +15,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.models import CharField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce, Now
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.archive.copying import NotVerified, Part
@@ -176,7 +175,7 @@ class Archiver(Worker):
                 if isinstance(error, DatabaseError) and not transactions.is_away(error):
                     # The archive's database answers, but takes no message at all.
                     self._has_alert = True
-                    subject = lazy_message(_("Messages cannot be moved to the archive"))
+                    subject = lazy_message("Messages cannot be moved to the archive")
                     alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
                     self._retention.purge(now)  # purging may free a full disk
                 raise
@@ -207,7 +206,7 @@ class Archiver(Worker):
         self.heartbeat.failed += 1
         return alerts.AlertEvent(
             _KIND,
-            lazy_message(_("Message %(id)s could not be moved to the archive"), id=str(message_id)),
+            lazy_message("Message %(id)s could not be moved to the archive", id=str(message_id)),
             str(error),
             key=f"{_KIND}:{message_id}",
         )

@@ -80,7 +80,7 @@ def set_aside(
 
     if ended_ids := transactions.retrying(once):
         text = lazy_message(
-            _("Deliveries of subscription %(id)d that cannot be sent: %(count)d."),
+            "Deliveries of subscription %(id)d that cannot be sent: %(count)d.",
             id=subscription,
             count=len(ended_ids),
         )
@@ -102,12 +102,10 @@ def set_unsplittable_aside(biz_id: int, error: Exception) -> None:
     log.error("message_not_split", id=message.pk, exc_info=error)
     alerts.raise_alert(
         "notify.poison",
-        lazy_message(_("Message %(id)s could not be split"), id=str(message.pk)),
+        lazy_message("Message %(id)s could not be split", id=str(message.pk)),
         lazy_message(
-            _(
-                "%(error)s. It has no deliveries, and other messages go on. When the cause is "
-                "mended, make its deliveries on its page."
-            ),
+            "%(error)s. It has no deliveries, and other messages go on. When the cause is "
+            "mended, make its deliveries on its page.",
             error=f"{type(error).__name__}: {error}"[:500],
         ),
         key=f"notify.unsplittable:{message.pk}",

@@ -129,9 +129,7 @@ def _disable(row: Row, streak: _Streak, now: datetime) -> None:
     limit = timedelta(hours=settings.NOTIFY_DISABLE_AFTER_HOURS)
     is_over = bool(limit) and since <= now - limit and failures >= MIN_FAILURES
     if streak.is_gone:
-        reason = lazy_message(
-            gettext_noop("the consumer answered 410 Gone, and wants no more messages")
-        )
+        reason = lazy_message("the consumer answered 410 Gone, and wants no more messages")
     elif is_over:
         text = gettext_noop("every attempt since %(since)s failed, %(failures)d in a row")
         reason = lazy_message(text, since=moment(since), failures=failures)

@@ -163,7 +163,7 @@ class Marker(Worker):
         return alerts.AlertEvent(
             "notify.poison",
             lazy_message(
-                _("A result of subscription %(id)d could not be written"), id=result.subscription
+                "A result of subscription %(id)d could not be written", id=result.subscription
             ),
             lazy_message(text, id=str(result.id), why=str(error)[:1000]),
             key=f"notify.poison:{result.subscription}",
@@ -200,12 +200,10 @@ def _missing_key(results: Sequence[Result]) -> alerts.AlertEvent:
     """The alert about payloads that a sender cannot decrypt, because its machine lacks a key."""
     return alerts.AlertEvent(
         "notify.poison",
-        lazy_message(_("A sender cannot decrypt payloads: ENCRYPTION_KEY lacks their key")),
+        lazy_message("A sender cannot decrypt payloads: ENCRYPTION_KEY lacks their key"),
         lazy_message(
-            _(
-                "%(why)s. Such deliveries wait, and count for no consumer. Add the key to "
-                "ENCRYPTION_KEY of that machine, and restart its programs."
-            ),
+            "%(why)s. Such deliveries wait, and count for no consumer. Add the key to "
+            "ENCRYPTION_KEY of that machine, and restart its programs.",
             why=results[0].detail[:500],
         ),
         key="notify.encrypted",

@@ -88,18 +88,18 @@ def conditions() -> Iterator[Condition]:
                 _("The subscription %(name)s was disabled"),
                 text,
                 name=str(row),
-                why=reason or lazy_message(_("no reason is known")),
+                why=reason or lazy_message("no reason is known"),
             )
         elif row.failing_since:
-            subject = lazy_message(_("The subscription %(name)s is failing"), name=str(row))
+            subject = lazy_message("The subscription %(name)s is failing", name=str(row))
             text = texts.get(row.pk) or lazy_message(
-                _("Every attempt since %(since)s failed, %(failures)d in a row."),
+                "Every attempt since %(since)s failed, %(failures)d in a row.",
                 since=moment(row.failing_since),
                 failures=row.failures,
             )
             if hours := settings.NOTIFY_DISABLE_AFTER_HOURS:
                 text = lazy_message(
-                    _("%(text)s If that goes on, it will be disabled on %(end)s."),
+                    "%(text)s If that goes on, it will be disabled on %(end)s.",
                     text=text,
                     end=moment(row.failing_since + timedelta(hours=hours)),
                 )
@@ -138,9 +138,9 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     for row, count in zip(rows, counts, strict=True):
         assert row.failing_since  # noqa: S101 - the others were left out above
         text = lazy_message(
-            _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
+            "Has failed for %(age)s: %(answer)s, %(failures)d in a row.",
             age=age((now - row.failing_since).total_seconds()),
-            answer=_last_answer(row.pk) or lazy_message(_("the last answer is not known")),
+            answer=_last_answer(row.pk) or lazy_message("the last answer is not known"),
             failures=row.failures,
         )
         if count:
@@ -151,7 +151,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
             times = deliveries.values_list("created_at", flat=True)[:_LOOKED_AT]
             oldest = min(times, default=None)
             text = lazy_message(
-                _("%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s."),
+                "%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s.",
                 text=text,
                 count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
                 age=age((now - oldest).total_seconds() if oldest else None),
@@ -160,7 +160,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
         if live and live.is_open:
             at = timezone.localtime(now + timedelta(seconds=live.retry_in))
             text = lazy_message(
-                _("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S")
+                "%(text)s Next probe at %(at)s.", text=text, at=at.strftime("%H:%M:%S")
             )
         texts[row.pk] = text
     return texts

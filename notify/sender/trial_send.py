@@ -99,7 +99,7 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
     subscription = directory.from_row(row)
     if subscription.is_listened:
         raise ValueError(
-            lazy_message(_("its messages are fetched by a listener, there is no address to test"))
+            lazy_message("its messages are fetched by a listener, there is no address to test")
         )
     # A new id in the usual form, so that a consumer that detects duplicates accepts the request.
     number = ids.new(ids.bucket(subscription.biz_id, None))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection, transaction
-from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.data import engines, sql, transactions
@@ -97,7 +96,7 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
     transactions.retrying(mark_failed)
     return alerts.AlertEvent(
         kind=SET_ASIDE,
-        subject=lazy_message(_("Feed: event %(id)s was set aside"), id=str(qid)),
+        subject=lazy_message("Feed: event %(id)s was set aside", id=str(qid)),
         text=reason,
         key=SET_ASIDE_KEY,
     )

@@ -91,7 +91,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
         rows.append(
             failure_groups.as_failure(
                 group,
-                where=lazy_message(_("events of topic %(topic)s"), topic=topic.label),
+                where=lazy_message("events of topic %(topic)s", topic=topic.label),
                 where_page=ViewLink("admin:feed_scheduler"),
                 message=str(group.sample),
                 list_page=ViewLink("admin:feed_eventqueue_changelist", query=query),
