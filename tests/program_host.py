@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 from msgplatform.core.servers.private_server import ServerFailed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -181,6 +183,12 @@ def _host_for(variables: Mapping[str, str]) -> ProgramHost:
     return _hosts[key]
 
 
+def core_seconds() -> float:
+    """Of the hosts that this process has started, and of those of their programs that have ended.
+    Until a host ends, the kernel counts them nowhere else."""
+    return sum(host.core_seconds() for host in _hosts.values())
+
+
 class ProgramHost:
     """Starts programs. `setup` is what it loads for them, with the variables of `environment`; its
     output goes to `log`. Once it has ended nobody can wait for its programs any more."""
@@ -236,6 +244,9 @@ class ProgramHost:
         if answer:
             return json.loads(answer)
         raise ServerFailed(f"The host of programs ended:\n{self._log.read_text()[-3000:]}")
+
+    def core_seconds(self) -> float:
+        return sum(psutil.Process(self._process.pid).cpu_times()[:4])
 
     def close(self) -> None:
         self._orders.close()

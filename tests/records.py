@@ -3,7 +3,7 @@
 How long each file took, how many tests of each folder passed, and the names of those that failed
 with what pytest said of them. Written at the end of the run, by the process that started it. Each
 process that runs tests leaves a file beside it, with the core-seconds of each of its files: its
-own, and those of the processes that it has started and that have ended.
+own, those of the processes that it has started and that have ended, and those of programs' hosts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from tests import program_host
 
 
 def record_file() -> Path | None:
@@ -38,13 +40,17 @@ class Costs:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        before = sum(os.times()[:4])
+        before = _core_seconds()
         result = yield
-        self._core_seconds[item.nodeid.partition("::")[0]] += sum(os.times()[:4]) - before
+        self._core_seconds[item.nodeid.partition("::")[0]] += _core_seconds() - before
         return result
 
     def pytest_sessionfinish(self) -> None:
         self._file.write_text(json.dumps(self._core_seconds), encoding="utf-8")
+
+
+def _core_seconds() -> float:
+    return sum(os.times()[:4]) + program_host.core_seconds()
 
 
 class Recorder:
