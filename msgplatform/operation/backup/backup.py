@@ -64,7 +64,7 @@ class DumpIncomplete(NotNow):
 
 
 class ToolHangs(NotNow):
-    """A tool was ended, since it did nothing for MAX_IDLE_SECONDS."""
+    """A tool was ended, since it did nothing for too long."""
 
 
 def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
@@ -136,7 +136,7 @@ def embedded_servers() -> Iterator[None]:
 
 def run_tool(
     command: Sequence[str], environment: Mapping[str, str], progress: Callable[[], int],
-    **streams: Any,
+    idle_seconds: float = MAX_IDLE_SECONDS, **streams: Any,
 ) -> tuple[int, str]:  # fmt: skip
     """Run a server's tool until its end. Returns its exit code and the text of its errors.
     `progress` changes as long as the tool works. Raises ToolHangs."""
@@ -155,10 +155,10 @@ def run_tool(
                 except BaseException:
                     process.kill()
                     raise
-                if time.monotonic() - changed_at > MAX_IDLE_SECONDS:
+                if time.monotonic() - changed_at > idle_seconds:
                     process.kill()
                     raise ToolHangs(
-                        f"{Path(command[0]).name} has done nothing for {MAX_IDLE_SECONDS:.0f} s: "
+                        f"{Path(command[0]).name} has done nothing for {idle_seconds:.0f} s: "
                         "does its server answer, and does a program keep a table locked?"
                     )
         errors.seek(0)

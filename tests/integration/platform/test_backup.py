@@ -114,22 +114,22 @@ def test_what_does_not_fit_is_refused(folder: Path, change: Any, said: str) -> N
     assert Biz.objects.get().name == "shop"
 
 
-def test_a_tool_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_hangs_is_ended(tmp_path: Path) -> None:
     """Another session keeps a table locked; a file is copied by no tool."""
     if not engines.of().is_server:
         return
-    monkeypatch.setattr(backup, "MAX_IDLE_SECONDS", 2.0)
+    command, environment = backup.client_command(connection, engines.of().dump_programs)
     owner = connection.copy()
     try:
         with (
+            (tmp_path / "dump").open("wb") as file,
             engines.of().lock_table(owner, "attempt"),
             pytest.raises(backup.ToolHangs, match="nothing for 2 s"),
         ):
-            backup.make(tmp_path / "backup", None, lambda text: None)
+            backup.run_tool(command, environment, lambda: os.fstat(file.fileno()).st_size, 2.0,
+                            stdout=file)  # fmt: skip
     finally:
         owner.close()
-    monkeypatch.undo()
-    backup.make(tmp_path / "second", None, lambda text: None)
 
 
 def test_another_key_is_refused(folder: Path) -> None:
