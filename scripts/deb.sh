@@ -32,4 +32,4 @@ minor=${python#python3.}
   echo "Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)"
 } >"$root/DEBIAN/control"
 chmod -R u=rwX,go=rX "$root"
-dpkg-deb --root-owner-group --build "$root" "$folder" >&2
+dpkg-deb --root-owner-group -Zzstd --build "$root" "$folder" >&2

@@ -105,7 +105,7 @@ def _path(name: str) -> Path:
 
 @answers_limited_people
 @require_safe
-@csp_update({"script-src": [UNSAFE_INLINE]})  # scripts of mkdocs
+@csp_update({"script-src": [UNSAFE_INLINE]})  # mkdocs brings scripts
 def documentation(request: HttpRequest, name: str = "index.html") -> HttpResponseBase:
     """A file of the site. Raises Http404 where there is none."""
     if not has_documentation():
