@@ -390,13 +390,13 @@ def _assert_programs_follow_the_settings(folder, platform):
     def running(part):
         return commands(children_of(platform)).count(part)
 
-    until(lambda: running("manage.py run_marker") == 2)
+    until(lambda: running("msgplatform run_marker") == 2)
     with console(folder) as process:
         process.run(SUBSCRIPTION)
         until(lambda: running("run_sender --subscription=1") == 1)
         process.run(SHARED)
         until(lambda: running("run_sender --subscription=1") == 0)
-    assert running("manage.py run_sender") == 1
+    assert running("msgplatform run_sender") == 1
 
 
 def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_path):

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -52,6 +53,7 @@ with connection.cursor() as cursor:
     columns = connection.introspection.get_table_description(cursor, "biz_receive")
 print(",".join(column.name for column in columns))
 """
+MAX_WAIT_SECONDS = 20.0  # of a busy machine; `bench.soak.update` measures
 PROGRAMS = ["archiver", "bulk", "maker", "marker", "sender", "web"]
 
 
@@ -60,7 +62,7 @@ class Client(threading.Thread):
 
     def __init__(self, port: int, token: str) -> None:
         super().__init__(daemon=True)
-        self._port, self._token = port, token
+        self._port, self._token, self._name = port, token, uuid.uuid4().hex
         self.over = threading.Event()
         self.keys: list[str] = []  # accepted
         self.longest = 0.0  # seconds until an event was accepted
@@ -69,7 +71,7 @@ class Client(threading.Thread):
         number = 0
         while not self.over.wait(0.05):
             number += 1
-            begun, key = time.monotonic(), f"e{number}"
+            begun, key = time.monotonic(), f"{self._name}-{number}"
             while not self._publish(key):
                 pause(begun, 0.01)
             self.longest = max(self.longest, time.monotonic() - begun)
@@ -110,8 +112,7 @@ class Installation:
             assert self.up.poll() is None, (self.folder / "up.log").read_text()
             assert time.monotonic() < begun + SECONDS
             pause(begun, 0.1)
-        while sorted(self.releases().get(__version__, [])) != PROGRAMS:
-            pause(begun, 0.1)
+        self.wait_for_releases({__version__: PROGRAMS})
 
     def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -126,6 +127,13 @@ class Installation:
     def releases(self) -> dict[str, list[str]]:
         answer: dict[str, list[str]] = json.loads(self.console.run(RELEASES))
         return answer
+
+    def wait_for_releases(self, roles: dict[str, list[str]]) -> None:
+        """The last heartbeat of a web server may be there for 20 seconds."""
+        begun = time.monotonic()
+        while (running := self.releases()) != roles:
+            assert time.monotonic() < begun + SECONDS, running
+            pause(begun, 0.1)
 
     def manage(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -209,11 +217,10 @@ def test_a_release_that_does_not_work_goes_back_by_itself(
     assert result.returncode == 1
     assert words.partition(".*")[0] in result.stderr, result.stdout + result.stderr
     assert words.rpartition(".*")[2] in result.stderr
-    assert sorted(installation.releases()) == [__version__]
-    assert sorted(installation.releases()[__version__]) == PROGRAMS
+    installation.wait_for_releases({__version__: PROGRAMS})
     # MariaDB keeps each change of a table: it was taken back, so that a repaired release can come.
     assert ("shade" in installation.console.run(COLUMNS)) == (kind != "migration")
-    assert client.longest < 10
+    assert client.longest < MAX_WAIT_SECONDS
 
 
 def test_to_the_next_release_and_back_and_no_further_after_the_second_stage(
@@ -225,17 +232,19 @@ def test_to_the_next_release_and_back_and_no_further_after_the_second_stage(
     result = installation.manage(folder, "update", "--without-backup")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "notify.0005_shade" in result.stdout, "left for the second stage"
-    assert installation.releases() == {neighbour.VERSION: PROGRAMS}
+    installation.wait_for_releases({neighbour.VERSION: PROGRAMS})
     installation.wait_for_up_in(folder)
     result = installation.manage(folder, "update", "--back")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert installation.releases() == {__version__: PROGRAMS}
+    installation.wait_for_releases({__version__: PROGRAMS})
     installation.wait_for_up_in(ROOT)
     refused = installation.manage(folder, "migrate", "--after")
     assert f"Programs of release {__version__} run and need" in refused.stderr
     assert installation.manage(folder, "update", "--without-backup").returncode == 0
     installation.wait_for_up_in(folder)
-    assert installation.manage(folder, "migrate", "--after").returncode == 0
+    installation.wait_for_releases({neighbour.VERSION: PROGRAMS})
+    result = installation.manage(folder, "migrate", "--after")
+    assert result.returncode == 0, result.stderr
     refused = installation.manage(folder, "update", "--back")
     assert "notify.0005_shade has run" in refused.stderr
-    assert client.longest < 10
+    assert client.longest < MAX_WAIT_SECONDS

@@ -1,6 +1,5 @@
 """One web server follows another on the same socket: no connection is refused or reset, and
-granian's private
-names still are what `Server` takes them for."""
+granian's private names still are what `Server` takes them for."""
 
 from __future__ import annotations
 
