@@ -116,12 +116,12 @@ class ScopesInput(UnfoldAdminCheckboxSelectMultipleWidget):  # type: ignore[misc
 
     def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context(name, value, attrs)
-        offered = {scope for _title, group in self.choices for scope, _text in group}
+        scope_names = {scope for _title, group in self.choices for scope, _text in group}
         context["presets"] = [
             (flow.title, " ".join(scopes))
             for flow in flows.all()
             if (scopes := [name for name in flow.scopes if name.endswith((":write", ":read"))])
-            and offered.issuperset(scopes)
+            and scope_names.issuperset(scopes)
         ]
         return context
 

@@ -221,8 +221,8 @@ class Update:
         """The heartbeat of the process, or of a worker of the web server's."""
         host = socket.gethostname()
         beats = [beat for beat in heartbeats.alive() if beat.host == host]
-        own = (beat for beat in beats if pid in (beat.pid, os_process(beat.pid).parent))
-        return next(own, None)
+        its_beats = (beat for beat in beats if pid in (beat.pid, os_process(beat.pid).parent))
+        return next(its_beats, None)
 
     def _pid(self, name: str) -> int:
         """The pid of the running process; 0 if it does not run."""
