@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
 from django.contrib import messages
@@ -25,10 +25,10 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
 from msgplatform.doors.admin.base import ModelAdmin
-from msgplatform.doors.web.middleware import page_of_form
 
 # The session's key for the time of the last proof, in seconds since 1970.
 _KEY = "confirmed_at"
@@ -81,6 +81,14 @@ def ask(request: HttpRequest) -> HttpResponse:
         )
         page = page_of_form(request)
     return redirect(f"{reverse('console:confirm')}?{urlencode({'next': page})}")
+
+
+def page_of_form(request: HttpRequest) -> str:
+    """The page of the form that was sent, if its path is on this host; else the overview."""
+    page = urlsplit(request.headers.get("Referer", ""))
+    path = page._replace(scheme="", netloc="", fragment="").geturl()
+    is_own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
+    return path if is_own else reverse("console:overview")
 
 
 class Confirmed(ModelAdmin):

@@ -17,11 +17,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.middleware.locale import LocaleMiddleware
 from django.shortcuts import redirect, resolve_url
-from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.cache import add_never_cache_headers
 from django.utils.deprecation import MiddlewareMixin
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from rest_framework.permissions import SAFE_METHODS
 
@@ -35,14 +33,6 @@ _CALLS = ("/api/", "/rpc/")
 # Views at these addresses answer programs with keys, in the platform's language and zone. The
 # AsyncAPI document also takes a session, and keeps to the limit itself.
 _PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
-
-
-def page_of_form(request: HttpRequest) -> str:
-    """The page of the form that was sent, if its path is on this host; else the overview."""
-    page = urlsplit(request.headers.get("Referer", ""))
-    path = page._replace(scheme="", netloc="", fragment="").geturl()
-    is_own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
-    return path if is_own else reverse("console:overview")
 
 
 class TlsForPrograms(MiddlewareMixin):
@@ -180,4 +170,7 @@ class EndedSessionMiddleware(MiddlewareMixin):
             request,
             _("Your session had ended, so nothing was done. Log in, then do it again."),
         )
+        # Daemons look at middleware, too, and have no admin.
+        from msgplatform.doors.admin.confirmation import page_of_form
+
         return redirect_to_login(page_of_form(request), login)
