@@ -32,7 +32,7 @@ from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import crm, hive
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
-WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED, _HELD = Record.State
 MAX_ID = 2**63 - 1
 
 

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("work_redis"),
 ]
-WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED, _HELD = Record.State
 AT_ONCE = [0, 0]  # waits: the test queues what is tried again
 
 

@@ -20,7 +20,7 @@ from tests.integration.crmsync.handler_marks import crm_of, mark
 from tests.integration.crmsync.sync_support import Queued
 
 pytestmark = pytest.mark.django_db(transaction=True)
-WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED, _HELD = Record.State
 ANOTHER = "e" * 32
 
 

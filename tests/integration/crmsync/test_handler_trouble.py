@@ -36,7 +36,7 @@ from tests.support.http_sinks import Sink
 from tests.support.json_stub import Answer, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
-WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED, _HELD = Record.State
 QUICK = breaker.Policy(failures_in_a_row=3, first=0.3, factor=1.0, jitter=0.0)
 LONG = breaker.Policy(failures_in_a_row=3, first=600, factor=1.0, cap=600, jitter=0.0)
 KILLED = -9

@@ -25,7 +25,7 @@ from tests.support import crm_rows
 from tests.support.management import Manager
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
-WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
+WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED, _HELD = Record.State
 PATH = "crms/sales/sandbox"
 
 
