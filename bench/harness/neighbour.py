@@ -107,8 +107,8 @@ def make(folder: Path, kind: str = "") -> Path:
         folder, str(models_file.relative_to(folder)), "    filter_since = ",
         '    shade = models.CharField(max_length=20, db_default="")\n    filter_since = ',
     )  # fmt: skip
-    change(folder, "notify/orders.py", "    is_probe: bool = False",
-           '    shade: str = "order"\n    is_probe: bool = False')  # fmt: skip
+    change(folder, "notify/orders.py", "lets one through at once\n",
+           'lets one through at once\n    shade: str = "order"\n')  # fmt: skip
     change(folder, "notify/orders.py", '    trace: str = ""\n\n\nclass Order',
            '    trace: str = ""\n    shade: str = "item"\n\n\nclass Order')  # fmt: skip
     change(folder, "notify/orders.py", "the attempt, if the message is traced\n",
