@@ -206,8 +206,8 @@ def _keys(sink: Sink) -> Counter[str]:
     ("kind", "words"),
     [
         ("migration", "broken on purpose"),
-        ("mute", "web of release 9.9.9 does not answer"),
-        ("crash", "ended at its start.*broken on purpose"),
+        pytest.param("mute", "web of release 9.9.9 does not answer", marks=pytest.mark.full),
+        pytest.param("crash", "ended at its start.*broken on purpose", marks=pytest.mark.full),
     ],
 )
 def test_a_release_that_does_not_work_goes_back_by_itself(
@@ -223,9 +223,7 @@ def test_a_release_that_does_not_work_goes_back_by_itself(
     assert client.longest < MAX_WAIT_SECONDS
 
 
-def test_to_the_next_release_and_back_and_no_further_after_the_second_stage(
-    installation: Installation, client: Client
-) -> None:
+def test_to_the_next_release_and_back(installation: Installation, client: Client) -> None:
     refused = installation.manage(installation.release(), "update")
     assert "There is no backup of the last 24 hours" in refused.stderr
     folder = installation.release()
@@ -240,6 +238,12 @@ def test_to_the_next_release_and_back_and_no_further_after_the_second_stage(
     installation.wait_for_up_in(ROOT)
     refused = installation.manage(folder, "migrate", "--after")
     assert f"Programs of release {__version__} run and need" in refused.stderr
+    assert client.longest < MAX_WAIT_SECONDS
+
+
+@pytest.mark.full
+def test_no_way_back_after_the_second_stage(installation: Installation, client: Client) -> None:
+    folder = installation.release()
     assert installation.manage(folder, "update", "--without-backup").returncode == 0
     installation.wait_for_up_in(folder)
     installation.wait_for_releases({neighbour.VERSION: PROGRAMS})
