@@ -108,7 +108,9 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     with new_path.open() as file:
         os.fsync(file.fileno())
     new_path.replace(folder / MANIFEST)
-    (Path(settings.STATE_DIR) / LAST).touch()
+    state = Path(settings.STATE_DIR)
+    state.mkdir(parents=True, exist_ok=True)  # a machine that only makes backups has none
+    (state / LAST).touch()
     return manifest
 
 

@@ -141,11 +141,11 @@ def test_a_sigterm_ends_several_processes_whenever_it_comes() -> None:
         "    while not done.wait(0.005):\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "asking = threading.Thread(target=ask)\n"
-        "trials.start()\n"
+        "asking.start()\n"
         "for _ in range(50):\n"
         "    command.Copies([], 0).run()\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "done.set()\n"
-        "trials.join()\n"
+        "asking.join()\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
