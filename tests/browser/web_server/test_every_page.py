@@ -5,6 +5,8 @@ Also what each person chooses for themselves, and what a page does when its sess
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, ViewportSize, expect
 
@@ -77,6 +79,28 @@ def test_every_page_is_for_everybody(
                 wrong[address] = found
     lines = [f"{address}  {each}" for address, each_of in wrong.items() for each in each_of]
     assert not lines, f"{len(seen)} pages, {len(lines)} faults:\n" + "\n".join(lines)
+
+
+def test_forms_ask_for_what_was_chosen(
+    platform: Cluster, tab: Tab, administrator: StorageState
+) -> None:
+    with tab.of(administrator) as page:
+        page.goto(f"{platform.base_url}/admin/msgplatform/alertchannel/add/")
+        expect(page.get_by_label("Secret")).to_be_visible()
+        page.select_option("[name=url_kind]", label="WeCom")
+        expect(page.get_by_label("Webhook")).to_have_attribute("placeholder", re.compile("qyapi"))
+        expect(page.locator("[name=url_second]")).to_be_hidden()
+        page.goto(f"{platform.base_url}/admin/msgplatform/apikey/add/")
+        management = page.locator("[name=scopes][value='manage:systems']")
+        management.check()
+        page.select_option("select[name=biz]", index=1)
+        expect(management).to_be_hidden()
+        page.click("button:has-text('SMS: write and read')")
+        ticked = page.locator("[name=scopes]:checked")
+        assert [box.get_attribute("value") for box in ticked.all()] == ["sms:write", "sms:read"]
+        page.goto(f"{platform.base_url}/console/search/notify?status=exhausted")
+        assert page.locator("#found-notify").bounding_box()["y"] < 320  # type: ignore[index]
+        expect(page.locator("[name=status]")).to_be_hidden()
 
 
 def test_the_login_is_for_everybody(platform: Cluster, tab: Tab) -> None:
