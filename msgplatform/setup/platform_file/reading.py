@@ -137,7 +137,7 @@ def parse_sent_json(content: bytes, value: Any) -> text.Text:
     """The JSON text that a client has sent, without lines; `value` is its value. Raises
     FileFaults."""
     try:
-        text.check_json(content, value)
+        text.check_json(value)
     except text.TextFault as error:
         raise FileFaults([_fault_of_text("", error)]) from None
     return text.Text(value)

@@ -7,9 +7,7 @@ read as YAML 1.2 has them, as editors do: `no` and `2026-11-20` are texts.
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,19 +101,10 @@ def read(content: bytes, max_bytes: int = MAX_BYTES) -> Text:
     return result
 
 
-def check_json(content: bytes, value: Any) -> None:
-    """Refuse in JSON, and its value, what YAML is refused for. Raises TextFault without a line."""
-    json.loads(content, object_pairs_hook=_members, parse_int=str, parse_float=str)
+def check_json(value: Any) -> None:
+    """Refuse in a value of JSON what YAML is refused for. Raises TextFault without a line."""
     if sum(map(len, levels(value))) > _MAX_NODES:
         raise TextFault(0, _TOO_MANY)
-
-
-def _members(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse a name that an object has twice."""
-    names = Counter(name for name, _value in pairs)
-    for name, count in names.most_common(1):
-        if count > 1:
-            raise TextFault(0, f"{name} is there {count} times in one object.")
 
 
 def write(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def test_the_first_message_and_the_first_lead_need_no_terminal(
     expect(calls).to_have_count(1, timeout=SLOW)
     expect(calls.first).to_contain_text("verified")
     expect(calls.first).to_contain_text("Webhook-Signature")
-    expect(calls.first).to_contain_text('"order": 7')
+    # The example of an event type, where other tests have made a catalogue.
+    expect(calls.first).to_contain_text(re.compile('"order": 7|"n": 1'))
     # It fails once.
     steps.press("Let it answer differently")
     steps.choose("Answer", "503: is down")

@@ -734,8 +734,8 @@ def test_a_channel_is_set_up_tested_and_shown_without_its_secrets(
 @pytest.mark.parametrize(
     ("kind", "first", "second", "url"),
     [
-        ("dingtalk", f"https://{DINGTALK}/robot/send?access_token=a1", "SEC+1",
-         f"https://{DINGTALK}/robot/send?access_token=a1&secret=SEC%2B1"),
+        ("dingtalk", f"https://{DINGTALK}/robot/send?access_token=a1", "SECa1b2",
+         f"https://{DINGTALK}/robot/send?access_token=a1&secret=SECa1b2"),
         ("feishu", "https://open.feishu.cn/open-apis/bot/v2/hook/a1", "b2",
          "https://open.feishu.cn/open-apis/bot/v2/hook/a1?secret=b2"),
         ("wecom", "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=a1b2", "left over",

@@ -15,6 +15,7 @@ from django.test import Client
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from pytest_django.fixtures import Settings
 
+from msgplatform import roles
 from msgplatform.core import invitations
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.doors.api.access import throttling
@@ -152,6 +153,7 @@ def test_factors_are_changed_after_a_proof_only(secret: str) -> None:
 def test_a_role_requires_it(anna: User, settings: Settings) -> None:
     settings.MFA_ROLES = ["administrator"]
     viewer = User.objects.create_user("vera", password=PASSWORD, is_staff=True)
+    roles.make()  # a test before may have emptied the tables
     viewer.groups.add(Group.objects.get(role__name="viewer"))
     vera, _answer = log_in("vera")
     assert vera.get("/console/search").status_code == 200
