@@ -133,7 +133,7 @@ def parse_sent(content: bytes, max_bytes: int) -> text.Text:
         raise FileFaults([_fault_of_text("", error)]) from None
 
 
-def parse_sent_json(content: bytes, value: Any) -> text.Text:
+def parse_sent_json(value: Any) -> text.Text:
     """The JSON text that a client has sent, without lines; `value` is its value. Raises
     FileFaults."""
     try:

@@ -207,8 +207,7 @@ class PlatformView(QueryView):
         if media_type in _YAML:
             content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
         elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
-            body = json.read_body(request, MAX_BYTES)
-            content = reading.parse_sent_json(body, json.parse_any(body))
+            content = reading.parse_sent_json(json.parse_any(json.read_body(request, MAX_BYTES)))
         else:
             raise UnsupportedMediaType(content_type)
         if content.value is None:
