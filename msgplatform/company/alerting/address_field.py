@@ -129,7 +129,8 @@ class _AddressWidget(forms.MultiWidget):
     def __init__(self) -> None:
         choices = [(name, kind.title) for name, kind in KINDS.items()]
         inputs = {name: SecretInput() for name in ("first", "second")}
-        super().__init__({"kind": Select(choices=choices), **inputs})
+        label = {"aria-label": gettext_lazy("Service")}
+        super().__init__({"kind": Select(label, choices), **inputs})
 
     def decompress(self, value: Any) -> list[str]:
         return [next(iter(KINDS)), "", ""]
