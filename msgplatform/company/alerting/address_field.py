@@ -129,8 +129,8 @@ class _AddressWidget(forms.MultiWidget):
     def __init__(self) -> None:
         choices = [(name, kind.title) for name, kind in KINDS.items()]
         inputs = {name: SecretInput() for name in ("first", "second")}
-        label = {"aria-label": gettext_lazy("Service")}
-        super().__init__({"kind": Select(label, choices), **inputs})
+        select = Select({"aria-label": gettext_lazy("Service")}, choices)
+        super().__init__({"kind": select, **inputs})
 
     def decompress(self, value: Any) -> list[str]:
         return [next(iter(KINDS)), "", ""]
