@@ -67,4 +67,4 @@ tools:
 	@$(bootstrap) platform mysql dev $(embedded)
 	@scripts/npm_packages.sh .venv
 	@scripts/tryton.sh .venv
-	@scripts/mysql.sh || echo "MySQL was not fetched: no test runs on it." >&2
+	@timeout 300 scripts/mysql.sh || echo "MySQL was not fetched: no test runs on it." >&2
