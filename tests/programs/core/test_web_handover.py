@@ -99,8 +99,8 @@ def test_no_connection_is_lost_while_servers_follow_one_another(tmp_path: Path) 
         for load in loads:
             load.over.set()
             load.join()
-        server.kill()
-        server.wait()
+        server.terminate()  # its workers end with it; after SIGKILL they would not
+        server.wait(30)
     errors = [error for load in loads for error in load.errors]
     # Granian closes a connection that it has accepted in its last moment, before a request came.
     assert len(errors) <= ROUNDS * len(loads)
