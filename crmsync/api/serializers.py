@@ -86,7 +86,7 @@ class AskedByField(serializers.CharField):
 
 
 class StoppedSerializer(serializers.Serializer[dict[str, Any]]):
-    """What the guard has stopped."""
+    """Removals that the guard has stopped."""
 
     since = serializers.DateTimeField()
     removals = serializers.IntegerField(

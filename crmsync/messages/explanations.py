@@ -52,7 +52,7 @@ def unread(state: CrmState) -> str:
 
 
 def removal(state: CrmState) -> str:
-    """What a record waits for that the guard holds."""
+    """The reason why the guard still holds a record."""
     policy = state.policy
     if policy.stopped_at is None or policy.decision:
         return _("it deletes or clears something: sent when its run has read everything")

@@ -113,7 +113,7 @@ class Policy(models.Model):
         DEAD = "dead", _("change nothing: dead, for a person to decide")
 
     class Decision(models.TextChoices):
-        """What becomes of removals that the guard has stopped."""
+        """A person's decision on removals that the guard has stopped."""
 
         CONFIRMED = "confirmed"
         REFUSED = "refused"

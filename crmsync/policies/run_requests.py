@@ -1,4 +1,4 @@
-"""What people ask of the poller that holds a policy: runs, which begin within seconds, and the
+"""People's requests to the poller that holds a policy: runs, which begin within seconds, and the
 decision on removals that the guard has stopped."""
 
 from __future__ import annotations

@@ -243,8 +243,8 @@ def condition_test(operator_name: str, operand: Any) -> Callable[[Sequence[Any]]
 
 
 def event_of(body: str, message_id: int, channel: str, source: str) -> Event | None:
-    """What a filter looks at, from the body of Standard Webhooks (`orders.body`). None for a
-    payload that cannot be compared, such as one with a number beyond all bounds."""
+    """The event of a body of Standard Webhooks (`orders.body`), for filters. None for a payload
+    that cannot be compared, such as one with a number beyond all bounds."""
     try:
         document = DECODER.decode(body)
     except (msgspec.DecodeError, ArithmeticError, RecursionError, UnicodeError):

@@ -45,7 +45,7 @@ print(keys.create(biz, "test", ["events:write"])[1])
 RELEASES = """
 import json
 from msgplatform.core.daemons import heartbeats
-print(json.dumps(heartbeats.releases()))
+print(json.dumps(heartbeats.roles_by_release(heartbeats.alive())))
 """
 COLUMNS = """
 from django.db import connection

@@ -243,11 +243,7 @@ class PolicyAdmin(ResourceAdmin):
         """Ask for a run; the poller that holds the policy begins it within seconds."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        row = self.get_queryset(request).filter(pk=pk).first()
-        if row is None:
-            raise Http404(gettext("There is no such policy."))
-        if not self.has_operate_permission(request):
-            raise PermissionDenied
+        row = self._row_to_operate(request, pk)
         kind = request.POST.get("kind", "")
         try:
             run_requests.ask(row, kind, request.user.get_username(), may_name=True)
@@ -256,11 +252,8 @@ class PolicyAdmin(ResourceAdmin):
         except NotNow as error:
             messages.warning(request, str(error))
         else:
-            messages.success(
-                request,
-                gettext("A run was asked for (%s); it begins within seconds.")
-                % Policy.Kind(kind).label,
-            )
+            words = gettext("A run was asked for (%s); it begins within seconds.")
+            messages.success(request, words % Policy.Kind(kind).label)
         return redirect("admin:crmsync_policy_change", pk)
 
     @answers_limited_people
@@ -268,11 +261,7 @@ class PolicyAdmin(ResourceAdmin):
         """Confirm or refuse removals that the guard has stopped."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        row = self.get_queryset(request).filter(pk=pk).first()
-        if row is None:
-            raise Http404(gettext("There is no such policy."))
-        if not self.has_operate_permission(request):
-            raise PermissionDenied
+        row = self._row_to_operate(request, pk)
         decision, removals = request.POST.get("decision"), request.POST.get("removals", "")
         if decision not in Policy.Decision.values or not removals.isdecimal():
             raise Http404  # a decision that the page does not offer
@@ -290,6 +279,15 @@ class PolicyAdmin(ResourceAdmin):
                 else gettext("Refused: the CRM keeps what it has."),
             )  # fmt: skip
         return redirect("admin:crmsync_policy_change", pk)
+
+    def _row_to_operate(self, request: HttpRequest, pk: int) -> Policy:
+        """Raises Http404, and PermissionDenied for who may not operate policies."""
+        row: Policy | None = self.get_queryset(request).filter(pk=pk).first()
+        if row is None:
+            raise Http404(gettext("There is no such policy."))
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        return row
 
     # -- columns ---------------------------------------------------------------------------------
     @admin.display(description=_("policy"), ordering="source__name")

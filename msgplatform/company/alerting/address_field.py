@@ -16,7 +16,6 @@ from django.forms.widgets import Script
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from msgplatform.company.alerting.models import MAX_URL
 from msgplatform.doors.admin import Select
 from msgplatform.doors.admin.fields import SecretInput, WriteOnly
 
@@ -158,10 +157,4 @@ class AddressField(WriteOnly):
         for part, text in zip(kind.parts, texts, strict=True):
             if not (text or part.is_optional):
                 raise ValidationError(_("Enter: %s.") % part.label)
-        address = kind.address(*texts)
-        if len(address) > MAX_URL:
-            raise ValidationError(_("The address is longer than %d characters.") % MAX_URL)
-        return address
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        return True
+        return kind.address(*texts)

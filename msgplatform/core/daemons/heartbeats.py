@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import time
-from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -88,9 +88,9 @@ def alive() -> list[Heartbeat]:
     return [beat for _, beat in sorted(_heartbeats.read().items())]
 
 
-def releases() -> dict[str, list[str]]:
-    """Release → the roles that run of it. Raises RedisError."""
-    roles: defaultdict[str, set[str]] = defaultdict(set)
-    for beat in alive():
-        roles[beat.release].add(beat.role)
+def roles_by_release(beats: Iterable[Heartbeat]) -> dict[str, list[str]]:
+    """Release → the roles that run of it. Several releases run during an update."""
+    roles: dict[str, set[str]] = {}
+    for beat in beats:
+        roles.setdefault(beat.release, set()).add(beat.role)
     return {release: sorted(roles[release]) for release in sorted(roles)}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import migrations
@@ -76,7 +77,7 @@ def faults_of(migration: Migration, state: ProjectState) -> Iterator[str]:
     app, new_models = migration.app_label, set[str]()
     for operation in migration.operations:
         for part in getattr(operation, "database_operations", [operation]):
-            model = str(getattr(part, "model_name_lower", getattr(part, "name_lower", "")))
+            model = _model(part)
             # A table that the same migration makes is not used by any older program.
             if model not in new_models and (
                 text := _fault(part, state, (app, model), is_after(migration))
@@ -108,13 +109,23 @@ def _own_migrations(loader: MigrationLoader) -> dict[Key, Migration]:
     return {key: row for key, row in rows if type(row).__module__.startswith(packages)}
 
 
+def _model(operation: Operation) -> str:
+    """The name of the operation's model in lower case; '' for one without a model."""
+    return str(getattr(operation, "model_name_lower", getattr(operation, "name_lower", "")))
+
+
+def _is_optional(field: Any) -> bool:
+    """True if a row can be inserted without the field."""
+    return bool(field.many_to_many or field.null or field.has_db_default())
+
+
 def _fault(operation: Operation, state: ProjectState, model: Key, is_late: bool) -> str:
     """Why programs of the release before would fail beside this operation, or those of the new one
     until it has run (`is_late`); '' if they go on."""
     if is_late:
         if isinstance(operation, migrations.RemoveField):
             field = state.models[model].fields[operation.name]
-            if not (field.many_to_many or field.null or field.has_db_default()):
+            if not _is_optional(field):
                 return f"{_INSERTS}: let a migration before it give it null=True or db_default"
         if isinstance(operation, migrations.CreateModel | migrations.AddField):
             return "programs of the new release need it: move it to a migration that runs before"
@@ -123,7 +134,7 @@ def _fault(operation: Operation, state: ProjectState, model: Key, is_late: bool)
         return ""
     if isinstance(operation, migrations.AddField):
         field = operation.field
-        if not (field.many_to_many or field.null or field.has_db_default()):
+        if not _is_optional(field):
             return f"{_INSERTS}: give it null=True or db_default"
         if getattr(field, "db_constraint", False) and not field.many_to_many:
             return "a foreign key locks the table while it is checked: give it db_constraint=False"
@@ -176,9 +187,7 @@ class Undo:
             state = loader.project_state(key, at_end=False)
             for number, operation in enumerate(loader.graph.nodes[key].operations):
                 operation.state_forwards(key[0], state)
-                model = str(
-                    getattr(operation, "model_name_lower", getattr(operation, "name_lower", ""))
-                )
+                model = _model(operation)
                 if (key[0], model) not in state.models:
                     continue
                 table = state.models[key[0], model].options.get("db_table") or f"{key[0]}_{model}"

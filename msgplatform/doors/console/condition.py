@@ -47,7 +47,7 @@ class Condition:
     @property
     def releases(self) -> Sequence[str]:
         """The releases of the running programs: several during an update."""
-        return sorted({beat.release for beat in self.daemons})
+        return list(heartbeats.roles_by_release(self.daemons))
 
     @property
     def number(self) -> int:

@@ -12,7 +12,7 @@ from django.conf import settings
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import work_redis
-from msgplatform.core.daemons import exits
+from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.durations import moment
@@ -65,10 +65,8 @@ class Programs:
         standing = {beat.role: beat for beat in beats if stands_still(beat)}
         holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
         alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing}.__contains__)
-        by_release: dict[str, set[str]] = {}
-        for beat in beats:
-            by_release.setdefault(beat.release, set()).add(beat.role)
-        is_mixed = len(by_release) > 1
+        roles_by_release = heartbeats.roles_by_release(beats)
+        is_mixed = len(roles_by_release) > 1
         self._mixed_since = (self._mixed_since or now) if is_mixed else 0.0
         condition = Condition(
             key(RELEASES, "programs"),
@@ -76,8 +74,7 @@ class Programs:
             lazy_message(
                 "%(programs)s. Finish the update, or go back: manage.py update --back.",
                 programs="; ".join(
-                    f"{release}: {', '.join(sorted(by_release[release]))}"
-                    for release in sorted(by_release)
+                    f"{release}: {', '.join(names)}" for release, names in roles_by_release.items()
                 )[:1000],
             ),
         )

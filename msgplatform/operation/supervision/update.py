@@ -80,7 +80,7 @@ class Update:
         if (free := shutil.disk_usage(settings.STATE_DIR).free) < _FREE_BYTES + size:
             raise Refused(f"The disk of {settings.STATE_DIR} has only {free >> 20} MB.")
         names = {record.current.name, record.previous.name if record.previous else "", new.name}
-        if others := sorted(heartbeats.releases().keys() - names):
+        if others := sorted(heartbeats.roles_by_release(heartbeats.alive()).keys() - names):
             raise Refused(f"Programs of release {others[0]} run: stop them first.")
         if not is_ready(record, 1):
             raise Refused("The platform is not ready (/readyz): repair that first.")

@@ -145,7 +145,7 @@ class _GroupView(APIView):
         return flow
 
     def failure(self, flow: Flow, pk: int) -> Failure | None:
-        """What remains of a group, if the caller may see it."""
+        """The group with what remains of it, if the caller may see it."""
         return next((each for each in _failures(self.request, flow) if each.id == pk), None)
 
 

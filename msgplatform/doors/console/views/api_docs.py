@@ -1,4 +1,4 @@
-"""What belongs to the platform's own release: the reference of the API, which is Swagger UI in the
+"""Pages about the platform's own release: the reference of the API, which is Swagger UI in the
 console's frame; the client libraries, installed from its address; and the documentation, as
 `scripts/site.sh` builds it."""
 

@@ -79,7 +79,7 @@ class Command(migrate.Command):
             is_partial = options["plan"] or options["check_unapplied"] or options["app_label"]
             if late and not (options["before"] or is_partial):
                 try:
-                    releases = heartbeats.releases()
+                    releases = heartbeats.roles_by_release(heartbeats.alive())
                 except RedisError as error:
                     if options["after"]:
                         text = f"It is not known which programs run: {error}"
