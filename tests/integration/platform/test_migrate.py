@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.models.signals import pre_migrate
 
 from crmsync.retention import ARCHIVE
@@ -37,6 +38,13 @@ def test_a_statement_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatc
         connection.close()
     assert slept == [(0,)], "it was not cut off"
     assert connection.settings_dict["OPTIONS"] is options
+
+
+def test_a_database_that_is_up_to_date_is_left_as_it_is() -> None:
+    applied = MigrationRecorder(connection).applied_migrations()
+    call_command("migrate", "--before", verbosity=0)
+    call_command("migrate", "--after", verbosity=0)
+    assert MigrationRecorder(connection).applied_migrations().keys() == applied.keys()
 
 
 def test_a_table_is_partitioned_once() -> None:

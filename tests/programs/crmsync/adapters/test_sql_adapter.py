@@ -182,6 +182,7 @@ def test_what_can_be_seen_before_sending_is_invalid_for_one_record_only(
             lead("c", name=None),
             lead("d", email="a@b.c"),
             lead("e", name="\ud800"),
+            lead("g", age=2**64),
             lead("f"),
         ]
     )
@@ -191,6 +192,7 @@ def test_what_can_be_seen_before_sending_is_invalid_for_one_record_only(
         Invalid("name", "The column name cannot be empty."),
         Invalid("email", "The table customer has no column email."),
         Invalid("name", "The value for name is no valid text."),
+        Invalid("age", "The number for age is too large."),
         Ok("f", True),
     ]
     assert [row[0] for row in crm.rows()] == ["a", "f"]
