@@ -12,8 +12,8 @@ import msgspec
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -22,7 +22,7 @@ from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline
 from crmsync.messages.timeline import first_tries
 from crmsync.models import ExceptionEntry, Item, Operation, Record
 from msgplatform.core import personal
-from msgplatform.doors.admin import IdTimeFilter, PickFilter, audit, cells, row_id
+from msgplatform.doors.admin import AdminPage, IdTimeFilter, PickFilter, audit, cells, row_id
 
 # With 500 records and several tries an operation may have thousands of items.
 _ITEMS = 200  # that the page of an operation shows
@@ -54,23 +54,16 @@ class OperationAdmin(NamedRowsAdmin):
     list_filter = [CrmFilter, PolicyFilter, RunFilter, ("id", IdTimeFilter)]
     search_help_text = _("An operation's id")
     page_template = "admin/crmsync/operation.html"
+    further_pages = [
+        AdminPage("<str:pk>/clear/", "crmsync_operation_clear", "clear_view", is_post=True)
+    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Operation]:
         # The list leaves out `data`, which may have megabytes in each row.
         return super().get_queryset(request).defer("data")
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.clear_view)
-        return [
-            path("<str:pk>/clear/", view, name="crmsync_operation_clear"),
-            *super().get_urls(),
-        ]
-
     def clear_view(self, request: HttpRequest, pk: str) -> HttpResponse:
         """The same page with personal data in clear. The audit log gets an entry before that."""
-        # Only POST: opening a link must not show data or write to the audit log.
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk)
         personal_or_refuse(request)
         audit(request, "personal_data_shown", f"operation {row.pk}")

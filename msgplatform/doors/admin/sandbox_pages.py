@@ -12,7 +12,6 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -28,7 +27,7 @@ from msgplatform.core.sandbox import (
     Behaviour,
     Sandbox,
 )
-from msgplatform.doors.admin import Select, TextInput, audit
+from msgplatform.doors.admin import AdminPage, Select, TextInput, audit
 from msgplatform.doors.admin.pages import send_form, show_page
 
 REFRESH_SECONDS = 3
@@ -82,16 +81,19 @@ class SandboxPages:
     def __init__(self, model_admin: Any) -> None:
         self.model_admin = model_admin
 
-    def urls(self) -> list[URLPattern]:
-        def page(request: HttpRequest, pk: int) -> HttpResponse:
-            return self._show(request, pk)
+    @classmethod
+    def pages(cls) -> list[AdminPage]:
+        def page_of_list(model_admin: Any, request: HttpRequest) -> HttpResponse:
+            return cls(model_admin)._show_list(request)
 
-        if self.answers_limited_people:
+        def page(model_admin: Any, request: HttpRequest, pk: int) -> HttpResponse:
+            return cls(model_admin)._show(request, pk)
+
+        if cls.answers_limited_people:
             person_limits.answers_limited_people(page)
-        wrap = self.model_admin.admin_site.admin_view
         return [
-            path("sandbox/", wrap(self._show_list), name=self.list_name),
-            path("<int:pk>/sandbox/", wrap(page), name=self.page_name),
+            AdminPage("sandbox/", cls.list_name, page_of_list),
+            AdminPage("<int:pk>/sandbox/", cls.page_name, page),
         ]
 
     # -- what the kind says ----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -173,18 +174,20 @@ class FilterForm(forms.Form):
         """The filter fields that were filled in."""
         return {name: self.cleaned_data[name] for name in self._names if self.cleaned_data[name]}
 
-    def summary(self) -> list[tuple[str, str]]:
-        """The fields that were filled in: (label, value) in the words and the zone of the form."""
+    def summary(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """(label, value) of a filter, in the words and the zone of the form. A field that the form
+        does not have any more is shown as it is stored."""
         return [
-            (str(self.fields[name].label), self._words(name, text))
-            for name, text in self.filter().items()
+            (str(self.fields[name].label), self._words(self.fields[name], str(value)))
+            if name in self.fields
+            else (name, str(value))
+            for name, value in values.items()
         ]
 
-    def _words(self, name: str, text: str) -> str:
-        field = self.fields[name]
+    def _words(self, field: forms.Field, text: str) -> str:
         if isinstance(field, MomentField):
             with suppress(InvalidInput, OverflowError):
-                return timezone.localtime(moment(text, name)).strftime("%Y-%m-%d %H:%M")
+                return timezone.localtime(moment(text, "")).strftime("%Y-%m-%d %H:%M")
         return str(dict(getattr(field.widget, "choices", ())).get(text, text))
 
     def refuse(self, field: str, sentence: str) -> None:
