@@ -32,7 +32,10 @@ def wrong_settings() -> list[CheckMessage]:
     return [
         *_secret_key(),
         *_encryption_keys(),
-        *_environment(),
+        *(
+            Error(problem.message, hint=problem.hint, obj=problem.variable, id="msgplatform.E002")
+            for problem in env.problems
+        ),
         *_rates(),
         *_cold_database(),
         *_one_redis(),
@@ -105,11 +108,6 @@ def malformed_keys(
                 obj=variable,
                 id=id,
             )
-
-
-def _environment() -> Iterator[CheckMessage]:
-    for problem in env.problems:
-        yield Error(problem.message, hint=problem.hint, obj=problem.variable, id="msgplatform.E002")
 
 
 def _rates() -> Iterator[CheckMessage]:

@@ -33,15 +33,11 @@ class RunFilter(PickFilter):
     """The filter is set by the page of a run: there are too many runs to choose from."""
 
     title = _("run")
-    parameter_name = "run"
+    parameter_name, column, is_id = "run", "run_id", True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         run_id = row_id(request.GET.get(self.parameter_name))
         return [(str(run_id), str(run_id))] if run_id is not None else []
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        run_id = row_id(self.value())
-        return queryset if run_id is None else queryset.filter(run_id=run_id)
 
 
 @admin.register(Operation)
@@ -92,17 +88,11 @@ class OperationAdmin(NamedRowsAdmin):
             "may_see": request.user.has_perm(personal.PERMISSION),
         }
 
-    @admin.display(description=_("operation"))
-    def id_text(self, row: Operation) -> str:
-        return str(row.pk)
-
-    @admin.display(description=_("policy"))
-    def policy(self, row: Any) -> str:
-        return row.policy_name or cells.NOTHING
-
-    @admin.display(description=_("dead"))
-    def dead_count(self, row: Operation) -> str:
-        return cells.mark(str(row.dead), "bad") if row.dead else cells.nothing("0")
+    id_text = cells.column(_("operation"), lambda row: str(row.pk))
+    policy = cells.column(_("policy"), lambda row: row.policy_name or cells.NOTHING)
+    dead_count = cells.column(
+        _("dead"), lambda row: cells.mark(str(row.dead), "bad") if row.dead else cells.nothing("0")
+    )
 
     @admin.display(description=_("result"))
     def result_mark(self, row: Operation) -> str:
@@ -111,9 +101,7 @@ class OperationAdmin(NamedRowsAdmin):
         good = gettext("ended well"), "good"
         return cells.mark(*(good if row.result else (gettext("with dead records"), "bad")))
 
-    @admin.display(description=_("began"))
-    def began(self, row: Operation) -> str:
-        return moment(row.start_at)
+    began = cells.column(_("began"), lambda row: moment(row.start_at))
 
     @admin.display(description=_("took"))
     def took(self, row: Operation) -> str:
@@ -164,21 +152,16 @@ class ExceptionAdmin(NamedRowsAdmin):
         number = row_id(text)
         return rows.none() if number is None else rows.filter(operation_id=number)
 
-    @admin.display(description=_("time"))
-    def time(self, row: ExceptionEntry) -> str:
-        return cells.moment(row.at)
+    time = cells.column(_("time"), lambda row: cells.moment(row.at))
 
     @admin.display(description=_("CRM or source"))
     def where(self, row: Any) -> str:
         return cells.lines(row.crm_name or row.source_name, _("from %s") % row.source_name)
 
-    @admin.display(description=_("kind"))
-    def kind_mark(self, row: ExceptionEntry) -> str:
-        return cells.mark(row.kind, "warn")
-
-    @admin.display(description=_("what was said"))
-    def says(self, row: ExceptionEntry) -> str:
-        return cells.cut(personal.in_sentence(row.message), 300)
+    kind_mark = cells.column(_("kind"), lambda row: cells.mark(row.kind, "warn"))
+    says = cells.column(
+        _("what was said"), lambda row: cells.cut(personal.in_sentence(row.message), 300)
+    )
 
     @admin.display(description=_("operation"))
     def operation(self, row: ExceptionEntry) -> str:

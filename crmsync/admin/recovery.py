@@ -167,9 +167,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         )  # fmt: skip
 
     # -- columns ---------------------------------------------------------------------------------
-    @admin.display(description=_("since"))
-    def since(self, row: RecoveryEntry) -> str:
-        return cells.moment(row.created_at)
+    since = cells.column(_("since"), lambda row: cells.moment(row.created_at))
 
     @admin.display(description=_("record"))
     def key_link(self, row: Any) -> str:
@@ -191,9 +189,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         text = f"{row.field}: {reason}" if row.field else reason
         return cells.lines(cells.cut(text, 200), words)
 
-    @admin.display(description=_("tries"))
-    def tries(self, row: RecoveryEntry) -> str:
-        return str(row.attempts)
+    tries = cells.column(_("tries"), lambda row: str(row.attempts))
 
     @admin.display(description=_("state"))
     def state_mark(self, row: RecoveryEntry) -> str:

@@ -113,9 +113,7 @@ class SmsAccountAdmin(ResourceAdmin):
             **_followed(request.GET.get("message", ""), sees_personal(request)),
         )  # fmt: skip
 
-    @admin.display(description=_("system"), ordering="biz__name")
-    def system(self, row: SmsAccount) -> str:
-        return str(row.biz)
+    system = cells.column(_("system"), lambda row: str(row.biz), "biz__name")
 
     @admin.display(description=_("default"), ordering="is_default")
     def usual(self, row: SmsAccount) -> str:

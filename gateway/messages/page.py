@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from django.urls import reverse
@@ -38,7 +38,6 @@ from msgplatform.core.flows.page import (
     Recipient,
     TimelineEntry,
     Tone,
-    Value,
 )
 from msgplatform.core.tracing.context import trace_id_of
 from msgplatform.messages import engine
@@ -64,6 +63,21 @@ class Step:
     tone: Tone
     detail: str = ""
 
+    @classmethod
+    def of_submit(cls, at: datetime | None, submit: Any, parts: int, result: int | None) -> Self:
+        """One Submit; `submit` has its part and the three words of its sequence."""
+        answer = "" if result is None else f"{result} {codes.meaning_of_result(result)}"
+        tone: Tone = "plain" if result is None else "bad" if result else "good"
+        sequence = _("sequence %s") % f"{submit.node}:{submit.ts}:{submit.seqno}"
+        return cls(at, _("Submit") + _of(submit.part, parts), "attempt", answer, tone, sequence)
+
+    @classmethod
+    def of_report(cls, at: datetime | None, part: int, parts: int, state: int, error: int) -> Self:
+        name, label = _STATES.get(state, (str(state), str(state)))
+        answer = codes.with_meaning(error) or str(label)
+        tone = _TONES.get(name, "plain")
+        return cls(at, _("Report") + _of(part, parts), name, answer, tone)
+
     def entry(self) -> TimelineEntry:
         detail = " · ".join(text for text in (self.detail, self.answer) if text)
         return TimelineEntry(self.at, self.title, self.state, detail)
@@ -81,9 +95,9 @@ def live_steps(message: Finished) -> tuple[list[Step], list[Step]]:
         # The response belongs to the last try.
         is_last = last_submits[submit.part] is submit
         result = message.answers.get(submit.part) if is_last else None
-        submits.append(_submit(time_of(message.submitted_at), submit, message.parts, result))
+        submits.append(Step.of_submit(time_of(message.submitted_at), submit, message.parts, result))
     reports = [
-        _report(time_of(at), part, message.parts, state, error)
+        Step.of_report(time_of(at), part, message.parts, state, error)
         for part, (state, error, at) in sorted(message.reports.items())
     ]
     return submits, reports
@@ -92,29 +106,14 @@ def live_steps(message: Finished) -> tuple[list[Step], list[Step]]:
 def archived_steps(row: SgipMt) -> tuple[list[Step], list[Step]]:
     """Submits and Reports of a message in the archive."""
     submits = [
-        _submit(row.submitted_at, part, row.parts, part.result)
+        Step.of_submit(row.submitted_at, part, row.parts, part.result)
         for part in SgipMtPart.objects.filter(mt_id=row.pk).order_by("id")
     ]
     reports = [
-        _report(report.received_at, report.part, row.parts, report.state, report.error_code)
+        Step.of_report(report.received_at, report.part, row.parts, report.state, report.error_code)
         for report in SgipReport.objects.filter(mt_id=row.pk).order_by("id")
     ]
     return submits, reports
-
-
-def _submit(at: datetime | None, submit: Any, parts: int, result: int | None) -> Step:
-    """One Submit; `submit` has its part and the three words of its sequence."""
-    answer = "" if result is None else f"{result} {codes.meaning_of_result(result)}"
-    tone: Tone = "plain" if result is None else "bad" if result else "good"
-    sequence = _("sequence %s") % f"{submit.node}:{submit.ts}:{submit.seqno}"
-    return Step(at, _("Submit") + _of(submit.part, parts), "attempt", answer, tone, sequence)
-
-
-def _report(at: datetime | None, part: int, parts: int, state: int, error: int) -> Step:
-    name, label = _STATES.get(state, (str(state), str(state)))
-    answer = codes.with_meaning(error) or str(label)
-    tone = _TONES.get(name, "plain")
-    return Step(at, _("Report") + _of(part, parts), name, answer, tone)
 
 
 def _of(part: int, parts: int) -> str:
@@ -199,7 +198,13 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
                 if (at := getattr(row, name))
             },
         },
-        fact_cards={_("What the operator got"): _submit_facts(row)},
+        fact_cards={
+            _("What the operator got"): {
+                _title_of(name): (codes.meaning(choices, value) if choices else str(value)) or "–"
+                for name, choices in _SUBMIT_FIELDS.items()
+                for value in [getattr(row, name)]
+            }
+        },
         body=row.text,
         timeline=_timeline(row, submits, reports) + _links(row.idempotency_key, repeat_id),
         recipients=[
@@ -252,15 +257,6 @@ def repeat_of(biz: int, message: int) -> str:
     """The message that resends this one, '' if there is none. Raises RedisError."""
     (call,) = store.first_calls([(biz, resend_key(message))])
     return call.ids[0] if call else ""
-
-
-def _submit_facts(row: SgipMt) -> dict[str, Value]:
-    facts: dict[str, Value] = {}
-    for name, choices in _SUBMIT_FIELDS.items():
-        value = getattr(row, name)
-        text = codes.meaning(choices, value) if choices else str(value)
-        facts[_title_of(name)] = text or "–"
-    return facts
 
 
 def _title_of(column: str) -> str:

@@ -28,6 +28,7 @@ from msgplatform.doors.admin import (
     ResourceForm,
     SecretPageAdmin,
     audit,
+    cells,
     confirmed,
     next_page,
 )
@@ -157,9 +158,9 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
             return False
         return super().lookup_allowed(lookup, value, request)
 
-    @admin.display(description=_("URL"))
-    def address(self, consumer: Receive) -> str:
-        return gettext("a listener") if consumer.is_listened else shown_url(consumer.url)
+    address = cells.column(
+        _("URL"), lambda row: gettext("a listener") if row.is_listened else shown_url(row.url)
+    )
 
     @admin.display(description=_("headers"))
     def header_names(self, consumer: Receive) -> str:

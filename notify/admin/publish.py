@@ -165,7 +165,11 @@ def sample(schema: Any, root: Any = None, depth: int = 0) -> Any:
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return {}
     if isinstance(reference := schema.get("$ref"), str):
-        return sample(_at(root, reference), root, depth + 1)
+        # The schema at a reference such as #/$defs/line; {} for other references.
+        place = root
+        for name in reference.removeprefix("#/").split("/") if reference[:2] == "#/" else ["#"]:
+            place = place.get(name, {}) if isinstance(place, Mapping) else {}
+        return sample(place, root, depth + 1)
     for name in ("examples", "enum"):
         if isinstance(values := schema.get(name), list) and values:
             return values[0]
@@ -194,11 +198,3 @@ def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
         text = _BY_FORMAT.get(str(schema.get("format")), "text")
         return text.ljust(min(int(schema.get("minLength") or 0), 1000), "x")
     return {"boolean": True}.get(str(kind))
-
-
-def _at(root: Any, reference: str) -> Any:
-    """The schema at a reference such as #/$defs/line; {} for other references."""
-    place = root
-    for name in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ["#"]:
-        place = place.get(name, {}) if isinstance(place, Mapping) else {}
-    return place

@@ -150,10 +150,5 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     # -- columns ---------------------------------------------------------------------------------
-    @admin.display(description=_("subscription"), ordering="biz__name")
-    def name(self, row: BizReceive) -> str:
-        return str(row)
-
-    @admin.display(description=_("rate limit"), ordering="rate_limit")
-    def rate(self, row: BizReceive) -> str:
-        return cells.per_second(row.rate_limit)
+    name = cells.column(_("subscription"), lambda row: str(row), "biz__name")
+    rate = cells.column(_("rate limit"), lambda row: cells.per_second(row.rate_limit), "rate_limit")

@@ -224,9 +224,7 @@ class CrmAdmin(ResourceAdmin):
         return redirect("admin:crmsync_crm_change", pk)
 
     # -- columns ---------------------------------------------------------------------------------
-    @admin.display(description=_("kind"), ordering="adapter")
-    def kind(self, row: Crm) -> str:
-        return kind_title(row.adapter)
+    kind = cells.column(_("kind"), lambda row: kind_title(row.adapter), "adapter")
 
     @admin.display(description=_("dead"))
     def dead(self, row: Any, *, link: bool = True) -> str:

@@ -273,9 +273,7 @@ class PolicyAdmin(ResourceAdmin):
         return redirect("admin:crmsync_policy_change", pk)
 
     # -- columns ---------------------------------------------------------------------------------
-    @admin.display(description=_("policy"), ordering="source__name")
-    def name(self, row: Policy) -> str:
-        return str(row)
+    name = cells.column(_("policy"), lambda row: str(row), "source__name")
 
     @admin.display(description=_("last run"))
     def last_run(self, row: Any) -> str:

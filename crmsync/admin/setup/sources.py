@@ -101,9 +101,9 @@ class SourceAdmin(ResourceAdmin):
             return cells.mark(gettext("cannot be used"), "bad", below=str(error))
         return f"{config['HOST']}/{config['NAME']}" if config["HOST"] else str(config["NAME"])
 
-    @admin.display(description=_("columns that are read"))
-    def columns_text(self, row: Source) -> str:
-        return ", ".join(row.value_columns)
+    columns_text = cells.column(
+        _("columns that are read"), lambda row: ", ".join(row.value_columns)
+    )
 
     @admin.display(description=_("comparison of versions"))
     def compared(self, row: Source) -> str:

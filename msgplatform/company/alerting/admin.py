@@ -160,9 +160,7 @@ class AlertRuleAdmin(ResourceAdmin):
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("systems", "channels")
 
-    @admin.display(description=_("state"))
-    def state(self, row: AlertRule) -> str:
-        return cells.enabled(row.enabled)
+    state = cells.column(_("state"), lambda row: cells.enabled(row.enabled))
 
     @admin.display(description=_("which alerts"))
     def what(self, row: AlertRule) -> str:
@@ -199,15 +197,11 @@ class StateFilter(PickFilter):
 
 class ChannelFilter(PickFilter):
     title = _("alert channel")
-    parameter_name = "channel"
+    parameter_name, column, is_id = "channel", "channel_id", True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         rows = AlertChannel.objects.order_by("name").values_list("pk", "name")[:200]
         return [(str(pk), name) for pk, name in rows]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value() or ""
-        return queryset.filter(channel_id=int(value)) if value.isdecimal() else queryset
 
 
 @admin.register(AlertMessage)
@@ -237,9 +231,7 @@ class AlertMessageAdmin(RowsAdmin):
         url = reverse("admin:msgplatform_alertmessage_change", args=[row.pk])
         return cells.link(url, row.title or gettext("not written yet"))
 
-    @admin.display(description=_("what"))
-    def kind_text(self, row: AlertMessage) -> str:
-        return str(AlertMessage.Kind(row.kind).label)
+    kind_text = cells.column(_("what"), lambda row: str(AlertMessage.Kind(row.kind).label))
 
     @admin.display(description=_("state"))
     def state_mark(self, row: AlertMessage) -> str:

@@ -150,9 +150,7 @@ class AlertAdmin(RowsAdmin):
         url = reverse("admin:msgplatform_alert_change", args=[row.pk])
         return cells.link(url, row.subject)
 
-    @admin.display(description=_("times"))
-    def times(self, row: Alert) -> str:
-        return str(row.count)
+    times = cells.column(_("times"), lambda row: str(row.count))
 
     @admin.display(description=_("state"))
     def state_mark(self, row: Alert) -> str:

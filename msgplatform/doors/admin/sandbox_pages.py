@@ -84,10 +84,10 @@ class SandboxPages:
     @classmethod
     def pages(cls) -> list[AdminPage]:
         def page_of_list(model_admin: Any, request: HttpRequest) -> HttpResponse:
-            return cls(model_admin)._show_list(request)
+            return cls(model_admin).show_list(request)
 
         def page(model_admin: Any, request: HttpRequest, pk: int) -> HttpResponse:
-            return cls(model_admin)._show(request, pk)
+            return cls(model_admin).show(request, pk)
 
         if cls.answers_limited_people:
             person_limits.answers_limited_people(page)
@@ -118,7 +118,7 @@ class SandboxPages:
         raise NotImplementedError
 
     # -- views -----------------------------------------------------------------------------------
-    def _show_list(self, request: HttpRequest) -> HttpResponse:
+    def show_list(self, request: HttpRequest) -> HttpResponse:
         """Show the list. A POST makes a sandbox and redirects to its page."""
         if not self.model_admin.has_view_permission(request):
             raise PermissionDenied
@@ -134,7 +134,7 @@ class SandboxPages:
             form=form, may_make=may_make, is_on=sandbox.is_on(), **self.list_context(request),
         )  # fmt: skip
 
-    def _show(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def show(self, request: HttpRequest, pk: int) -> HttpResponse:
         row = self.model_admin.get_queryset(request).filter(pk=pk).first()
         store = self.store(row) if row else None
         if row is None or store is None:

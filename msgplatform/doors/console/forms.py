@@ -123,8 +123,7 @@ def presets() -> list[tuple[str, str, str]]:
     now = timezone.localtime()
     hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may jump
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    evening = _at(today - timedelta(days=1), 20)
-    morning = _at(today, 8)
+    evening, morning = (today - timedelta(days=1)).replace(hour=20), today.replace(hour=8)
     return [
         (gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
         (gettext("Today"), today.strftime(_FORMAT), ""),
@@ -134,10 +133,6 @@ def presets() -> list[tuple[str, str, str]]:
             morning.strftime(_FORMAT) if morning < now else "",
         ),
     ]
-
-
-def _at(day: datetime, hour: int) -> datetime:
-    return day.replace(hour=hour)
 
 
 class FilterForm(forms.Form):
@@ -177,18 +172,17 @@ class FilterForm(forms.Form):
     def summary(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
         """(label, value) of a filter, in the words and the zone of the form. A field that the form
         does not have any more is shown as it is stored."""
-        return [
-            (str(self.fields[name].label), self._words(self.fields[name], str(value)))
-            if name in self.fields
-            else (name, str(value))
-            for name, value in values.items()
-        ]
-
-    def _words(self, field: forms.Field, text: str) -> str:
-        if isinstance(field, MomentField):
-            with suppress(InvalidInput, OverflowError):
-                return timezone.localtime(moment(text, "")).strftime("%Y-%m-%d %H:%M")
-        return str(dict(getattr(field.widget, "choices", ())).get(text, text))
+        lines = []
+        for name, value in values.items():
+            field, text = self.fields.get(name), str(value)
+            label = str(field.label) if field else name
+            if isinstance(field, MomentField):
+                with suppress(InvalidInput, OverflowError):
+                    text = timezone.localtime(moment(text, "")).strftime("%Y-%m-%d %H:%M")
+            elif field:
+                text = str(dict(getattr(field.widget, "choices", ())).get(text, text))
+            lines.append((label, text))
+        return lines
 
     def refuse(self, field: str, sentence: str) -> None:
         """Show the flow's error, at the field if the form has it."""

@@ -207,9 +207,7 @@ class EventAdmin(RowsAdmin):
             "may_see_posts": request.user.has_perm("feed.view_feed"),
         }
 
-    @admin.display(description=_("event"))
-    def id_text(self, row: EventQueue) -> str:
-        return str(row.pk)
+    id_text = cells.column(_("event"), lambda row: str(row.pk))
 
     @admin.display(description=_("status"))
     def status_mark(self, row: EventQueue) -> str:
@@ -242,9 +240,7 @@ class EventAdmin(RowsAdmin):
         seconds = (timezone.now() - row.create_date).total_seconds()
         return age(max(0.0, seconds))
 
-    @admin.display(description=_("done up to"))
-    def done_up_to(self, row: EventQueue) -> str:
-        return row.position or cells.NOTHING
+    done_up_to = cells.column(_("done up to"), lambda row: row.position or cells.NOTHING)
 
 
 @dataclass(frozen=True)
