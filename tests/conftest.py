@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from bench.harness import migrated
 from msgplatform.core import connections
 from tests.servers import Servers
 
+# A tenth of a run was spent on collections that went through all modules again and again.
+gc.set_threshold(20_000, 20, 20)
 # A test may have set another one.
 STATE_DIR = Path(settings.STATE_DIR)
 # On a busy machine an example may take any time.
@@ -29,6 +32,11 @@ for database in settings.DATABASES.values():
     if "idle_transaction_timeout" in (command := str(options.get("init_command", ""))):
         patient = command.replace("idle_transaction_timeout=10", "idle_transaction_timeout=300")
         database["OPTIONS"] = {**options, "init_command": patient}
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
