@@ -23,6 +23,7 @@ from django.urls import reverse
 
 from msgplatform.company.single_sign_on import guarded, tokens
 from msgplatform.company.single_sign_on.tokens import Refused
+from msgplatform.core.characters import mixes_alphabets
 
 ID = "company"
 _MAX_UID, _MAX_ADDRESS = 191, 254  # maximum characters of the columns
@@ -246,9 +247,10 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
     def extract_common_fields(self, data: dict[str, Any]) -> dict[str, Any]:
         """Leaves out the address, which identifies nobody."""
         name = data.get("preferred_username") or str(data.get("email", "")).split("@")[0]
+        # Full-width or Cyrillic letters would look like somebody else's name in the audit log.
+        username = unicodedata.normalize("NFKC", str(name))
         return {
-            # Full-width letters would look like somebody else's name in the audit log.
-            "username": unicodedata.normalize("NFKC", str(name)),
+            "username": "" if mixes_alphabets(username) else username,
             "name": data.get("name"),
             "last_name": data.get("family_name"),
             "first_name": data.get("given_name"),
