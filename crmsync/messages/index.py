@@ -22,14 +22,27 @@ from crmsync.messages.lines import RECORD
 from crmsync.messages.page import page
 from crmsync.messages.policies import Policies
 from crmsync.models import Lead, Record
-from msgplatform.core.data import engines
+from msgplatform.core.data import engines, sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.messages import BY_ID, Check, MessageStore, Source, Values, few, ordered
+from msgplatform.core.flows.messages import (
+    BY_ID,
+    Check,
+    MessageStore,
+    Source,
+    Values,
+    few,
+    merged,
+    ordered,
+)
 from msgplatform.messages import filters
 from msgplatform.messages.engine import exact_id
 
 # For the console only: keys of leads are their ids, and operations are the operator's.
 _NOT_IN_API = ("operation", "record_key", "rows")
+
+
+def _of_phones(rows: QuerySet[Any], values: Values) -> Sequence[QuerySet[Any]]:
+    return [sql.of_one(rows, "phone", form).order_by("-phone", "-id") for form in values["phone"]]
 
 
 def _name_begins(prefix: str) -> Q:
@@ -64,7 +77,7 @@ def _leads(policies_by_id: Policies) -> Source:
         lines=lambda ids: lines.of_leads(ids, policies_by_id),
         indexes=[
             BY_ID,
-            ordered("phone"),
+            merged(("phone",), _of_phones),
             ordered("uid"),
             *records.lead_indexes(policies_by_id),
             ordered("appkey"),
@@ -73,7 +86,7 @@ def _leads(policies_by_id: Policies) -> Source:
         ],
         conditions={
             "id": "id",
-            "phone": "phone",
+            "phone": "phone__in",
             "uid": "uid",
             "appkey": "appkey",
             "biz": "biz_id",
@@ -115,7 +128,7 @@ def _readings(query: str, personal: bool) -> Iterator[Values]:
     yield from exact_id(query)
     if personal:
         with suppress(InvalidInput):
-            yield {"phone": lead_fields.clean_phone(query, "phone")}
+            yield {"phone": lead_fields.phone_forms(query)}
     yield from ({name: query} for name in ("uid", "remote_id", "record_key", "appkey"))
     with suppress(InvalidInput):
         yield {"operation": filters.number(query)}
