@@ -27,7 +27,7 @@ from crmsync.messages.policies import Policies
 from crmsync.messages.states import ENDED, UNSOLVED
 from crmsync.models import Lead, Operation, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
-from msgplatform.core.data import engines
+from msgplatform.core.data import engines, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import (
     BY_ID,
@@ -39,6 +39,7 @@ from msgplatform.core.flows.messages import (
     Source,
     Values,
     few,
+    merged,
     named,
     ordered,
     read_ids,
@@ -181,6 +182,10 @@ def _of_operation(operation_id: int, policies_by_id: Policies) -> list[int]:
 _NOT_IN_API = ("operation", "record_key", "rows")
 
 
+def _of_phones(rows: QuerySet[Any], values: Values) -> Sequence[QuerySet[Any]]:
+    return [sql.of_one(rows, "phone", form).order_by("-phone", "-id") for form in values["phone"]]
+
+
 def _name_begins(prefix: str) -> Q:
     return Q(**engines.of().begins_with("name", prefix))
 
@@ -213,7 +218,7 @@ def _leads(policies_by_id: Policies) -> Source:
         lines=lambda ids: lines.of_leads(ids, policies_by_id),
         indexes=[
             BY_ID,
-            ordered("phone"),
+            merged(("phone",), _of_phones),
             ordered("uid"),
             *_lead_indexes(policies_by_id),
             ordered("appkey"),
@@ -222,7 +227,7 @@ def _leads(policies_by_id: Policies) -> Source:
         ],
         conditions={
             "id": "id",
-            "phone": "phone",
+            "phone": "phone__in",
             "uid": "uid",
             "appkey": "appkey",
             "biz": "biz_id",
@@ -264,7 +269,7 @@ def _readings(query: str, personal: bool) -> Iterator[Values]:
     yield from exact_id(query)
     if personal:
         with suppress(InvalidInput):
-            yield {"phone": lead_fields.clean_phone(query, "phone")}
+            yield {"phone": lead_fields.phone_forms(query)}
     yield from ({name: query} for name in ("uid", "remote_id", "record_key", "appkey"))
     with suppress(InvalidInput):
         yield {"operation": filters.number(query)}

@@ -17,7 +17,7 @@ from django.conf import settings
 
 from msgplatform.core import alerts, flows, logging
 from msgplatform.core.alerts import Condition
-from msgplatform.core.connections import WORK, RedisError, briefly, work_redis
+from msgplatform.core.connections import WORK, RedisError, briefly, numbers_of, work_redis
 from msgplatform.core.daemons import exits, heartbeats, writers
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
@@ -80,7 +80,7 @@ class Programs:
         if beat_times := {role: at for role, at in latest.items() if role in roles}:
             client.hset(_SEEN, mapping=beat_times)  # type: ignore[arg-type]
         rows: dict[bytes, bytes] = client.hgetall(_SEEN)  # type: ignore[assignment]
-        last_beats = {role.decode(): float(at) for role, at in rows.items()}
+        last_beats = numbers_of(rows)
         exits_by_role = exits.of_platform()
         late = {
             role

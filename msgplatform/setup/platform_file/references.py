@@ -122,6 +122,6 @@ class Secrets(SecretReader):
         if len(content) > _MAX_BYTES:
             raise ValueError(f"{name} has more than {_MAX_BYTES} bytes.")
         try:
-            return content.decode().removesuffix("\n").removesuffix("\r")
+            return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise ValueError(f"{name} is not UTF-8.") from None

@@ -17,6 +17,9 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
+from crmsync import copies
+from gateway import presence
+from gateway.monitor import activity
 from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import exits, heartbeats, standstill, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
@@ -33,6 +36,7 @@ from msgplatform.monitor.watch.watch import Watch
 from msgplatform.operation import doctor
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.monitor import counters
 from tests.support.notify_rows import publish, subscription
 from tests.support.sms_net_support import accept, mt
 from tests.support.sms_rows import gateway
@@ -329,6 +333,25 @@ def test_a_field_of_somebody_else_in_the_curves_is_left_out(work_redis: Any) -> 
     of_flows.store_backlogs({"notify": 3}, now=600.0)
     work_redis.hset("platform:backlog:notify", mapping={"x": "1", "11": "many"})
     assert of_flows.read_backlogs(["notify"]) == {"notify": {600.0: 3}}
+
+
+def test_fields_of_somebody_else_hide_none_of_ours(work_redis: Any, sms_redis: Any) -> None:
+    beats, look = everybody(), Watch().look
+    look()
+    for client, name in (
+        (work_redis, "platform:seen"), (work_redis, "notify:totals"), (work_redis, copies.INDEX),
+        (sms_redis, "{sms}:mt-minutes"), (sms_redis, "{sms}:gateway-down"),
+    ):  # fmt: skip
+        client.hset(name, mapping={"x": "1", "11": "many", "é": "é"})
+    beats["marker"].withdraw()
+    look()
+    assert open_keys() == {"platform.silent:marker"}
+    assert counters.totals() == {"x": 1.0}
+    assert copies.slots() == []
+    assert presence.seconds_down([7]) == {7: 0.0}
+    now = sql.now()
+    assert activity.ACTIVITY.live is not None
+    assert activity.ACTIVITY.live(now - timedelta(hours=1), now) == {}
 
 
 def test_a_consumer_that_fails_hides_no_other(settings: Settings) -> None:

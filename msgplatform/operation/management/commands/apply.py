@@ -6,6 +6,7 @@ from typing import Any, TextIO
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.utils import Error
 
+from msgplatform.core.characters import printable
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
@@ -101,7 +102,7 @@ class Command(BaseCommand):
 
     def _is_agreed(self, trial: Outcome) -> bool:
         for line in lines(trial):
-            self.stdout.write(line)
+            self.stdout.write(printable(line))
         if not sys.stdin.isatty():
             raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
         count = len(trial.of(Action.REMOVED))
@@ -120,7 +121,7 @@ class Command(BaseCommand):
 
     def _show(self, outcome: Outcome, options: dict[str, Any]) -> None:
         for line in lines(outcome, is_verbose=options["verbosity"] > 1):
-            self.stdout.write(line)
+            self.stdout.write(printable(line))
         new_names = [change.title for change in outcome.changes if change.shown_once]
         if new_names and not options["new_secrets"] and not options["dry_run"]:
             self.stderr.write(
