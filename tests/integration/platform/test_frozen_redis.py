@@ -26,7 +26,8 @@ from msgplatform.core import connections
 from msgplatform.core.connections import AWAY_SECONDS, RedisError
 from msgplatform.core.errors import Temporary
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Alert, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, Biz
 from msgplatform.monitor.watch.watch import _LEASE, Watch
 from tests.integration.gateway.sms_messages import archived
 from tests.program_host import run_program
