@@ -29,7 +29,8 @@ from msgplatform.core.flows.health import MAX_FAILURES
 from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import Loss
-from msgplatform.monitor.watch import of_flows, programs
+from msgplatform.monitor.watch import of_flows
+from msgplatform.monitor.watch import watch as watch_module
 from msgplatform.monitor.watch.servers import ClusterOfDatabases, Disks
 from msgplatform.monitor.watch.watch import Watch
 from msgplatform.operation import doctor
@@ -152,7 +153,7 @@ def test_a_program_whose_work_stands_still_is_told_with_its_error(
     worker = Stuck(error)
     loop = Loop(worker)
     loop._one_turn()
-    monkeypatch.setattr(programs, "STANDSTILL_SECONDS", 0.0)
+    monkeypatch.setattr(watch_module, "STANDSTILL_SECONDS", 0.0)
     worker.heartbeat.send()
     look()
     alert = Alert.objects.get()
@@ -179,7 +180,7 @@ def test_a_minute_of_failures_is_a_standstill_and_one_turn_of_three(
         beat = Heartbeat("marker", standstill=standstill.longest())
         for age, is_still in ((seconds - 1, False), (seconds + 1, True)):
             beat.at = began + age
-            assert programs.stands_still(beat) is is_still
+            assert watch_module.stands_still(beat) is is_still
     standstill.fail("other", redis.exceptions.ConnectionError("away"))  # has an alert of its own
     assert standstill.longest().part == "marker"
     standstill.end("marker")
@@ -596,7 +597,7 @@ def test_doctor_names_what_cannot_be_looked_up_and_that_nobody_looks(work_redis:
 
 # -- disks and memory ----------------------------------------------------------------------------
 def test_programs_of_two_releases_make_an_alert_when_that_lasts(settings: Settings) -> None:
-    watched = programs.Programs()
+    watched = watch_module.Programs()
     old, new = (
         Heartbeat(role, at=time.time(), release=release)
         for role, release in (("maker", "1.0.0"), ("sender", "1.1.0"))
