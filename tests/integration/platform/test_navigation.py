@@ -15,7 +15,8 @@ from msgplatform.core.data import sql
 from msgplatform.doors.admin import BoundedPaginator
 from msgplatform.doors.console import navigation
 from msgplatform.doors.console.views import page as pages
-from msgplatform.models import Alert, Biz, BulkJob, Preferences
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, Biz, Preferences
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
