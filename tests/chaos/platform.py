@@ -17,7 +17,7 @@ from tests.cluster import LEASE_SECONDS, WEB
 from tests.flows import feed_town
 from tests.flows.sms_cluster import SmsCluster
 from tests.flows.sms_traffic import OPERATORS
-from tests.preload import Disk, MachineClock
+from bench.preload import Disk, MachineClock
 from tests.servers import DatabaseServer
 
 COMMANDS = {

@@ -11,7 +11,7 @@ import MySQLdb
 import pytest
 
 from msgplatform.core.data import transactions
-from tests.preload import Disk
+from bench.preload import Disk
 from tests.servers import DatabaseServer
 
 _ROWS = 2000  # of half a page each: more than the room that a table has left
