@@ -11,10 +11,10 @@ embedded := --try embedded
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL) $(ARGS))$(DATABASE_URL_FILE)
 platform := platform $(if $(mysql),mysql)
 
-.PHONY: help demo up test test-full test-mysql times test-scale chaos check bench storm docs clients lock tools
+.PHONY: help demo up test test-full test-mysql test-matrix times test-scale chaos check bench storm docs clients lock tools
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 demo:  ## show every flow at work, accounted for (ARGS="--exit --json")
 	@$(bootstrap) $(platform) $(embedded)
@@ -32,6 +32,9 @@ test-full: tools  ## every case there is, on SQLite and on MariaDB, with the ful
 
 test-mysql: tools  ## engines, integration, crashes and a round of chaos on a MySQL server (MYSQL_ROOT, TESTS)
 	@scripts/run_tests.py mysql
+
+test-matrix:  ## units, engines, each flow and the demo in systems with other Pythons and servers (root; ARGS="trixie")
+	@scripts/test_matrix.sh $(ARGS)
 
 times: ## let the tests that took longest in the last `make test` begin first
 	@scripts/run_tests.py times

@@ -127,6 +127,7 @@ _BESIDE = [
 ]
 INSTALLED_APPS = [
     "msgplatform",
+    "msgplatform.jobs",
     "msgplatform.operation",
     *([] if DAEMON else ["msgplatform.doors", *_PAGES, *_BESIDE]),
     "django.contrib.auth",

@@ -71,7 +71,7 @@ json.dump(document, sys.stdout)' <"$document" >"$folder/short.json"
   local known='OpenAPI 3.1 support is still in beta|the schema name: null$|Ignoring complex example'
   if grep -E 'WARN|ERROR' "$log" | grep -vE "$known" >&2; then return 1; fi
   cp LICENSE "$folder/$name"
-  tar -C "$folder" --sort=name --owner=0 --group=0 --numeric-owner \
+  tar -C "$folder" --sort=name --mtime="@${SOURCE_DATE_EPOCH:-$(date +%s)}" --owner=0 --group=0 --numeric-owner \
     --exclude=git_push.sh --exclude=.travis.yml --exclude=.gitlab-ci.yml --exclude=.github \
     --exclude=.openapi-generator --exclude=.openapi-generator-ignore \
     -czf "$packages/$name.tar.gz" "$name"

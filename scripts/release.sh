@@ -7,7 +7,8 @@
 # section says *Breaking*; the OpenAPI document is kept for the next release in docs/openapi.json.
 # Afterwards dist/ has the wheel, the sdist, the client packages, the image and the Debian package (as root, where
 # mmdebstrap and umoci are installed), a bill of materials (CycloneDX), the notes, and hashes of all. Who
-# builds the tag again gets the same bytes. A release that fails after its commit: git reset --hard HEAD~
+# builds the tag again gets the same bytes, image and Debian package aside, which hold Debian's packages of the day.
+# A release that fails: git reset --hard, with HEAD~ after its commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

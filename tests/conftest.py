@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from django.utils import timezone, translation
 
 from bench.harness import migrated
 from msgplatform.core import connections
-from tests.servers import Servers
+from tests.servers import DATABASE, Servers
 
+# A tenth of a run was spent on collections that went through all modules again and again.
+gc.set_threshold(20_000, 20, 20)
 # A test may have set another one.
 STATE_DIR = Path(settings.STATE_DIR)
 # On a busy machine an example may take any time.
@@ -22,13 +25,23 @@ hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
-# A test that is held up in a transaction is not a program that hangs: MariaDB keeps its connection.
+# A test that is held up in a transaction is not a program that hangs: the server keeps its
+# connection.
 # Programs that tests start have their own settings.
 for database in settings.DATABASES.values():
     options = database.get("OPTIONS", {})
     if "idle_transaction_timeout" in (command := str(options.get("init_command", ""))):
         patient = command.replace("idle_transaction_timeout=10", "idle_transaction_timeout=300")
         database["OPTIONS"] = {**options, "init_command": patient}
+if DATABASE == "mysql":
+    from msgplatform.core.data.engines.mysql import base  # needs the driver
+
+    base.DatabaseWrapper.idle_transaction_seconds = 300
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import connection
 
 from bench.console.spread import Spread, mostly_first
+from bench.harness.mariadb import digest, numbers
 from crmsync.models import (
     Crm,
     LandingPage,
@@ -43,17 +44,17 @@ def fill(cursor: Any, rows: int, systems: Sequence[Biz], now: datetime) -> None:
     """Write `rows` leads, and as many records of one policy."""
     policy = _cast(systems[0])
     spread = Spread(rows, DAYS, now)
-    numbers = f"FROM seq_1_to_{rows} n"
+    of_rows = f"FROM {numbers(1, rows)} n"
     # The triggers would set the time of change.
     with connection.schema_editor(atomic=False) as editor:
         lead_triggers.drop(editor)
     cursor.execute(
-        "INSERT INTO lead (id, biz_id, appkey, uid, name, phone, extra, UpdateTime, IsDelete, "
+        "INSERT INTO `lead` (id, biz_id, appkey, uid, name, phone, extra, UpdateTime, IsDelete, "
         f"version) SELECT {spread.id()}, {mostly_first([biz.pk for biz in systems])}, "
-        f"IF(CRC32(n.seq) % 3, '{APPKEY}', 'autumn'), CONCAT('u', MD5(n.seq)), "
+        f"IF(CRC32(n.seq) % 3, '{APPKEY}', 'autumn'), CONCAT('u', {digest('n.seq')}), "
         f"CONCAT(ELT(1 + n.seq MOD 8, {_NAMES}), n.seq), CONCAT('139', LPAD(n.seq, 8, '0')), "
-        'CONCAT(\'{"email":"\', MD5(n.seq + 7), \'@example.com","wishes":"\', SHA1(n.seq), '
-        f"'\"}}'), {spread.at(seconds=1)}, {_LOT} = 999, 1 {numbers}"
+        f'CONCAT(\'{{"email":"\', {digest("n.seq + 7")}, \'@example.com","wishes":"\', '
+        f"LEFT(SHA2(n.seq, 256), 40), '\"}}'), {spread.at(seconds=1)}, {_LOT} = 999, 1 {of_rows}"
     )
     with connection.schema_editor(atomic=False) as editor:
         lead_triggers.create(editor)
@@ -66,18 +67,18 @@ def fill(cursor: Any, rows: int, systems: Sequence[Biz], now: datetime) -> None:
         "INSERT INTO sync_record (id, policy_id, `key`, version, deleted, operation_id, "
         "sending_operation, digest, state, attempt, next_at, claimed_by, sent_version, "
         f"sent_digest, remote_id, error_class, updated_at) SELECT {spread.id()}, {policy.pk}, "
-        f"{spread.id()}, 1, 0, {operation}, 0, MD5(n.seq), {state}, {_LOT} < 25, "
+        f"{spread.id()}, 1, 0, {operation}, 0, {digest('n.seq')}, {state}, {_LOT} < 25, "
         f"IF({_LOT} BETWEEN 20 AND 29, UTC_TIMESTAMP(6) + INTERVAL 1 DAY, NULL), '', "
-        f"{_LOT} >= 30, IF({_LOT} >= 30, MD5(n.seq), ''), IF({_LOT} >= 30, "
+        f"{_LOT} >= 30, IF({_LOT} >= 30, {digest('n.seq')}, ''), IF({_LOT} >= 30, "
         f"CONCAT('crm-', n.seq), ''), IF({_LOT} < 20, 'invalid', IF({_LOT} < 25, 'retry', '')), "
-        f"{spread.at(seconds=5)} {numbers}"
+        f"{spread.at(seconds=5)} {of_rows}"
     )
     cursor.execute(
         "INSERT INTO sync_item (id, operation_id, record_id, crm_id, version, attempt, outcome, "
         f"remote_id, field, message, at, milliseconds) SELECT {spread.id()}, {operation}, "
         f"{spread.id()}, {policy.crm_id}, 1, 1, IF({_LOT} < 20, 'invalid', 'ok'), "
         f"CONCAT('crm-', n.seq), '', IF({_LOT} < 20, 'no such city', ''), {spread.at(seconds=5)}, "
-        f"120 {numbers}"
+        f"120 {of_rows}"
     )
     _operations(cursor, rows, policy, spread)
     _logs(cursor, rows, policy, spread)
@@ -92,14 +93,14 @@ def _operations(cursor: Any, rows: int, policy: Policy, spread: Spread) -> None:
         "INSERT INTO sync_operation (id, data, start_at, end_at, result, policy_id, run_id, "
         f"records, confirmed, replaced, dead) SELECT {spread.id(first)}, '[]', {milliseconds}, "
         f"{milliseconds} + 900, 1, {policy.pk}, {run}, {_BATCH}, {_BATCH} - 2, 0, 2 "
-        f"FROM seq_1_to_{-(-rows // _BATCH)} n"
+        f"FROM {numbers(1, -(-rows // _BATCH))} n"
     )
     first = f"(1 + (n.seq - 1) * {_RUN})"
     cursor.execute(
         "INSERT INTO sync_run (id, policy_id, kind, requested_by, state, started_at, read_at, "
         f"`read`, unchanged, unread, after, problem) SELECT {spread.id(first)}, {policy.pk}, "
         f"'{Policy.Kind.CHANGES}', '', {Run.State.READ:d}, {spread.at(first)}, "
-        f"{spread.at(first, 2)}, {_RUN}, 0, 0, NULL, '' FROM seq_1_to_{-(-rows // _RUN)} n"
+        f"{spread.at(first, 2)}, {_RUN}, 0, 0, NULL, '' FROM {numbers(1, -(-rows // _RUN))} n"
     )
 
 
@@ -120,7 +121,7 @@ def _logs(cursor: Any, rows: int, policy: Policy, spread: Spread) -> None:
         "INSERT INTO exception_log (id, policy_id, crm_id, operation_id, kind, message, records, "
         f"at) SELECT {spread.id(number)}, {policy.pk}, {policy.crm_id}, {spread.id(number)}, "
         f"'retry', 'The CRM answered HTTP 503', 100, {spread.at(number)} "
-        f"FROM seq_1_to_{max(1, rows // 100)} n"
+        f"FROM {numbers(1, max(1, rows // 100))} n"
     )
 
 

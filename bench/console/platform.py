@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bench.console.spread import Spread
-from msgplatform.models import AuditLog, BulkJob, DayCounter, MinuteCounter
+from bench.harness.mariadb import numbers
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog, DayCounter, MinuteCounter
 from msgplatform.monitor import counters, runbooks
 from notify.models import ReceiveMsg
 
@@ -43,7 +45,7 @@ def _logs(cursor: Any, rows: int, now: datetime) -> None:
         "'subscription_changed', 'system_changed', 'message_resent', 'alert_acknowledged', "
         "'personal_data_shown'), CONCAT('system-', n.seq MOD 50), "
         '\'{"changes":{"title":["Shop","Market"]}}\' '
-        f"FROM seq_1_to_{entries} n"
+        f"FROM {numbers(1, entries)} n"
     )
     kinds = sorted(runbooks.by_kind())
     kind = f"ELT(1 + n.seq MOD {len(kinds)}, {', '.join(repr(each) for each in kinds)})"
@@ -53,7 +55,7 @@ def _logs(cursor: Any, rows: int, now: datetime) -> None:
         f"first_at, last_at, resolved_at, acknowledged_by, note) SELECT {kind}, "
         f"'Something is wrong', 'Look at it.', '{{}}', NULL, CONCAT({kind}, ':', n.seq MOD 100), "
         f"1, {spread.at()}, {spread.at(seconds=60)}, {spread.at(seconds=90)}, '', '' "
-        f"FROM seq_1_to_{alerts} n"
+        f"FROM {numbers(1, alerts)} n"
     )
     # The last three are open.
     cursor.execute(
@@ -99,21 +101,22 @@ def _minutes(cursor: Any, now: datetime) -> None:
         "'latency_le_100ms', 'latency_le_250ms', 'latency_le_500ms') ELSE 'duration_le_25ms' END"
     )
     failed = "ELT(1 + k.seq, 'failed', 'answer 503', 'exhausted')"
+    twice = f"{numbers(0, 1)} k"
     good = f"m.status = {_Status.DELIVERED:d}"
     for flow, at, biz, subject, name, rows in (
         ("notify", "m.created_at", "m.biz_id", "0", "'accepted'", "biz_msg m WHERE 1"),
         ("notify", "m.created_at", "m.biz_id", "m.biz_receive_id", f"IF({good}, {arrived}, "
-         f"{failed})", "receive_msg m STRAIGHT_JOIN seq_0_to_2 k "
+         f"{failed})", f"receive_msg m STRAIGHT_JOIN {numbers(0, 2)} k "
          f"WHERE ({good} OR m.status = {_Status.EXHAUSTED:d})"),
         ("sms", "m.archived_at", "m.biz_id", "m.account_id", "IF(k.seq, 'segments', m.final)",
-         "sgip_mt m STRAIGHT_JOIN seq_0_to_1 k WHERE 1"),
+         f"sgip_mt m STRAIGHT_JOIN {twice} WHERE 1"),
         ("sms", "m.archived_at", "m.biz_id", "-m.gateway_id", "IF(k.seq, 'segments', m.final)",
-         "sgip_mt m STRAIGHT_JOIN seq_0_to_1 k WHERE 1"),
+         f"sgip_mt m STRAIGHT_JOIN {twice} WHERE 1"),
         ("crmsync", "m.updated_at", "0", "m.policy_id",
          "ELT(1 + k.seq, 'read', IF(m.state = 4, 'dead', 'confirmed'))",
-         "sync_record m STRAIGHT_JOIN seq_0_to_1 k WHERE 1"),
+         f"sync_record m STRAIGHT_JOIN {twice} WHERE 1"),
         ("feed", "m.create_date", "m.biz_id", "0", "IF(k.seq, 'entries_friend', "
-         "'handled_friend')", "feed m STRAIGHT_JOIN seq_0_to_1 k WHERE 1"),
+         "'handled_friend')", f"feed m STRAIGHT_JOIN {twice} WHERE 1"),
     ):  # fmt: skip
         cursor.execute(
             f"INSERT INTO {_MINUTES} (minute, flow, biz_id, subject, name, value) "
@@ -134,6 +137,6 @@ def _earlier_days(cursor: Any) -> None:
     cursor.execute(
         f"INSERT INTO {_DAYS} (day, flow, biz_id, subject, name, value) SELECT "
         f"d.day - INTERVAL n.seq DAY, d.flow, d.biz_id, d.subject, d.name, d.value "
-        f"FROM {_DAYS} d STRAIGHT_JOIN seq_{_COUNTED_DAYS}_to_{_YEAR} n "
+        f"FROM {_DAYS} d STRAIGHT_JOIN {numbers(_COUNTED_DAYS, _YEAR)} n "
         f"WHERE d.day = (SELECT MAX(day) FROM {_DAYS}) - INTERVAL 1 DAY"
     )

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bench.console.spread import Spread, mostly_first
+from bench.harness.mariadb import digest, numbers
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.pump.retention import ARCHIVE
 from msgplatform.core.archive import partitions
@@ -36,7 +37,7 @@ def fill(cursor: Any, rows: int, systems: Sequence[Biz], now: datetime) -> None:
         f"'{_Final.FAILED}' WHEN {_LOT} < 975 THEN '{_Final.EXPIRED}' WHEN {_LOT} < 980 THEN "
         f"'{_Final.UNKNOWN}' ELSE '{_Final.ACCEPTED}' END"
     )
-    numbers = f"FROM seq_1_to_{rows} n"
+    of_rows = f"FROM {numbers(1, rows)} n"
     cursor.execute(
         "INSERT INTO sgip_mt (id, biz_id, account_id, gateway_id, sp_number, charge_number, "
         "user_number, corp_id, service_type, fee_type, fee_value, given_value, agent_flag, "
@@ -46,11 +47,11 @@ def fill(cursor: Any, rows: int, systems: Sequence[Biz], now: datetime) -> None:
         f"{mostly_first([account.biz_id for account in accounts])}, "
         f"{mostly_first([account.pk for account in accounts])}, {mostly_first(gateways)}, '10655', "
         f"'', {_USER}, '12345', '', 1, '0', '0', 0, 2, 0, 1, 8, "
-        "CONCAT('您的验证码是 ', 100000 + n.seq MOD 900000), 1, CONCAT('key-', MD5(n.seq)), "
-        f"CONCAT('order-', n.seq), {final}, IF({_LOT} BETWEEN 930 AND 964, 5, 0), "
-        f"IF({_LOT} BETWEEN 930 AND 964, 5, 0), '', {spread.at()}, {spread.at(seconds=1)}, "
-        f"{spread.at(seconds=2)}, {spread.at(seconds=5)}, {spread.at(seconds=5)}, "
-        f"{spread.at(seconds=6)} {numbers}"
+        "CONCAT('您的验证码是 ', 100000 + n.seq MOD 900000), 1, "
+        f"CONCAT('key-', {digest('n.seq')}), CONCAT('order-', n.seq), {final}, "
+        f"IF({_LOT} BETWEEN 930 AND 964, 5, 0), IF({_LOT} BETWEEN 930 AND 964, 5, 0), "
+        f"'', {spread.at()}, {spread.at(seconds=1)}, {spread.at(seconds=2)}, "
+        f"{spread.at(seconds=5)}, {spread.at(seconds=5)}, {spread.at(seconds=6)} {of_rows}"
     )
     sequence = "3010012345, m.id DIV 4294967296, m.id MOD 4294967296"
     cursor.execute(
@@ -80,7 +81,7 @@ def _received(
         f"archived_at) SELECT {spread.id()}, {mostly_first([a.biz_id for a in accounts])}, "
         f"{mostly_first([a.pk for a in accounts])}, {mostly_first(gateways)}, {_USER}, '10655', 0, "
         "0, 8, '', CONCAT('退订 ', n.seq), 1, 0, CONCAT('3010012345:', n.seq), "
-        f"{spread.at()}, {spread.at(seconds=1)} FROM seq_1_to_{count} n"
+        f"{spread.at()}, {spread.at(seconds=1)} FROM {numbers(1, count)} n"
     )
     count = max(1, rows // 100)
     spread = Spread(count, DAYS, now)
@@ -88,7 +89,7 @@ def _received(
         "INSERT INTO sgip_user_rpt (id, gateway_id, sp_number, user_number, user_condition, "
         f"sequence, received_at, archived_at) SELECT {spread.id()}, {mostly_first(gateways)}, "
         f"'10655', {_USER}, n.seq MOD 3, CONCAT('3010012345:', n.seq), {spread.at()}, "
-        f"{spread.at(seconds=1)} FROM seq_1_to_{count} n"
+        f"{spread.at(seconds=1)} FROM {numbers(1, count)} n"
     )
 
 

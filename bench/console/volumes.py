@@ -50,7 +50,7 @@ def fill(ground: Ground, database: str) -> None:
         begun = time.monotonic()
         platform.fill(cursor, count, now)
         for table in (*sms.TABLES, *crm.TABLES, *posts.TABLES, *platform.TABLES):
-            cursor.execute(f"ANALYZE TABLE {table}")
+            cursor.execute(f"ANALYZE TABLE `{table}`")
             cursor.fetchall()
         _say(f"the counters of {database}, {time.monotonic() - begun:.0f} s")
     connection.close()

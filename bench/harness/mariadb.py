@@ -152,6 +152,12 @@ def numbers(first: int, last: int) -> str:
     )
 
 
+def digest(expression: str) -> str:
+    """The expression for 32 hexadecimal digits that follow from another one. MySQL 9.6 and later
+    have no MD5() of their own."""
+    return f"LEFT(SHA2({expression}, 256), 32)"
+
+
 def unpacked_server(root: Path, program: str, share: str) -> list[str]:
     """The beginning of a command line for a server whose packages were unpacked into `root`. It is
     started by its own loader: it may need a newer C library than this machine has."""

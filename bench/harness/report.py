@@ -27,10 +27,11 @@ drift; quote the ratios.
 - **Spread**: (highest − lowest) / median of the runs.
 - **Times**: a quantile is given if there are enough times for it (20 for p95, 100 for p99, 1,000
   for p999), and is else “–”.
-- **Durability**: MariaDB with `innodb_flush_log_at_trx_commit=1`; an answer or a mark counts after
-  its commit. The SMS Redis has `appendfsync always`.
-- **Memory**: the sum of PSS over the processes of our side, without MariaDB, Redis, load generator
-  and sink.
+- **Durability**: MariaDB, or with `--database mysql` MySQL, has `innodb_flush_log_at_trx_commit=1`
+  and no binary log; an answer or a mark counts after its commit. The SMS Redis has `appendfsync
+  always`.
+- **Memory**: the sum of PSS over the processes of our side, without database server, Redis, load
+  generator and sink.
 - **Checked**: after every stretch each row is counted and its content compared with what was sent,
   on both sides; a bench that lost something fails instead of giving a figure. `latency`,
   `subscriptions`, `fairness`, `marker` and `feed-visible` count only; what reads pages looks at

@@ -1,4 +1,4 @@
-"""Fills Notify's tables with any number of messages, hot and archived, made inside MariaDB.
+"""Fills Notify's tables with any number of messages, hot and archived, made inside the server.
 
 What is made: business systems of which the first has half of all messages, two subscriptions each
 (one normal, one paused, which wants other events), messages of the last week in the hot tables and
@@ -18,6 +18,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
+from bench.harness.mariadb import digest, numbers
 from bench.harness.processes import BenchFailed
 from msgplatform.core.archive import partitions
 from msgplatform.core.data import ids
@@ -124,7 +125,7 @@ def _statements(rows: int, now: datetime, first: int, until: int) -> list[str]:
         f"IF(CRC32(n.seq) % 1000 < 500, 0, "
         f"1 + FLOOR({SYSTEMS - 1} * POW((CRC32(n.seq) % 1000 - 500) / 500, 3)))"
     )
-    key = "INSERT(INSERT(MD5(n.seq), 9, 0, '-'), 14, 0, '-')"
+    key = f"INSERT(INSERT({digest('n.seq')}, 9, 0, '-'), 14, 0, '-')"
     at = "TIMESTAMPADD(MICROSECOND, {} DIV 16 * 125, '2025-01-01')"
     lot = "CRC32(CONCAT('lot', m.id)) % 100"  # decides how a delivery ends
     status = (
@@ -148,7 +149,7 @@ def _statements(rows: int, now: datetime, first: int, until: int) -> list[str]:
         f"INSERT INTO idempotency (id, bucket, biz_id, `key`, payload_hash, created_at) "
         f"SELECT ({tick} << {ids.TICK_SHIFT}) | (CRC32(CONCAT(s.biz, ':', {key})) & 255), "
         f"CRC32(CONCAT(s.biz, ':', {key})) & 255, s.biz, {key}, SHA2(n.seq, 256), "
-        f"{at.format(tick)} FROM seq_{first}_to_{until} n STRAIGHT_JOIN systems s "
+        f"{at.format(tick)} FROM {numbers(first, until)} n STRAIGHT_JOIN systems s "
         f"ON s.number = {system}",
         "INSERT INTO biz_msg (id, biz_id, event_type, channel, payload, state, created_at) "
         "SELECT m.id, m.biz_id, "
@@ -166,12 +167,12 @@ def _statements(rows: int, now: datetime, first: int, until: int) -> list[str]:
         f"FROM biz_msg m STRAIGHT_JOIN systems s ON s.biz = m.biz_id WHERE {part}",
         "INSERT INTO attempt (id, copy_id, claim, number, at, seconds, http_status, error, "
         "detail, response_headers, response_body) SELECT id, id, "
-        f"MD5(id DIV 5000000000), 1, created_at, 0.0123, http_status, '', '', "
+        f"{digest('id DIV 5000000000')}, 1, created_at, 0.0123, http_status, '', '', "
         "'HTTP/1.1 200 OK\\r\\ncontent-length: 0\\r\\n', '' FROM receive_msg m "
         f"WHERE http_status > 0 AND {part}",
         "INSERT INTO biz_msg_cold (id, biz_id, event_type, channel, payload, created_at, "
         f"`key`, archived_at) SELECT {cold('m.id')}, m.biz_id, m.event_type, m.channel, "
-        f"m.payload, {cold_at('m.id')}, MD5(m.id), m.created_at FROM biz_msg m WHERE {part}",
+        f"m.payload, {cold_at('m.id')}, {digest('m.id')}, m.created_at FROM biz_msg m WHERE {part}",
         "INSERT INTO receive_msg_cold (id, msg_id, biz_id, biz_receive_id, status, "
         "send_times, generation, http_status, error, created_at, updated_at) "
         f"SELECT {cold('id')}, {cold('msg_id')}, biz_id, biz_receive_id, "

@@ -7,7 +7,7 @@ DATETIME, gives way to whoever names the column (as `save()` does), and cannot c
 A version is at least the second (since 1970) of its change: after a restore a lead must not get
 versions again that CRMs have seen already, with other values.
 
-On MariaDB the user that migrates needs the privilege TRIGGER, which ALL PRIVILEGES on the database
+On a server the user that migrates needs the privilege TRIGGER, which ALL PRIVILEGES on the database
 include, and not SUPER. Only a server with `log_bin_trust_function_creators = 0` and a binary log,
 or a node of Galera, which emulates one, asks for SUPER when a trigger is made; `refused_beforehand`
 looks for that. Triggers run with the rights of the user that made them, their definer. Without that

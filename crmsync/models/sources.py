@@ -11,7 +11,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models.crms import Crm
-from msgplatform.core.fields import EncryptedTextField, ExactCharField, Named
+from msgplatform.core.fields import ExactCharField, Named
+from msgplatform.core.secrets.fields import EncryptedTextField
 from msgplatform.models import Biz
 
 HIVE = "hive"  # the source that always exists: the table `lead`

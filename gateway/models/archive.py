@@ -1,5 +1,5 @@
 """The archive: what is finished. No unique key but the primary one; ids sort by time, so that
-MariaDB can partition the tables by month (see `gateway.pump.retention`).
+a server can partition the tables by month (see `gateway.pump.retention`).
 
 A multi-part message is one SgipMt and a SgipMtPart for each Submit that carried it, so that a late
 Report finds it by sequence and user. Only the pump writes rows.

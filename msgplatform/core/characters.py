@@ -32,6 +32,7 @@ IGNORABLE = re.compile(f"[{_IGNORABLE}]")
 _PUNCTUATION = re.compile(f"[{PHONE_PUNCTUATION}]+")
 # These characters change the direction of the text around them.
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_ALPHABETS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 _PHONE_SCHEMES = re.compile(r"\s*(?:tel|sms|phone|mobile|p):\s*", re.IGNORECASE)
 
 
@@ -44,6 +45,13 @@ def fold(text: str) -> str:
     """The form of a text for comparison with typed text: NFKC, without case and invisible
     characters."""
     return IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).strip().casefold()
+
+
+def mixes_alphabets(text: str) -> bool:
+    """True if letters of alphabets that look alike stand in one text (UTS #39 §5.1): a Cyrillic а
+    among Latin letters is read as theirs."""
+    alphabets = {unicodedata.name(char, "").partition(" ")[0] for char in text if char.isalpha()}
+    return len(alphabets & _ALPHABETS) > 1
 
 
 def phone_number(text: str) -> str:
@@ -74,9 +82,12 @@ def has_controls(text: str, has_lines: bool = False) -> bool:
     )
 
 
-def printable(text: str) -> str:
-    """The text for a terminal, with control and direction characters as escapes."""
+def printable(text: str, has_lines: bool = False) -> str:
+    """The text for a terminal, with control and direction characters as escapes. With `has_lines`
+    line ends stay."""
     return "".join(
-        each if each.isprintable() or each == " " else each.encode("unicode_escape").decode()
+        each
+        if each.isprintable() or (each == "\n" and has_lines)
+        else each.encode("unicode_escape").decode()
         for each in text
     )

@@ -1,7 +1,7 @@
 """The archive: messages whose deliveries are all final, moved here by `run_archiver`.
 
-The tables have no foreign keys and no unique key but the primary key, so that MariaDB can partition
-the tables by id and drop a month at once.
+The tables have no foreign keys and no unique key but the primary key, so that a server can
+partition the tables by id and drop a month at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.archive.router import ColdModel
-from msgplatform.core.fields import ExactCharField, SealedBinaryField
+from msgplatform.core.fields import ExactCharField
+from msgplatform.core.secrets.fields import SealedBinaryField
 
 
 class ColdBizMsg(ColdModel):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,6 +218,49 @@ def test_a_server_of_its_own_is_no_cluster_and_refuses_nothing(engine: Engine) -
     assert engine.cluster(connection) is None
     assert engine.refusal(connection) == ""
     assert list(engine.problems(connection)) == []
+
+
+@contextmanager
+def proxy(path: Path, server_path: str, version: bytes) -> Iterator[None]:
+    """A proxy at a socket that greets with this version, and carries one connection."""
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_RDWR)
+
+    def carry() -> None:
+        client, _ = listener.accept()
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(server_path)
+            greeting = server.recv(65536)  # length, number, protocol, version, NUL and more
+            body = greeting[4:5] + version + greeting[greeting.index(b"\0", 5) :]
+            client.sendall(len(body).to_bytes(3, "little") + greeting[3:4] + body)
+            back = threading.Thread(target=copy, args=[server, client])
+            back.start()
+            copy(client, server)
+            back.join(60)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=carry, daemon=True)
+        thread.start()
+        yield
+        thread.join(60)
+
+
+def test_a_proxy_is_named(engine: Engine, tmp_path: Path) -> None:
+    """It tells its own version, as ProxySQL does; a file has none before it."""
+    if not engine.is_server:
+        return
+    server_path = connection.settings_dict["OPTIONS"]["unix_socket"]
+    path = tmp_path / "p"
+    with proxy(path, server_path, b"5.5.30"), another_session(unix_socket=str(path)) as other:
+        other.ensure_connection()
+        (problem,) = engine.problems(other)
+    assert "a proxy that calls itself 5.5.30" in problem.text
+    assert not problem.is_serious
 
 
 def test_settings_by_which_messages_are_lost_are_named(engine: Engine) -> None:

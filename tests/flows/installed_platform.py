@@ -214,8 +214,9 @@ def deliver(root: Root, manage: Sequence[str], web: Sequence[str]) -> None:
         root.stop()
 
 
-def first_delivery(root: Root, manage: Sequence[str], base: str) -> None:
-    """Set up a system with a consumer of its own, publish an event, and verify its delivery."""
+def first_delivery(root: Root, manage: Sequence[str], base: str) -> str:
+    """Set up a system with a consumer of its own, publish an event, and verify its delivery; the
+    system's API key."""
     receiver = Receiver()
     try:
         until(root, lambda: ask(f"{base}/readyz")[0] == 200, "/readyz")
@@ -226,5 +227,6 @@ def first_delivery(root: Root, manage: Sequence[str], base: str) -> None:
         assert (status, answer["outcome"]) == (202, "created"), (status, answer)
         until(root, lambda: receiver.requests, "the delivery")
         assert receiver.first(secret)["type"] == "order.paid"
+        return str(key)
     finally:
         receiver.close()

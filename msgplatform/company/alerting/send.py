@@ -96,8 +96,6 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     logger.addHandler(words)
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
-    from msgplatform.company.alerting.robots import own_form
-
     proxy = urlsplit(order["proxy"]).hostname if order["proxy"] else None
     try:
         entries = socket.getaddrinfo(proxy, None, type=socket.SOCK_STREAM) if proxy else ()
@@ -112,6 +110,8 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever a service's code raises is an outcome
         outcome = _failure(f"{error}" or type(error).__name__, getattr(error, "is_final", False))
     if not outcome["ok"]:
+        from msgplatform.company.alerting.robots import own_form
+
         why = refusals.reasons[-1:] or ([outcome["error"]] if outcome["error"] else words.texts)
         text = " ".join(why) or "the service refused it"
         outcome["error"] = without_secrets(text, own_form(url))[:500]
@@ -154,6 +154,7 @@ def open_channel(url: str) -> Any:
     """The service of an address, ready to send; None if the address is not complete."""
     import apprise
     from apprise.exception import AppriseImproperlyConfigured
+    from apprise.plugins.custom_json import NotifyJSON
 
     from msgplatform.company.alerting.robots import ROBOTS, own_form
 
@@ -162,7 +163,9 @@ def open_channel(url: str) -> Any:
         app_id="msgplatform", app_desc="msgplatform", app_url="", image_url_mask="",
         image_url_logo="", http_redirects=False,
     )  # fmt: skip
-    robot = ROBOTS.get(url.partition("://")[0].lower())
+    # To find any other service apprise loads all of them, which takes longer than the rest.
+    services: dict[str, Any] = {**ROBOTS, "json": NotifyJSON, "jsons": NotifyJSON}
+    robot = services.get(url.partition("://")[0].lower())
     if robot is None:
         plugin = apprise.Apprise.instantiate(url, asset=asset)
     else:

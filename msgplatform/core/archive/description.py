@@ -6,10 +6,10 @@
         keep=lambda: settings.SMS_ARCHIVE_DAYS * DAY,
     )
 
-Every table has an `id` that sorts by time (`core.data.ids`) as its primary key and, so that MariaDB
-can partition it, no other unique key and no foreign key. A migration calls `partitions.partition`
-for each table; from then on `Retention` looks after it. A table whose rows are no parts of other
-rows may name another column than `id` (`column`).
+Every table has an `id` that sorts by time (`core.data.ids`) as its primary key and, so that a
+server can partition it, no other unique key and no foreign key. A migration calls
+`partitions.partition` for each table; from then on `Retention` looks after it. A table whose
+rows are no parts of other rows may name another column than `id` (`column`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Partitions of an archive's tables on MariaDB, by month or day: made ahead of need, dropped whole.
+"""Partitions of an archive's tables on a server, a month or day each: made ahead, dropped whole.
 
 An id begins with its time, so a month is a range of ids. Rows after the last month go into `pmax`,
 which is split when a new month is made. `pmax` is empty then, unless no month was made for months;

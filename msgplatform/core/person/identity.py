@@ -27,6 +27,7 @@ MIN_PHONE_DIGITS, MAX_PHONE_DIGITS = 7, 15
 # Shorter numbers are order numbers or prices in many texts. A shorter number is the person's only
 # if it is the whole value of a field.
 MIN_DIGITS_IN_TEXT = 10
+_CARRIER_LENGTHS = (16, 17)  # a mobile number, or one with the trunk's 0, after a prefix
 KINDS = ("phones", "emails", "users", "leads")
 _EMAIL = re.compile(r"[^\s@<>\"'(),:;]{1,64}@[\w.-]+\.\w+")
 _NEVER = r"(?!)"
@@ -40,6 +41,8 @@ def phone_digits(text: str) -> str:
     # A Chinese number has 10 or 11 digits after the country's; a trunk's 0 is only dialled inside.
     if digits.startswith("86") and 12 <= len(digits) <= 14:
         digits = digits[2:]
+    if len(digits) in _CARRIER_LENGTHS and digits.startswith(spellings.CARRIERS):
+        digits = digits[5:]
     return digits.lstrip("0")
 
 
@@ -73,12 +76,13 @@ class Person:
 
     @property
     def phone_spellings(self) -> list[str]:
-        """The numbers in all forms of columns with exact numbers: 13800138000, 8613800138000, and
-        with the trunk's 0: 01012345678, 8601012345678."""
+        """The numbers in all forms of columns with exact numbers: 13800138000, 8613800138000,
+        with the trunk's 0 (01012345678, 8601012345678), with a carrier's prefix; those of other
+        countries after + or 00."""
         return [
-            country + trunk + phone
+            prefix + trunk + phone
             for phone in sorted(self.phones)
-            for country in ("", "86", "+86", "0086")
+            for prefix in ("", "+", "00", "86", "+86", "0086", *spellings.CARRIERS)
             for trunk in ("", "0")
         ]
 

@@ -41,6 +41,11 @@ BETWEEN = (
     rf"{{0,{_MAX_BETWEEN}}}"
 )
 _COUNTRY = "86"
+# Prefixes that choose a carrier for a call or text, and stand in address books with the number:
+# China Mobile's 17951, 12593 and 12520, China Unicom's 17911 and 10193, China Telecom's 17909,
+# 17908, 17901 and 11808.
+CARRIERS = ("17951", "12593", "12520", "17911", "10193", "17909", "17908", "17901", "11808")
+_AFTER_CARRIER = re.compile(rf"(?<!\d)(?:{'|'.join(CARRIERS)})$")
 _IGNORED = (
     rf"(?:{IGNORABLE.pattern}|%(?:25)*[eE]2%(?:25)*80%(?:25)*8[bB]"
     r"|\\+u(?:200[b-fB-F]|[fF][eE][fF]{2})){0,3}"
@@ -70,7 +75,7 @@ def phone(digits: str) -> str:
     country = "".join(f"(?:{BETWEEN.join(map(_digit, p))}{BETWEEN})?" for p in prefixes)
     # A plus before the number is a part of the number.
     return (
-        rf"(?:(?<!\d)|{_AFTER_ESCAPE})(?:(?:\+|\uff0b|%(?:25)*2[bB])?{country})"
+        rf"(?:(?<!\d)|(?<={'|'.join(CARRIERS)})|{_AFTER_ESCAPE})(?:(?:\+|\uff0b|%(?:25)*2[bB])?{country})"
         rf"{BETWEEN.join(map(_digit, digits))}(?!\d)"
     )
 
@@ -96,7 +101,8 @@ def is_whole(match: re.Match[str], phones: Collection[str]) -> bool:
     before = _plain(text[max(0, start - _MAX_ESCAPE) : start])
     after = _plain(text[end : end + _MAX_ESCAPE])
     is_number = digits in phones or digits.removeprefix(_COUNTRY).lstrip("0") in phones
-    return is_number and not (before[-1:].isdigit() or after[:1].isdigit())
+    is_begun = before[-1:].isdigit() and not _AFTER_CARRIER.search(before)
+    return is_number and not (is_begun or after[:1].isdigit())
 
 
 def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool:

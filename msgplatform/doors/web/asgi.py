@@ -54,22 +54,19 @@ def _refuse_another_cell() -> None:
 
 def _beat(loop: asyncio.AbstractEventLoop) -> None:
     """Send heartbeats, as programs do, while the event loop goes round: a loop that stands still
-    sends none. A thread sends them, so that a hanging Redis delays no request."""
-    heartbeat, last_round = heartbeats.Heartbeat(heartbeats.WEB), time.monotonic()
+    sends none."""
+    last_round = time.monotonic()
 
     def go_round() -> None:
         nonlocal last_round
         last_round = time.monotonic()
         loop.call_later(heartbeats.INTERVAL_SECONDS, go_round)
 
-    def send() -> None:
-        if time.monotonic() - last_round < 2 * heartbeats.INTERVAL_SECONDS:
-            heartbeat.send()
+    def is_going_round() -> bool:
+        return time.monotonic() - last_round < 2 * heartbeats.INTERVAL_SECONDS
 
     def begin() -> None:
-        thread = ThreadLoop(
-            "heartbeat", send, every=heartbeats.INTERVAL_SECONDS, last=heartbeat.withdraw
-        )
+        thread = heartbeats.beat(heartbeats.Heartbeat(heartbeats.WEB), is_going_round)
         stopping.call_at_stop(loop, thread.stop)
         go_round()
         thread.start()

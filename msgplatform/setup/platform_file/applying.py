@@ -2,18 +2,22 @@
 
 Kinds are taken in the order of their references, so that an object may refer to another one of the
 same files. A fault undoes everything. A trial run does the same and is then undone, so that it
-shows the real changes and no estimate.
+shows the real changes and no estimate. Meanwhile SQLite lets nobody else write, so there the time
+is bounded.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 
+from msgplatform.core.data import engines
 from msgplatform.core.errors import Changed, NotNow
 from msgplatform.models import AuditLog, KeptObject
 from msgplatform.setup.declaration import value_at
@@ -30,6 +34,12 @@ _REFUSALS_OF_DATABASE = (IntegrityError, DataError)
 _REFUSED = (
     "The database refuses it: another object has a value that may be there once only, or what it "
     "refers to is not there any more."
+)
+# Callers and programs that write to SQLite wait for it up to 20 s.
+_WRITER_SECONDS = 5.0
+_TOO_LONG = (
+    f"After {_WRITER_SECONDS:g} s the rest is not applied yet, and nobody else can write to SQLite "
+    "meanwhile: divide the file, or use a database server. Nothing was changed."
 )
 _AUDIT_BATCH = 500  # entries of one statement
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -59,19 +69,21 @@ def apply(description: Description, options: Options) -> Outcome:
     """Create and replace objects, and with `should_prune` remove those of the same sections that
     the files do not have. Raises FileFaults, NotNow while another application runs, and Changed
     when the changes are not those of the plan; then nothing was changed."""
-    labels.make_turn()
-    try:
-        with transaction.atomic():
-            labels.take_turn()
-            application = _Application(description, options)
-            outcome = application.run()
-            if options.plan not in ("", outcome.plan):
-                raise Changed("The platform has changed since the plan was made: make it again.")
-            application.store_audit_entries()
-            if options.is_trial:
-                transaction.set_rollback(True)
-    except _REFUSALS_OF_DATABASE:  # reports a reference that is checked at the end
-        raise FileFaults([Fault("", 0, "", _REFUSED)]) from None
+    with labels.turn():
+        try:
+            with transaction.atomic():
+                labels.lock_turn()
+                application = _Application(description, options)
+                outcome = application.run()
+                if options.plan not in ("", outcome.plan):
+                    raise Changed(
+                        "The platform has changed since the plan was made: make it again."
+                    )
+                application.store_audit_entries()
+                if options.is_trial:
+                    transaction.set_rollback(True)
+        except _REFUSALS_OF_DATABASE:  # reports a reference that is checked at the end
+            raise FileFaults([Fault("", 0, "", _REFUSED)]) from None
     return outcome
 
 
@@ -79,6 +91,8 @@ class _Application:
     def __init__(self, description: Description, options: Options) -> None:
         self._options, self._outcome, self._faults = options, Outcome(), list[Fault]()
         self._audit_entries: list[AuditLog] = []
+        is_shared = engines.of_connection(connection).is_server or options.is_move
+        self._deadline = math.inf if is_shared else time.monotonic() + _WRITER_SECONDS
         self._sections = description.sections
         self._entries: dict[Kind, list[Entry]] = {}
         for entry in description.entries:
@@ -115,6 +129,8 @@ class _Application:
 
     def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
         """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
+        if time.monotonic() > self._deadline:
+            raise FileFaults([*self._faults, entry.fault((), _TOO_LONG)])
         resource = self._resource(entry.kind, entry.address)
         try:
             row, body = resource.rows().first(), entry.body

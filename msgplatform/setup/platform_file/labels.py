@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from msgplatform.core.data import transactions
+from msgplatform.core.data import engines, transactions
 from msgplatform.core.errors import NotNow
 from msgplatform.models import KeptObject
 from msgplatform.setup.platform_file import kinds
@@ -16,6 +19,8 @@ from msgplatform.setup.resource import Resource
 MAX_LABEL = 100
 # Each apply of a file locks this row. No object has these names.
 _TURN = {"section": "", "name": ""}
+_BUSY = "Another platform file is being applied: repeat it later."
+_turn_of_file = threading.Lock()
 
 
 def of_section(section: str) -> dict[str, KeptObject]:
@@ -52,12 +57,22 @@ def keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> N
     )  # fmt: skip
 
 
-def make_turn() -> None:
-    """Make the row for `take_turn`, in a transaction of its own."""
-    KeptObject.objects.get_or_create(**_TURN, defaults={"applied_at": timezone.now()})
+@contextmanager
+def turn() -> Iterator[None]:
+    """Make the row for `lock_turn`, in a transaction of its own. Writers of SQLite wait for each
+    other, so a process lets only one file wait among them. Raises NotNow."""
+    is_server = engines.of_connection(connection).is_server
+    if not (is_server or _turn_of_file.acquire(blocking=False)):
+        raise NotNow(_BUSY)
+    try:
+        KeptObject.objects.get_or_create(**_TURN, defaults={"applied_at": timezone.now()})
+        yield
+    finally:
+        if not is_server:
+            _turn_of_file.release()
 
 
-def take_turn() -> None:
+def lock_turn() -> None:
     """Lock the row until the end of the transaction, so that nobody else applies a file. Raises
     NotNow if it is locked; SQLite waits instead, as for every write."""
     can_refuse = connection.features.has_select_for_update_nowait
@@ -66,7 +81,7 @@ def take_turn() -> None:
     except OperationalError as error:
         if not transactions.is_of_lock(error):
             raise
-        raise NotNow("Another platform file is being applied: repeat it later.") from None
+        raise NotNow(_BUSY) from None
 
 
 def drop(section: str, name: str) -> None:

@@ -13,7 +13,8 @@ from django.db import connection, transaction
 from django.db.utils import OperationalError
 
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import transactions
+from msgplatform.core.data import engines, transactions
+from msgplatform.core.data.engines.contract import IDLE_TRANSACTION_SECONDS
 from notify.feed import users
 from notify.feed.dispatcher import fanout, receiver
 from notify.feed.dispatcher.pace import Pace
@@ -197,9 +198,8 @@ def test_a_frozen_dispatcher_loses_its_locks() -> None:
 
     def freeze() -> None:
         try:
-            with connection.cursor() as cursor:
-                # As programs have it; tests' own connections are more patient.
-                cursor.execute("SET idle_transaction_timeout = 10")
+            # As programs have it; tests' own connections are more patient.
+            engines.of().allow_idle_transactions(connection, IDLE_TRANSACTION_SECONDS)
             with suppress(OperationalError), transaction.atomic():
                 users.lock(BIZ, ["bob"])
                 holds.set()

@@ -11,8 +11,8 @@ from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from msgplatform.core.json.sample import sample
 from msgplatform.models import AuditLog, Biz
+from notify.admin.publish import sample
 from notify.intake import catalogue
 from notify.models import BizMsg, BizReceive, EventType, Receive
 from notify.sandbox import calls

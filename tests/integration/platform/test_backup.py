@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import override_settings
+from django.utils import timezone
 
 from msgplatform.core.data import engines
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Biz
 from msgplatform.operation.backup import backup, restore
+from notify.models import ColdBizMsg
 from tests import servers as own_servers
 from tests.program_host import run_program
 from tests.servers import Servers
+from tests.support.archive_support import cold_database
 
 pytestmark = [
     # The load is reached by the command only.
@@ -30,8 +34,21 @@ NAMES = """
 import django
 django.setup()
 from msgplatform.models import Biz
-print(",".join(Biz.objects.values_list("name", flat=True)))
+from notify.models import ColdBizMsg
+print(*Biz.objects.values_list("name", flat=True), *ColdBizMsg.objects.values_list("payload"))
 """
+
+
+@pytest.fixture
+def archive(servers: Servers, tmp_path: Path) -> Iterator[str]:
+    """The URL of an archive in a database of its own, with a message."""
+    server = servers.mariadb() if engines.of().is_server else None
+    with cold_database(tmp_path, server) as url:
+        now = timezone.now()
+        ColdBizMsg.objects.create(
+            id=7, biz_id=1, event_type="order.paid", payload=b"old", created_at=now, archived_at=now
+        )
+        yield url
 
 
 @pytest.fixture
@@ -45,29 +62,32 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def empty_database(servers: Servers, tmp_path: Path) -> str:
+def empty_database(servers: Servers, tmp_path: Path, name: str) -> str:
     if own_servers.DATABASE == "sqlite":
-        return f"sqlite:///{tmp_path / 'new.db'}"
-    return servers.mariadb().create("restored")
+        return f"sqlite:///{tmp_path / f'{name}.db'}"
+    return servers.mariadb().create(name)
 
 
-def run(url: str, state: Path, *words: str) -> tuple[int, str]:
-    environment = {**os.environ, "DATABASE_URL": url, "STATE_DIR": str(state)}
-    done = run_program([sys.executable, *words], environment, 600)
-    return done.returncode, done.stdout + done.stderr
-
-
-def test_it_comes_back(folder: Path, servers: Servers, tmp_path: Path) -> None:
+def test_it_comes_back(archive: str, folder: Path, servers: Servers, tmp_path: Path) -> None:
+    """The database, and the archive in one of its own."""
     assert folder.stat().st_mode & 0o777 == 0o700
-    url = empty_database(servers, tmp_path)
-    state = tmp_path / "state"
-    code, said = run(url, state, "manage.py", "restore", str(folder))
+    environment = {
+        **os.environ, "STATE_DIR": str(tmp_path / "state"),
+        "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
+        "COLD_DATABASE_URL": empty_database(servers, tmp_path, "restored_archive"),
+    }  # fmt: skip
+
+    def run(*words: str) -> tuple[int, str]:
+        done = run_program([sys.executable, *words], environment, 600)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = run("manage.py", "restore", str(folder))
     assert code == 0, said
     for step in ("loaded", "migrated", "sync_recover --since", "emptied", "sms_recover"):
         assert step in said
     assert said.index("sync_recover") < said.index("emptied") < said.index("sms_recover")
-    assert run(url, state, "-c", NAMES) == (0, "shop\n")
-    code, said = run(url, state, "manage.py", "restore", str(folder))
+    assert run("-c", NAMES) == (0, "shop (b'old',)\n")
+    code, said = run("manage.py", "restore", str(folder))
     assert (code, "is not empty" in said) == (1, True), said
 
 

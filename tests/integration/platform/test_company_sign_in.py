@@ -24,7 +24,7 @@ from structlog.testing import capture_logs
 from msgplatform import person_limits
 from msgplatform.company.signing_in import refusal
 from msgplatform.company.single_sign_on import guarded, views
-from msgplatform.core.characters import fold
+from msgplatform.core.characters import fold, mixes_alphabets
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.doors.api.access.rates import Rate
 from msgplatform.models import Alert, AuditLog, Biz
@@ -137,14 +137,17 @@ def test_accounts_with_one_address_or_name_stay_apart(provider: OidcProvider) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["ａnna", "an\u200bna", "Anna", "anna\u202e", "\ufeffanna", "anna\n"]
-)
+    "name",
+    ["ａnna", "an\u200bna", "Anna", "anna\u202e", "\ufeffanna", "anna\n",
+     "\u0430nna", "ann\u0430", "an\u03b7a", "\u0251nna\u0430"],
+)  # fmt: skip
 def test_nobody_of_the_provider_looks_like_somebody_else(provider: OidcProvider, name: str) -> None:
     User.objects.create_superuser("anna", "a@example.com", PASSWORD)
     provider.claims |= {"preferred_username": name, "email": ""}
     sign_in(provider)
     other = User.objects.exclude(username="anna").get().username
     assert fold(other) != "anna"
+    assert not mixes_alphabets(other)
     assert other.isprintable()
 
 

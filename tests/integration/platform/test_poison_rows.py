@@ -25,11 +25,12 @@ from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import bisect
-from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.data import claims, engines, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import jobs
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Alert, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, Biz
 from notify import orders
 from notify.feed.cleaner.cleaner import Cleaner
 from notify.feed.dispatcher.pace import Pace
@@ -333,8 +334,8 @@ def holding(statement: str, parameters: Sequence[Any]) -> Iterator[None]:
 
     def hold() -> None:
         try:
+            engines.of().allow_idle_transactions(connection, 300)
             with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute("SET idle_transaction_timeout = 0")
                 cursor.execute(statement, parameters)
                 holds.set()
                 over.wait(280)

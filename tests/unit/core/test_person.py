@@ -47,6 +47,8 @@ def test_columns_have_a_number_with_the_trunk_s_zero_too() -> None:
     spellings = Person(phones=frozenset({"1012345678"})).phone_spellings
     assert {"1012345678", "01012345678", "861012345678", "8601012345678"} <= set(spellings)
     assert len(set(spellings)) == len(spellings)
+    abroad = Person(phones=frozenset({phone_digits("+44 7700 900123")})).phone_spellings
+    assert {"447700900123", "+447700900123", "00447700900123"} <= set(abroad)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,8 @@ def test_an_identifier_is_one_in_any_text(
     "number",
     ["139 - 1112 - 2233", "139/1112/2233", "(139) - 11122233", "139\u00a01112\u00a02233",
      "139‑1112‑2233", "１３９１１１２２２３３", "139--1112--2233", "+86 (0) 139 1112 2233",
-     "tel:+86-139-1112-2233",
+     "tel:+86-139-1112-2233", "1795113911122233", "17951-139 1112 2233", "12593 0139-1112-2233",
+     "10193１３９１１１２２２３３", "1252013911122233",
      "139\u200b1112\u200b2233", "139.1112.2233", "139–1112–2233", "139−1112−2233"],
 )  # fmt: skip
 def test_spellings_that_people_write(number: str) -> None:
@@ -147,6 +150,13 @@ def test_spellings_that_people_write(number: str) -> None:
     assert ann.is_identifier(number)
     assert MARK in ann.erased(f"Ann: {number} (mobile)")
     assert "1112" not in ann.erased(f"Ann: {number} (mobile)")
+
+
+def test_a_longer_number_is_somebody_elses() -> None:
+    ann = Person(phones=frozenset({"13911122233"}))
+    for number in ("61795113911122233", "1234513911122233", "179511391112223", "17951139111222334"):
+        assert ann.erased(f"No. {number}") == f"No. {number}"
+        assert not ann.is_identifier(number)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ _OTHERS = {
     "starrocks": ("StarRocks", "transactions"),
     "doris": ("Doris", "transactions"),
     "clickhouse": ("ClickHouse", "transactions"),
+    "mycat": ("MyCAT", "triggers"),
 }
 # A user without SUPER may make no trigger on a server with a binary log, or on a Galera node, which
 # emulates a binary log. MySQL skips text between /*M! and */. @@wsrep_on would be an error in a
@@ -85,9 +86,20 @@ def _product(connection: Any) -> tuple[str, str]:
 
 
 def problems(connection: Any) -> Iterator[Problem]:
-    """Problems: an untested product; a database whose new tables get another character set; each
-    table with another character set, without tables of other programs."""
+    """Problems: an untested product; a proxy; a database whose new tables get another character
+    set; each table with another character set, without tables of other programs."""
     version, comment = _product(connection)
+    # MariaDB before 11 begins with a version for old replicas.
+    greeting = str(connection.connection.get_server_info()).removeprefix("5.5.5-")
+    if greeting.split("-")[0] != version.split("-")[0]:
+        yield Problem(
+            f"a proxy that calls itself {greeting} is before the database {connection.alias} "
+            f"({version}): that was not tested",
+            "Each connection of the platform needs one of the server for itself: turn off "
+            "multiplexing, caches and the splitting of reads from writes.",
+            "msgplatform.W202",
+            is_serious=False,
+        )
     if "percona" in comment.lower():
         yield Problem(
             f"the database {connection.alias} is {comment} {version}: it should work, and was not "
