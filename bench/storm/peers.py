@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -214,7 +215,8 @@ class StreamStorm(Side):
         numbers = {stream_feeds.activity_id(number): number for number in accepted}
         seen: Counter[int] = Counter()  # in how many feeds a post is
         for reader in range(READERS):
-            members = map(int, client.zrange(f"feed_{reader}", 0, -1))
+            entries: Any = client.zrange(f"feed_{reader}", 0, -1)
+            members = map(int, entries)
             seen.update(numbers[member] for member in members if member in numbers)
         whole = [number for number, feeds in seen.items() if feeds == READERS]
         return Account.of(accepted, Counter(whole))

@@ -84,7 +84,7 @@ class Ours(Side):
     name = "ours"
     flow = place = ""
     has_sms = False
-    settings = (
+    settings: Sequence[tuple[str, str]] = (
         ("MariaDB: innodb_flush_log_at_trx_commit=1", "an answer comes after the commit"),
         ("work Redis without a disk", "the database is the truth: its queues are made again"),
     )

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -17,17 +17,23 @@ from bench.harness.processes import Crew
 from bench.storm.sides import LOAD, Account, Side
 from msgplatform.core.servers.private_server import PrivateServer, ServerFailed
 
-HUNG_SECONDS, FULL_SECONDS, AWAY_SECONDS = 6.0, 4.0, 1.0
-_PAUSE_SECONDS = 2.0
-# Longer than the longest lease and the longest retry of a side: what has not come then is lost.
-_PATIENCE_SECONDS = 150.0
-_LOOK_SECONDS = 2.0
+_AWAY_SECONDS, _PAUSE_SECONDS = 1.0, 2.0
 _START_TRIES = 20
 
 
+@dataclass(frozen=True)
+class Seconds:
+    """How long a server hangs, and a disk is full. After `patience`, which is longer than the
+    longest lease and retry of a side, what has not come is lost."""
+
+    hung: float = 6.0
+    full: float = 4.0
+    patience: float = 150.0
+
+
 class Storm:
-    def __init__(self, side: Side, crew: Crew) -> None:
-        self._side, self._crew, self._is_loaded = side, crew, True
+    def __init__(self, side: Side, crew: Crew, seconds: Seconds) -> None:
+        self._side, self._crew, self._seconds, self._is_loaded = side, crew, seconds, True
         self.strikes: Counter[str] = Counter()
 
     def blow(self, seconds: float) -> None:
@@ -55,18 +61,18 @@ class Storm:
     def _stop(self, server: PrivateServer) -> None:
         assert server.pid
         os.kill(server.pid, signal.SIGSTOP)
-        time.sleep(HUNG_SECONDS)
+        time.sleep(self._seconds.hung)
         os.kill(server.pid, signal.SIGCONT)
 
     def _kill(self, server: PrivateServer) -> None:
         server.kill()
-        time.sleep(AWAY_SECONDS)
+        time.sleep(_AWAY_SECONDS)
         _start(server)
 
     def _fill(self) -> None:
         disk = self._side.ground.disk
         disk.fill()
-        time.sleep(FULL_SECONDS)
+        time.sleep(self._seconds.full)
         disk.make_room()
 
     def _pause(self) -> None:
@@ -83,22 +89,22 @@ class Storm:
     def await_rest(self) -> Account:
         """Wait until nothing is lost, or nothing has come for so long that it never will."""
         self._is_loaded = False
-        account, deadline = self._side.account(), time.monotonic() + _PATIENCE_SECONDS
+        account, deadline = self._side.account(), time.monotonic() + self._seconds.patience
         while account.lost and time.monotonic() < deadline:
             self._pause()
             last, account = account, self._side.account()
             if account.lost != last.lost:
-                deadline = time.monotonic() + _PATIENCE_SECONDS
+                deadline = time.monotonic() + self._seconds.patience
         return account
 
 
-def run(side: Side, seconds: float) -> dict[str, Any]:
+def run(side: Side, seconds: float, strike: Seconds | None = None) -> dict[str, Any]:
     """The side's account after a storm of so many seconds. Raises BenchFailed."""
     for server in side.servers().values():
         server.start()
     with Crew(side.programs(), side.ground.folder, ROOT) as crew:
         side.begin(crew)
-        storm = Storm(side, crew)
+        storm = Storm(side, crew, strike or Seconds())
         time.sleep(_PAUSE_SECONDS)
         storm.blow(seconds)
         crew.stop(LOAD)
@@ -116,7 +122,7 @@ def _start(server: PrivateServer) -> None:
         except ServerFailed:
             if number == _START_TRIES - 1:
                 raise
-            time.sleep(AWAY_SECONDS)
+            time.sleep(_AWAY_SECONDS)
         else:
             return
 

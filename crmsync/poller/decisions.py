@@ -88,7 +88,8 @@ class StoredRound:
 
     @property
     def operations(self) -> list[models.Operation]:
-        return [each for each in (self.operation, self.held_operation) if each]
+        both = (self.operation, self.held_operation)
+        return [operation for operation in both if operation]
 
 
 class Decisions:

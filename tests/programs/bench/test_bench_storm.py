@@ -60,17 +60,16 @@ def ground() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_storm(ground: Any, is_kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storm(ground: Any, is_kept: bool) -> None:
     class Server(RedisServer):
         @property
         def argv(self) -> list[str]:
             return [*disk_command(ground.disk), *super().argv]
 
-    for name, seconds in (("HUNG_SECONDS", 1.0), ("FULL_SECONDS", 1.0), ("_PATIENCE_SECONDS", 3.0)):
-        monkeypatch.setattr(storm, name, seconds)
     with Server(ground.folder / "redis", ground.folder / "s", appendonly=is_kept) as server:
         ground.sms_redis = server
-        result = storm.run(RedisList(cast(Any, ground), 200.0, 0.3), 0.3)
+        side = RedisList(cast(Any, ground), 200.0, 0.3)
+        result = storm.run(side, 0.3, storm.Seconds(hung=1.0, full=1.0, patience=3.0))
     strikes = {"SIGKILL load", "SIGSTOP Redis", "SIGKILL Redis", "full disk"}
     assert set(result["strikes"]) == strikes
     assert result["accepted"] > 100
