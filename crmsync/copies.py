@@ -25,7 +25,7 @@ from django.conf import settings
 
 from crmsync.models import Operation
 from msgplatform.core import logging
-from msgplatform.core.connections import work_redis
+from msgplatform.core.connections import numbers_of, work_redis
 from msgplatform.core.data import ids
 from msgplatform.core.data.chunks import chunks
 
@@ -175,7 +175,7 @@ def _slot_end(slot: int) -> int:
 
 def _slot_sizes() -> dict[int, int]:
     answer: Any = work_redis().hgetall(INDEX)
-    return {int(slot): int(size) for slot, size in answer.items()}
+    return {int(slot): int(size) for slot, size in numbers_of(answer).items() if slot.isdecimal()}
 
 
 def _kept_seconds() -> int:

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy
 
 from msgplatform.core.characters import is_blank, phone_number
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.person.identity import phone_digits
 
 COLUMNS = ("name", "phone")
 MAX_FIELDS = 30
@@ -33,6 +34,7 @@ MAX_DIGITS = 15  # digits that a double keeps
 _TOO_LARGE = 10**MAX_DIGITS
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PHONE = re.compile(r"\+?[0-9]{5,20}")
+_CHINESE_MOBILE = re.compile(r"1[3-9][0-9]{9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +204,18 @@ def clean_phone(text: str, path: str = "phone") -> str:
             _("This is no phone number: write it as 13800000000 or +44 20 7946 0000."), path
         )
     return digits
+
+
+def phone_forms(text: str, path: str = "phone") -> tuple[str, ...]:
+    """The forms in which `clean_phone` leaves this number: with and without the prefix of its
+    country, and after + or 00. Raises InvalidInput."""
+    digits = clean_phone(text, path)
+    number, local = digits.removeprefix("+").removeprefix("00"), phone_digits(digits)
+    is_mobile = bool(_CHINESE_MOBILE.fullmatch(local))
+    forms: tuple[str, ...]
+    # `phone_digits` takes away China's prefix and the 0 of a trunk only.
+    if number != local or (is_mobile and digits == number):
+        forms = [local if is_mobile else f"0{local}", f"86{local}", f"+86{local}", f"0086{local}"]
+    else:
+        forms = [number, f"+{number}", f"00{number}"]
+    return tuple(dict.fromkeys([digits, *forms]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,10 +30,11 @@ _MT = f"{keys.PREFIX}mt:"
 
 # -- on their way, in Redis ----------------------------------------------------------------------
 def _find_open(person: Person, cursor: str) -> Slice:
-    # Copies have a store of their own.
+    # Copies have a store of their own. To read millions of ids would hold up the gateways.
     slice = redis_keys.find(
-        sms_redis(), person, cursor, lambda key: key == keys.ARCHIVED, lambda _key: True
-    )
+        sms_redis(), person, cursor,
+        lambda key: key == keys.ARCHIVED or keys.has_only_ids(key), lambda _key: True,
+    )  # fmt: skip
     ids = [row.key.removeprefix(_MT) for row in slice.rows if row.key.startswith(_MT)]
     messages = {f"{_MT}{message.id}": _export(person, message) for message in store.read(ids)}
     rows = [
@@ -58,7 +58,7 @@ def _end_open(person: Person, rows: Sequence[Row]) -> int:
 def _find_copies(person: Person, cursor: str) -> Slice:
     members, following = archived_store.page(cursor, _BATCHES)
     rows: list[Row] = []
-    for member in members:
+    for member, kept_at in members:
         batch = archived_store.read(member)
         erased_batch = _erased_batch(person, batch)
         pairs: list[tuple[Any, Any]] = [
@@ -66,22 +66,19 @@ def _find_copies(person: Person, cursor: str) -> Slice:
             *zip(batch.mos, erased_batch.mos, strict=True),
         ]
         if copies := [_export(person, old) for old, changed in pairs if old != changed]:
-            rows.append(Row(_digest(member), {"messages": copies}))
+            rows.append(Row(kept_at, {"messages": copies}))
     return Slice(rows, following)
 
 
 def _erase_copies(person: Person, rows: Sequence[Row]) -> int:
-    digests, count = {row.key for row in rows}, 0
-    for member in archived_store.members(_BATCHES):
-        if _digest(member) in digests:
+    count = 0
+    for kept_at in dict.fromkeys(row.key for row in rows):
+        for member in archived_store.kept_at(kept_at):
             batch = archived_store.read(member)
-            new = archived_store.written(_erased_batch(person, batch))
-            count += int(scripts.run("rekeep", [member, new]))
+            if (erased_batch := _erased_batch(person, batch)) != batch:
+                new = archived_store.written(erased_batch)
+                count += int(scripts.run("rekeep", [member, new]))
     return count
-
-
-def _digest(member: bytes) -> str:
-    return hashlib.sha256(member).hexdigest()
 
 
 def _export(person: Person, message: Finished | Mo) -> dict[str, Any]:

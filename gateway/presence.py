@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
-from msgplatform.core.connections import clock
+from msgplatform.core.connections import clock, numbers_of
 from msgplatform.core.daemons.presence import Presence
 
 # Seconds. Reports come every two seconds: the process of an older one is gone.
@@ -93,7 +93,8 @@ def seconds_down(gateways: Collection[int]) -> dict[int, float]:
     """
     client: Any = sms_redis()
     now = clock(client)
-    times = {int(id): float(at) for id, at in client.hgetall(keys.GATEWAYS_DOWN).items()}
+    stored = numbers_of(client.hgetall(keys.GATEWAYS_DOWN))
+    times = {int(id): at for id, at in stored.items() if id.isdecimal()}
     if connected_ids := times.keys() - gateways:
         client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
     if gateways:

@@ -6,11 +6,12 @@ E0xx a wrong setting; nothing starts · E1xx, W1xx seen by `check --deploy` · E
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from cryptography.fernet import Fernet
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
@@ -19,7 +20,6 @@ from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, migration_stages
-from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import rates
 
 TAG = "msgplatform"
@@ -32,7 +32,10 @@ def wrong_settings() -> list[CheckMessage]:
     return [
         *_secret_key(),
         *_encryption_keys(),
-        *_environment(),
+        *(
+            Error(problem.message, hint=problem.hint, obj=problem.variable, id="msgplatform.E002")
+            for problem in env.problems
+        ),
         *_rates(),
         *_cold_database(),
         *_one_redis(),
@@ -85,19 +88,26 @@ def _encryption_keys() -> Iterator[CheckMessage]:
             obj="ENCRYPTION_KEY",
             id="msgplatform.E008",
         )
-    for place in encryption.malformed(settings.ENCRYPTION_KEYS):
-        yield Error(
-            f"ENCRYPTION_KEY: key {place} of {len(settings.ENCRYPTION_KEYS)} is not usable",
-            hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {NEW_KEY}. "
-            "Several are separated by commas; the first one encrypts.",
-            obj="ENCRYPTION_KEY",
-            id="msgplatform.E009",
-        )
+    yield from malformed_keys("ENCRYPTION_KEY", "encrypts", "msgplatform.E009")
 
 
-def _environment() -> Iterator[CheckMessage]:
-    for problem in env.problems:
-        yield Error(problem.message, hint=problem.hint, obj=problem.variable, id="msgplatform.E002")
+def malformed_keys(
+    variable: str, use: str, id: str, read: Callable[[str], object] = Fernet
+) -> Iterator[CheckMessage]:
+    """An error for each key of a variable that `read` takes for no key. `use`: what the first one
+    does."""
+    keys = getattr(settings, f"{variable}S")
+    for place, key in enumerate(keys, 1):
+        try:
+            read(key)
+        except ValueError:
+            yield Error(
+                f"{variable}: key {place} of {len(keys)} is not usable",
+                hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {NEW_KEY}. "
+                f"Several are separated by commas; the first one {use}.",
+                obj=variable,
+                id=id,
+            )
 
 
 def _rates() -> Iterator[CheckMessage]:

@@ -181,6 +181,14 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         """True if the subscription exists, but cannot be used until a person corrects it."""
         return self._rows.is_unusable(subscription_id)
 
+    def has_ended(self, subscription_id: int) -> bool:
+        """True if no sender will send to the subscription any more: it was deleted or discarded, or
+        a listener fetches its deliveries."""
+        subscription = self.get(subscription_id)
+        if subscription is None:
+            return not self.is_unusable(subscription_id)
+        return subscription.status == BizReceive.Status.DISCARDED or subscription.is_listened
+
     def listened(self) -> Mapping[int, Subscription]:
         """Id → subscription whose deliveries a listener fetches."""
         return self._view().listened

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from bench.harness import migrated
 from msgplatform.core import connections
 from tests.servers import DATABASE, Servers
 
+# A tenth of a run was spent on collections that went through all modules again and again.
+gc.set_threshold(20_000, 20, 20)
 # A test may have set another one.
 STATE_DIR = Path(settings.STATE_DIR)
 # On a busy machine an example may take any time.
@@ -34,6 +37,11 @@ if DATABASE == "mysql":
     from msgplatform.core.data.engines.mysql import base  # needs the driver
 
     base.DatabaseWrapper.idle_transaction_seconds = 300
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -31,11 +31,14 @@ ROOT = Path(__file__).resolve().parents[1]
 IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 _HASTY = "tests.programs.hasty_program"
 _WEB = "msgplatform.doors.web"
-# A child leaves the loop, and goes on as the program would.
+# A child leaves the loop, and goes on as the program would. What was loaded before stays as it is:
+# collections that go through it would copy its memory for each child.
 _HOST = """
-import json, os, socket, sys
+import gc, json, os, socket, sys
 orders = socket.socket(fileno=int(sys.argv[1]))
 exec(sys.argv[2])
+gc.collect()
+gc.freeze()
 while True:
     message, files, _, _ = socket.recv_fds(orders, 1 << 17, 3)
     if not message:
@@ -81,10 +84,10 @@ connections.settings = connections.configure_settings(None)
 # Variables in which programs of one host may differ: nothing that is loaded with Django's setup
 # looks at the settings that come from them.
 _OWN_VARIABLES = {
-    "AGENT_DATABASE_URL", "ENCRYPTION_KEY", "MSGPLATFORM_FAILPOINT", "NOTIFY_TIMEOUT_SECONDS",
-    "OUTBOUND_ALLOW", "PUBLIC_URL", "PYTEST_CURRENT_TEST", "REDIS_URL", "SMS_RECEIVER_PORT",
-    "SMS_REDIS_URL", "STATE_DIR",
+    "AGENT_DATABASE_URL", "ENCRYPTION_KEY", "MSGPLATFORM_FAILPOINT", "OUTBOUND_ALLOW", "PUBLIC_URL",
+    "PYTEST_CURRENT_TEST", "REDIS_URL", "STATE_DIR",
 }  # fmt: skip
+_OWN_PREFIXES = ("ALERT_", "CRM_", "FEED_", "NOTIFY_", "SMS_")  # of flows and of alerts
 # For the loader of libraries, or for Python itself: there is nothing to be changed after the start.
 _START_VARIABLES = {"LD_PRELOAD", "PYTHONPATH"}
 
@@ -171,7 +174,11 @@ _hosts: dict[str, ProgramHost] = {}  # by what programs of one host have in comm
 
 
 def _host_for(variables: Mapping[str, str]) -> ProgramHost:
-    common = {name: value for name, value in variables.items() if name not in _OWN_VARIABLES}
+    common = {
+        name: value
+        for name, value in variables.items()
+        if name not in _OWN_VARIABLES and not name.startswith(_OWN_PREFIXES)
+    }
     # Databases of one kind have the same settings, the address aside.
     common["DATABASE_URL"] = common.get("DATABASE_URL", "").partition(":")[0]
     key = json.dumps(common, sort_keys=True)

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,26 +81,26 @@ class Servers:
         self.sms = RedisServer(self.directory / "sms", run / "sms.sock", appendonly=True)
         for server in (self.work, self.sms):
             server.start_seconds = 180.0  # the machine may be busy
-        self._mariadb: MariaDb | None = None
+        # A server in another time zone: a time that is not made in UTC is seen as wrong.
+        options: dict[str, str | int] = {
+            "innodb_flush_log_at_trx_commit": 2,
+            "default_time_zone": "+08:00",
+        }
+        self._mariadb: MariaDb = DatabaseServer(self.directory / "mariadb", options)
 
     def start(self) -> None:
         self.work.start()
         self.sms.start()
+        if DATABASE in SERVERS:
+            self.mariadb()
 
     def mariadb(self) -> MariaDb:
         """The run's MariaDB, or MySQL with TEST_DATABASE=mysql, started when first asked for."""
-        if self._mariadb is None:
-            # A server in another time zone: a time that is not made in UTC is seen as wrong.
-            options: dict[str, str | int] = {
-                "innodb_flush_log_at_trx_commit": 2,
-                "default_time_zone": "+08:00",
-            }
-            self._mariadb = DatabaseServer(self.directory / "mariadb", options)
         return self._mariadb.start()
 
     def database_url(self) -> str:
         if DATABASE in SERVERS:
-            return self.mariadb().url("msgplatform")
+            return self._mariadb.url("msgplatform")
         if DATABASE == "sqlite":
             return f"sqlite:///{self.state / 'msgplatform.db'}"
         raise pytest.UsageError(f"TEST_DATABASE={DATABASE!r}: sqlite, mariadb or mysql")
@@ -125,12 +127,17 @@ class Servers:
             return
         self.work.kill()
         self.sms.kill()
-        if self._mariadb:
-            self._mariadb.kill()
+        self._mariadb.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 _servers: Servers | None = None
+
+
+def _only_hands_out_tests() -> bool:
+    """True in the process of `pytest -n` that starts the others, and runs no test itself."""
+    counts = re.findall(r"(?:^| )-n ?(\w+)", " ".join(sys.argv[1:]))
+    return "PYTEST_XDIST_WORKER" not in os.environ and counts[-1:] not in ([], ["0"])
 
 
 def pytest_addoption() -> None:
@@ -141,7 +148,8 @@ def pytest_addoption() -> None:
     _servers = Servers()
     # Also when pytest ends before the hooks that close a run, as for a wrong option.
     atexit.register(_servers.stop)
-    _servers.start()
+    if not _only_hands_out_tests():
+        _servers.start()
     _servers.set_environment()
 
 

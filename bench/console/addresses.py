@@ -23,7 +23,8 @@ from msgplatform.doors.api.access import keys
 from msgplatform.doors.console.navigation import sidebar
 from msgplatform.doors.console.statistics.form import PERIODS
 from msgplatform.doors.console.views.overview import SPANS
-from msgplatform.models import Alert, AuditLog, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, AuditLog, Biz
 from notify.feed.models import EventQueue, Feed
 from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
 from notify.models.cold import ColdBizMsg

@@ -16,7 +16,8 @@ from bench.feed import people
 from crmsync.models import Crm, ExceptionEntry, Operation, Policy, Record, RecoveryEntry, Run
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount
 from msgplatform.doors.admin.base import BoundedPaginator
-from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, MinuteCounter
 from notify.feed.models import EventQueue
 from notify.models import BizReceive
 

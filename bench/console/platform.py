@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.console.spread import Spread
 from bench.harness.mariadb import numbers
-from msgplatform.models import AuditLog, BulkJob, DayCounter, MinuteCounter
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog, DayCounter, MinuteCounter
 from msgplatform.monitor import counters, runbooks
 from notify.models import ReceiveMsg
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ __all__ = [
 ]
 
 _MAX_TEXT = 500  # characters of a message
+# Characters of a secret that is masked inside of words.
+_MIN_SECRET = 4
 
 
 class CredentialsRefused(Permanent):
@@ -242,7 +245,10 @@ class CRMAdapter(ABC):
     def without_secrets(self, text: str) -> str:
         # The longest secret first: one secret may be part of another.
         for secret in sorted(filter(None, self.secrets()), key=len, reverse=True):
-            text = text.replace(secret, "•••")
+            if len(secret) >= _MIN_SECRET:
+                text = text.replace(secret, "•••")
+            else:  # other words contain it, too
+                text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "•••", text)
         return text
 
     def _deliver_batch(self, batch: Sequence[Record]) -> Sequence[Outcome]:

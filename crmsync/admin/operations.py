@@ -12,8 +12,8 @@ import msgspec
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -22,7 +22,7 @@ from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline
 from crmsync.messages.timeline import first_tries
 from crmsync.models import ExceptionEntry, Item, Operation, Record
 from msgplatform.core import personal
-from msgplatform.doors.admin import IdTimeFilter, PickFilter, audit, cells, row_id
+from msgplatform.doors.admin import AdminPage, IdTimeFilter, PickFilter, audit, cells, row_id
 
 # With 500 records and several tries an operation may have thousands of items.
 _ITEMS = 200  # that the page of an operation shows
@@ -33,15 +33,11 @@ class RunFilter(PickFilter):
     """The filter is set by the page of a run: there are too many runs to choose from."""
 
     title = _("run")
-    parameter_name = "run"
+    parameter_name, column, is_id = "run", "run_id", True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         run_id = row_id(request.GET.get(self.parameter_name))
         return [(str(run_id), str(run_id))] if run_id is not None else []
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        run_id = row_id(self.value())
-        return queryset if run_id is None else queryset.filter(run_id=run_id)
 
 
 @admin.register(Operation)
@@ -54,23 +50,16 @@ class OperationAdmin(NamedRowsAdmin):
     list_filter = [CrmFilter, PolicyFilter, RunFilter, ("id", IdTimeFilter)]
     search_help_text = _("An operation's id")
     page_template = "admin/crmsync/operation.html"
+    further_pages = [
+        AdminPage("<str:pk>/clear/", "crmsync_operation_clear", "clear_view", is_post=True)
+    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Operation]:
         # The list leaves out `data`, which may have megabytes in each row.
         return super().get_queryset(request).defer("data")
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.clear_view)
-        return [
-            path("<str:pk>/clear/", view, name="crmsync_operation_clear"),
-            *super().get_urls(),
-        ]
-
     def clear_view(self, request: HttpRequest, pk: str) -> HttpResponse:
         """The same page with personal data in clear. The audit log gets an entry before that."""
-        # Only POST: opening a link must not show data or write to the audit log.
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk)
         personal_or_refuse(request)
         audit(request, "personal_data_shown", f"operation {row.pk}")
@@ -99,17 +88,11 @@ class OperationAdmin(NamedRowsAdmin):
             "may_see": request.user.has_perm(personal.PERMISSION),
         }
 
-    @admin.display(description=_("operation"))
-    def id_text(self, row: Operation) -> str:
-        return str(row.pk)
-
-    @admin.display(description=_("policy"))
-    def policy(self, row: Any) -> str:
-        return row.policy_name or cells.NOTHING
-
-    @admin.display(description=_("dead"))
-    def dead_count(self, row: Operation) -> str:
-        return cells.mark(str(row.dead), "bad") if row.dead else cells.nothing("0")
+    id_text = cells.column(_("operation"), lambda row: str(row.pk))
+    policy = cells.column(_("policy"), lambda row: row.policy_name or cells.NOTHING)
+    dead_count = cells.column(
+        _("dead"), lambda row: cells.mark(str(row.dead), "bad") if row.dead else cells.nothing("0")
+    )
 
     @admin.display(description=_("result"))
     def result_mark(self, row: Operation) -> str:
@@ -118,9 +101,7 @@ class OperationAdmin(NamedRowsAdmin):
         good = gettext("ended well"), "good"
         return cells.mark(*(good if row.result else (gettext("with dead records"), "bad")))
 
-    @admin.display(description=_("began"))
-    def began(self, row: Operation) -> str:
-        return moment(row.start_at)
+    began = cells.column(_("began"), lambda row: moment(row.start_at))
 
     @admin.display(description=_("took"))
     def took(self, row: Operation) -> str:
@@ -171,21 +152,16 @@ class ExceptionAdmin(NamedRowsAdmin):
         number = row_id(text)
         return rows.none() if number is None else rows.filter(operation_id=number)
 
-    @admin.display(description=_("time"))
-    def time(self, row: ExceptionEntry) -> str:
-        return cells.moment(row.at)
+    time = cells.column(_("time"), lambda row: cells.moment(row.at))
 
     @admin.display(description=_("CRM or source"))
     def where(self, row: Any) -> str:
         return cells.lines(row.crm_name or row.source_name, _("from %s") % row.source_name)
 
-    @admin.display(description=_("kind"))
-    def kind_mark(self, row: ExceptionEntry) -> str:
-        return cells.mark(row.kind, "warn")
-
-    @admin.display(description=_("what was said"))
-    def says(self, row: ExceptionEntry) -> str:
-        return cells.cut(personal.in_sentence(row.message), 300)
+    kind_mark = cells.column(_("kind"), lambda row: cells.mark(row.kind, "warn"))
+    says = cells.column(
+        _("what was said"), lambda row: cells.cut(personal.in_sentence(row.message), 300)
+    )
 
     @admin.display(description=_("operation"))
     def operation(self, row: ExceptionEntry) -> str:

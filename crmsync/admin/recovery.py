@@ -7,9 +7,9 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -22,7 +22,7 @@ from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import actions
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
-from msgplatform.doors.admin import MomentFilter, PickFilter, audit, cells, row_id
+from msgplatform.doors.admin import AdminPage, MomentFilter, PickFilter, audit, cells, row_id
 from msgplatform.messages.filters import MAX_SELECTION
 
 _State = RecoveryEntry.State
@@ -62,6 +62,12 @@ class RecoveryAdmin(NamedRowsAdmin):
     list_before_template = "admin/crmsync/recovery_bar.html"
     page_template = "admin/crmsync/recovery.html"
     actions = ["retry", "dismiss"]
+    further_pages = [
+        AdminPage("<int:pk>/edit/", "crmsync_recoveryentry_edit", "edit_view", is_post=True),
+        AdminPage(
+            "<int:pk>/do/<slug:what>/", "crmsync_recoveryentry_act", "act_view", is_post=True
+        ),
+    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RecoveryEntry]:
         # Lists do not show `request`, which may be large.
@@ -74,14 +80,6 @@ class RecoveryAdmin(NamedRowsAdmin):
             return rows.filter(record_id__in=records)
         number = row_id(text)
         return rows.none() if number is None else rows.filter(operation_id=number)
-
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("<int:pk>/edit/", wrap(self.edit_view), name="crmsync_recoveryentry_edit"),
-            path("<int:pk>/do/<slug:what>/", wrap(self.act_view), name="crmsync_recoveryentry_act"),
-            *super().get_urls(),
-        ]
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         bulk_url = _bulk_url(request.GET.dict())
@@ -135,8 +133,6 @@ class RecoveryAdmin(NamedRowsAdmin):
         acts = {"retry": (actions.retry, _retry_text), "dismiss": (actions.dismiss, _dismiss_text)}
         if what not in acts:
             raise Http404
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk, change=True)
         act, words = acts[what]
         _report(request, act([row.pk], request.user.get_username()), 1, words)
@@ -144,8 +140,6 @@ class RecoveryAdmin(NamedRowsAdmin):
 
     def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """The request's fields in clear, to be corrected and sent; the audit log gets an entry."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk, change=True)
         personal_or_refuse(request)
         to_entry = redirect("admin:crmsync_recoveryentry_change", pk)
@@ -173,9 +167,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         )  # fmt: skip
 
     # -- columns ---------------------------------------------------------------------------------
-    @admin.display(description=_("since"))
-    def since(self, row: RecoveryEntry) -> str:
-        return cells.moment(row.created_at)
+    since = cells.column(_("since"), lambda row: cells.moment(row.created_at))
 
     @admin.display(description=_("record"))
     def key_link(self, row: Any) -> str:
@@ -197,9 +189,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         text = f"{row.field}: {reason}" if row.field else reason
         return cells.lines(cells.cut(text, 200), words)
 
-    @admin.display(description=_("tries"))
-    def tries(self, row: RecoveryEntry) -> str:
-        return str(row.attempts)
+    tries = cells.column(_("tries"), lambda row: str(row.attempts))
 
     @admin.display(description=_("state"))
     def state_mark(self, row: RecoveryEntry) -> str:

@@ -67,26 +67,19 @@ class CrmFilter(PickFilter):
 
 class PolicyFilter(PickFilter):
     title = _("policy")
-    parameter_name = "policy"
+    parameter_name, column, is_id = "policy", "policy_id", True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         rows = Policy.objects.select_related("source", "crm")[:_LISTED]
         return [(str(row.pk), str(row)) for row in rows]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        policy_id = row_id(self.value())
-        return queryset if policy_id is None else queryset.filter(policy_id=policy_id)
-
 
 class ErrorFilter(PickFilter):
     title = _("error class")
-    parameter_name = "error"
+    parameter_name, column = "error", "error_class"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(name, str(words)) for name, words in ERROR_CLASSES.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(error_class=self.value()) if self.value() else queryset
 
 
 def policy_ids(**condition: Any) -> list[int]:

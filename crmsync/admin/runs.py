@@ -61,18 +61,14 @@ class RunAdmin(NamedRowsAdmin):
         at = formats.date_format(timezone.localtime(row.started_at), "Y-m-d H:i:s")
         return cells.link(url, at)
 
-    @admin.display(description=_("policy"))
-    def policy(self, row: Any) -> str:
-        return row.policy_name or cells.NOTHING
+    policy = cells.column(_("policy"), lambda row: row.policy_name or cells.NOTHING)
 
     @admin.display(description=_("what"))
     def what(self, row: Run) -> str:
         """The kind of the run, with the person who asked for it below."""
         return cells.lines(str(row.get_kind_display()), row.requested_by)
 
-    @admin.display(description=_("state"))
-    def how_far(self, row: Any) -> str:
-        return progress(row, row.far)
+    how_far = cells.column(_("state"), lambda row: progress(row, row.far))
 
     @admin.display(description=_("read"))
     def read_rows(self, row: Run) -> str:
@@ -81,21 +77,14 @@ class RunAdmin(NamedRowsAdmin):
             return _count(row.read)
         return cells.lines(str(row.read), gettext("%d unchanged") % row.unchanged)
 
-    @admin.display(description=_("sent"))
-    def sent(self, row: Any) -> str:
-        return _count(row.far.sent)
-
-    @admin.display(description=_("confirmed"))
-    def confirmed(self, row: Any) -> str:
-        return _count(row.far.confirmed)
+    sent = cells.column(_("sent"), lambda row: _count(row.far.sent))
+    confirmed = cells.column(_("confirmed"), lambda row: _count(row.far.confirmed))
 
     @admin.display(description=_("dead"))
     def dead(self, row: Any) -> str:
         return cells.mark(str(row.far.dead), "bad") if row.far.dead else cells.nothing("0")
 
-    @admin.display(description=_("speed"))
-    def speed(self, row: Any) -> str:
-        return rate(row.far)
+    speed = cells.column(_("speed"), lambda row: rate(row.far))
 
 
 def _count(number: int) -> str:

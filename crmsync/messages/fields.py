@@ -111,7 +111,7 @@ FIELDS: Fields = {
         _("Phone"),
         _("The whole number: 13800000000 or +44 20 7946 0000"),
         personal=True,
-        read=lead_fields.clean_phone,
+        read=lead_fields.phone_forms,
     ),
     "name": FilterField(_("Name"), _("The beginning of a name"), personal=True),
     "uid": FilterField("UID", _("The caller's own id of the person")),

@@ -7,6 +7,7 @@ import django.core.validators
 import django.db.models.deletion
 import django.db.models.functions.datetime
 import msgplatform.core.fields
+import msgplatform.core.secrets.fields
 from django.db import migrations, models
 
 
@@ -26,7 +27,7 @@ class Migration(migrations.Migration):
                 ('name', msgplatform.core.fields.ExactCharField(help_text='Names its queues, such as crm-main-sales; cannot be changed later.', max_length=40, unique=True, validators=[django.core.validators.RegexValidator('^[a-z0-9][a-z0-9-]*\\Z', 'Use lower-case letters, digits and -.')], verbose_name='name')),
                 ('adapter', models.CharField(max_length=50, verbose_name='kind')),
                 ('settings', models.JSONField(blank=True, default=dict, verbose_name='settings')),
-                ('credentials', msgplatform.core.fields.EncryptedJSONField(blank=True, default=dict, help_text='As JSON: {"token": "…"}. Stored encrypted. For another account or database add another CRM: the records of this one have ids of the present account.', verbose_name='credentials')),
+                ('credentials', msgplatform.core.secrets.fields.EncryptedJSONField(blank=True, default=dict, help_text='As JSON: {"token": "…"}. Stored encrypted. For another account or database add another CRM: the records of this one have ids of the present account.', verbose_name='credentials')),
                 ('concurrency', models.PositiveSmallIntegerField(default=1, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(16)], verbose_name='calls at a time')),
                 ('retry_seconds', models.JSONField(blank=True, default=crmsync.models.crms.default_retry_seconds, help_text='Before each try after the first. When the last try fails too, the record is dead and waits in the recovery log for a person.', validators=[crmsync.models.crms.validate_retry_seconds], verbose_name='waits before another try')),
                 ('enabled', models.BooleanField(default=True, help_text='Off: nothing is read for it and nothing sent.', verbose_name='enabled')),
@@ -79,7 +80,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', msgplatform.core.fields.ExactCharField(max_length=100, unique=True, verbose_name='name')),
-                ('database', msgplatform.core.fields.EncryptedTextField(blank=True, default='', help_text='mysql://user:password@host:3306/name or sqlite:////path/to/file. Encrypted.', verbose_name='database')),
+                ('database', msgplatform.core.secrets.fields.EncryptedTextField(blank=True, default='', help_text='mysql://user:password@host:3306/name or sqlite:////path/to/file. Encrypted.', verbose_name='database')),
                 ('table', models.CharField(max_length=64, verbose_name='table')),
                 ('key_column', models.CharField(default='id', max_length=64, verbose_name='key column')),
                 ('time_column', models.CharField(max_length=64, verbose_name='column of the time of change')),

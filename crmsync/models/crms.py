@@ -10,7 +10,8 @@ from django.db import models
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import EncryptedJSONField, ExactCharField, Named
+from msgplatform.core.fields import ExactCharField, Named
+from msgplatform.core.secrets.fields import EncryptedJSONField
 
 MAX_REMOTE_ID = 191
 # A record is dead after at most ten attempts; a wait is at most a day.

@@ -1,7 +1,7 @@
 """Dead records for the page Failures, by CRM and error class.
 
-The open entries of the recovery log that are about a record. Code that opens or closes an entry
-calls `add` or `take_back` in the same transaction.
+A dead record has an open entry of the recovery log. Code that opens or closes such an entry calls
+`add` or `take_back` in the same transaction.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ what becomes of it, step by step."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -33,7 +32,7 @@ from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
 from msgplatform.doors.admin import (
-    ModelAdmin,
+    AdminPage,
     PlainList,
     ResourceAdmin,
     Select,
@@ -87,6 +86,7 @@ class SmsAccountAdmin(ResourceAdmin):
     search_fields = ["name", "sp_number", "biz__name", "biz__title"]
     search_help_text = _("Name, SP number or business system")
     autocomplete_fields = ["biz", "gateways"]
+    further_pages = [AdminPage("test/", "sms_test", "test_view")]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -94,13 +94,26 @@ class SmsAccountAdmin(ResourceAdmin):
             words = gettext("No subscription of %(system)s takes %(type)s: nobody gets the Reports")
             messages.warning(request, words % {"type": notifications.REPORTS, "system": obj.biz})
 
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(test_page(self))
-        return [path("test/", view, name="sms_test"), *super().get_urls()]
+    def test_view(self, request: HttpRequest) -> HttpResponse:
+        """GET shows the form, and the message that the address names; POST sends."""
+        if not request.user.has_perm(PERMISSION):
+            raise PermissionDenied
+        start = {"text": gettext("A test message"), "key": f"console-{secrets.token_hex(12)}"}
+        form = TestSmsForm(request.POST or None, initial=start)
+        message = send_form(form, lambda values: trial_sms.send(
+            values["account"], values["gateway"], values["to"], values["text"], REFERENCE,
+            partial(audit, request), values["key"],
+        ), _SENTENCES)  # fmt: skip
+        if message:
+            return redirect(f"{reverse('admin:sms_test')}?message={message}")
+        live = "_live" if "live" in request.GET else ""  # the part that changes alone
+        return show_page(
+            self, request, f"admin/gateway/test_sms{live}.html", gettext("Test SMS"),
+            form=form, may_choose=True,
+            **_followed(request.GET.get("message", ""), sees_personal(request)),
+        )  # fmt: skip
 
-    @admin.display(description=_("system"), ordering="biz__name")
-    def system(self, row: SmsAccount) -> str:
-        return str(row.biz)
+    system = cells.column(_("system"), lambda row: str(row.biz), "biz__name")
 
     @admin.display(description=_("default"), ordering="is_default")
     def usual(self, row: SmsAccount) -> str:
@@ -156,30 +169,6 @@ class TestSmsForm(forms.Form):
     )
     # The form's key: sending the form again makes no second message.
     key = forms.CharField(max_length=64, widget=forms.HiddenInput)
-
-
-def test_page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
-    """GET shows the form, and the message that the address names; POST sends."""
-
-    def view(request: HttpRequest) -> HttpResponse:
-        if not request.user.has_perm(PERMISSION):
-            raise PermissionDenied
-        start = {"text": gettext("A test message"), "key": f"console-{secrets.token_hex(12)}"}
-        form = TestSmsForm(request.POST or None, initial=start)
-        message = send_form(form, lambda values: trial_sms.send(
-            values["account"], values["gateway"], values["to"], values["text"], REFERENCE,
-            partial(audit, request), values["key"],
-        ), _SENTENCES)  # fmt: skip
-        if message:
-            return redirect(f"{reverse('admin:sms_test')}?message={message}")
-        live = "_live" if "live" in request.GET else ""  # the part that changes alone
-        return show_page(
-            model_admin, request, f"admin/gateway/test_sms{live}.html", gettext("Test SMS"),
-            form=form, may_choose=True,
-            **_followed(request.GET.get("message", ""), sees_personal(request)),
-        )  # fmt: skip
-
-    return view
 
 
 def _followed(message: str, clear: bool) -> dict[str, Any]:

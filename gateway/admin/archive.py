@@ -44,7 +44,7 @@ def named(rows: list[Any]) -> list[Any]:
 
 class OwnerFilter(PickFilter):
     title = _("owner")
-    parameter_name = "owner"
+    parameter_name, column, is_id = "owner", "biz_id", True
     names_systems = True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -53,10 +53,6 @@ class OwnerFilter(PickFilter):
             (_WITHOUT_OWNER, gettext("without owner")),
             *((str(biz.pk), str(biz)) for biz in rows),
         ]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        owner = row_id(self.value())
-        return queryset if owner is None else queryset.filter(biz_id=owner)
 
 
 class UnmatchedFilter(PickFilter):
@@ -100,13 +96,8 @@ class ArchiveAdmin(RowsAdmin):
             return cells.NOTHING
         return cells.lines(row.account_name, row.biz_name)
 
-    @admin.display(description=_("gateway"))
-    def gateway(self, row: Any) -> str:
-        return row.gateway_name or cells.NOTHING
-
-    @admin.display(description=_("text"))
-    def shown_text(self, row: Any) -> str:
-        return cells.cut(row.text)
+    gateway = cells.column(_("gateway"), lambda row: row.gateway_name or cells.NOTHING)
+    shown_text = cells.column(_("text"), lambda row: cells.cut(row.text))
 
 
 @admin.register(SgipMo)
@@ -127,13 +118,10 @@ class SgipMoAdmin(ArchiveAdmin):
         "received_at", "archived_at",
     ]  # fmt: skip
 
-    @admin.display(description=_("id"))
-    def id_text(self, row: SgipMo) -> str:
-        return str(row.pk)
-
-    @admin.display(description=_("number"))
-    def number(self, row: SgipMo) -> str:
-        return cells.lines(row.user_number, gettext("to %s") % row.sp_number)
+    id_text = cells.column(_("id"), lambda row: str(row.pk))
+    number = cells.column(
+        _("number"), lambda row: cells.lines(row.user_number, gettext("to %s") % row.sp_number)
+    )
 
     @admin.display(description=_("owner"))
     def owner(self, row: Any) -> str:
@@ -147,9 +135,7 @@ class SgipMoAdmin(ArchiveAdmin):
             return str(row.parts)
         return cells.mark(gettext("%d missing") % row.missing, "warn")
 
-    @admin.display(description=_("coding"))
-    def coding(self, row: SgipMo) -> str:
-        return codes.meaning(codes.CODINGS, row.message_coding)
+    coding = cells.column(_("coding"), lambda row: codes.meaning(codes.CODINGS, row.message_coding))
 
 
 @admin.register(SgipReport)
@@ -176,22 +162,17 @@ class SgipReportAdmin(ArchiveAdmin):
             return cells.message_link("sms", row.mt_id)
         return cells.mark(gettext("matched nothing"), "warn")
 
-    @admin.display(description=_("sequence"))
-    def sequence(self, row: SgipReport) -> str:
-        return f"{row.node}:{row.ts}:{row.seqno}"
-
-    @admin.display(description=_("part"))
-    def of_part(self, row: SgipReport) -> str:
-        return str(row.part) if row.part else cells.NOTHING
+    sequence = cells.column(_("sequence"), lambda row: f"{row.node}:{row.ts}:{row.seqno}")
+    of_part = cells.column(_("part"), lambda row: str(row.part) if row.part else cells.NOTHING)
 
     @admin.display(description=_("state"))
     def state_mark(self, row: SgipReport) -> str:
         tone = {0: "good", 2: "bad"}.get(row.state, "plain")
         return cells.mark(codes.meaning(codes.STATES, row.state), tone)
 
-    @admin.display(description=_("error"))
-    def meaning(self, row: SgipReport) -> str:
-        return codes.with_meaning(row.error_code) or cells.NOTHING
+    meaning = cells.column(
+        _("error"), lambda row: codes.with_meaning(row.error_code) or cells.NOTHING
+    )
 
 
 @admin.register(SgipUserRpt)
@@ -208,10 +189,7 @@ class SgipUserRptAdmin(ArchiveAdmin):
 
     search_rows = RowsAdmin.search_rows
 
-    @admin.display(description=_("id"))
-    def id_text(self, row: SgipUserRpt) -> str:
-        return str(row.pk)
-
-    @admin.display(description=_("condition"))
-    def condition(self, row: SgipUserRpt) -> str:
-        return codes.meaning(codes.CONDITIONS, row.user_condition)
+    id_text = cells.column(_("id"), lambda row: str(row.pk))
+    condition = cells.column(
+        _("condition"), lambda row: codes.meaning(codes.CONDITIONS, row.user_condition)
+    )

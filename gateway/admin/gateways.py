@@ -65,9 +65,7 @@ class SmsGatewayAdmin(ResourceAdmin):
     search_help_text = _("Name or host")
     readonly_fields = ["created_at"]
 
-    @admin.display(description=_("address"))
-    def address(self, row: SmsGateway) -> str:
-        return f"{row.host}:{row.port}"
+    address = cells.column(_("address"), lambda row: f"{row.host}:{row.port}")
 
     @admin.display(description=_("links"))
     def up(self, row: Any) -> SafeString:
@@ -102,6 +100,6 @@ class SmsGatewayAdmin(ResourceAdmin):
         seconds = row.queue.oldest_seconds if row.queue else None
         return cells.NOTHING if seconds is None else age(seconds)
 
-    @admin.display(description=_("speed limit"), ordering="speed_limit")
-    def speed(self, row: SmsGateway) -> str:
-        return cells.per_second(row.speed_limit)
+    speed = cells.column(
+        _("speed limit"), lambda row: cells.per_second(row.speed_limit), "speed_limit"
+    )

@@ -59,20 +59,27 @@ def keep(batch: Batch) -> None:
         log.warning("archived_not_kept", messages=len(batch.messages), why=str(error)[:200])
 
 
-def page(after: str, count: int) -> tuple[list[bytes], str]:
-    """Members kept after a time ('': all), oldest first: `count` members, and the others with the
-    last one's time. The second value is that time, '' at the end."""
+def page(after: str, count: int) -> tuple[list[tuple[bytes, str]], str]:
+    """Members kept after a time ('': all), each with its time, oldest first: `count` members, and
+    the others with the last one's time. The second value is that time, '' at the end."""
     client: Any = sms_redis()
     begin = f"({after}" if after else "-inf"
     # The cursor is a time: ranks change as soon as a pump removes the oldest member.
     rows = client.zrangebyscore(keys.ARCHIVED, begin, "+inf", 0, count, withscores=True)
-    page_members = [member for member, _time in rows]
+    page_members = [(member, repr(time)) for member, time in rows]
     if len(rows) < count:
         return page_members, ""
-    last = rows[-1][1]
-    count_of_last = sum(time == last for _member, time in rows)
-    page_members += client.zrangebyscore(keys.ARCHIVED, last, last, count_of_last, -1)
-    return page_members, repr(last)
+    last = page_members[-1][1]
+    count_of_last = sum(time == last for _member, time in page_members)
+    page_members += [(member, last) for member in kept_at(last)[count_of_last:]]
+    return page_members, last
+
+
+def kept_at(time: str) -> list[bytes]:
+    """The members with this time."""
+    client: Any = sms_redis()
+    members: list[bytes] = client.zrangebyscore(keys.ARCHIVED, time, time)
+    return members
 
 
 def members(count: int) -> Iterator[bytes]:
@@ -82,7 +89,7 @@ def members(count: int) -> Iterator[bytes]:
     after, is_more = "", bool(newest)
     while is_more:
         page_members, after = page(after, count)
-        yield from page_members
+        yield from (member for member, _time in page_members)
         is_more = bool(after) and float(after) < newest[0][1]
 
 

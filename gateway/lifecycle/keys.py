@@ -41,6 +41,22 @@ LINKS = PREFIX + "link"
 GATEWAYS_DOWN = PREFIX + "gateway-down"
 
 
+# Lists and sets that hold only ids and sequences, of up to millions of messages.
+_ID_KEYS = frozenset({
+    SUBMITED, RESPONSE_SUCC, RESPONSE_FAIL, REPORT_DUE, LIST_REPORT, REPORTING, LIST_FINISH,
+    FINISHING, LIST_MO, MO_REPORTING, LIST_MO_FINISH, MO_FINISHING,
+})  # fmt: skip
+_ID_PREFIXES = tuple(
+    PREFIX + name
+    for name in ("list:pending-", "zset:schedule-", "zset:claimed-", "zset:submit-due-")
+)
+
+
+def has_only_ids(key: str) -> bool:
+    """True if the key holds nothing but ids and sequences, so that no person stands in it."""
+    return key in _ID_KEYS or key.startswith(_ID_PREFIXES)
+
+
 # All messages, as a pattern for SCAN.
 EVERY_MT = PREFIX + "mt:*"
 

@@ -7,7 +7,9 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from django.urls import reverse
@@ -16,24 +18,107 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from gateway import codes, notifications, sgip
-from gateway.archive_rows import live_row
+from gateway.archive_rows import live_row, time_of
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.messages.states import TONES, ending_reason, waiting_reason
-from gateway.messages.steps import Step, archived_steps, live_steps
-from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
 from gateway.monitor.failures import RESENDABLE, resend_key
 from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.flows.page import Call, Page, PageLink, Recipient, TimelineEntry, Value
+from msgplatform.core.flows.page import (
+    Attempt,
+    Call,
+    Page,
+    PageLink,
+    Recipient,
+    TimelineEntry,
+    Tone,
+)
 from msgplatform.core.tracing.context import trace_id_of
 from msgplatform.messages import engine
 from msgplatform.messages.filters import number
 from msgplatform.models import Biz
 from notify.messages.index import MESSAGES as EVENTS
+
+_STATES = {
+    0: ("delivered", gettext_lazy("delivered")), 1: ("waiting", gettext_lazy("waiting")),
+    2: ("failed", gettext_lazy("failed")),
+}  # fmt: skip
+_TONES: dict[str, Tone] = {"delivered": "good", "failed": "bad", "waiting": "warn"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`state` is that of a timeline's entry, `answer` the gateway's."""
+
+    at: datetime | None
+    title: str
+    state: str
+    answer: str
+    tone: Tone
+    detail: str = ""
+
+    @classmethod
+    def of_submit(cls, at: datetime | None, submit: Any, parts: int, result: int | None) -> Self:
+        """One Submit; `submit` has its part and the three words of its sequence."""
+        answer = "" if result is None else f"{result} {codes.meaning_of_result(result)}"
+        tone: Tone = "plain" if result is None else "bad" if result else "good"
+        sequence = _("sequence %s") % f"{submit.node}:{submit.ts}:{submit.seqno}"
+        return cls(at, _("Submit") + _of(submit.part, parts), "attempt", answer, tone, sequence)
+
+    @classmethod
+    def of_report(cls, at: datetime | None, part: int, parts: int, state: int, error: int) -> Self:
+        name, label = _STATES.get(state, (str(state), str(state)))
+        answer = codes.with_meaning(error) or str(label)
+        tone = _TONES.get(name, "plain")
+        return cls(at, _("Report") + _of(part, parts), name, answer, tone)
+
+    def entry(self) -> TimelineEntry:
+        detail = " · ".join(text for text in (self.detail, self.answer) if text)
+        return TimelineEntry(self.at, self.title, self.state, detail)
+
+    def attempt(self) -> Attempt:
+        answer = self.answer or _("no response yet")
+        return Attempt(self.at, self.title, answer, self.tone, detail=self.detail)
+
+
+def live_steps(message: Finished) -> tuple[list[Step], list[Step]]:
+    """Submits and Reports of a message in Redis."""
+    last_submits = {submit.part: submit for submit in message.sent}
+    submits = []
+    for submit in message.sent:
+        # The response belongs to the last try.
+        is_last = last_submits[submit.part] is submit
+        result = message.answers.get(submit.part) if is_last else None
+        submits.append(Step.of_submit(time_of(message.submitted_at), submit, message.parts, result))
+    reports = [
+        Step.of_report(time_of(at), part, message.parts, state, error)
+        for part, (state, error, at) in sorted(message.reports.items())
+    ]
+    return submits, reports
+
+
+def archived_steps(row: SgipMt) -> tuple[list[Step], list[Step]]:
+    """Submits and Reports of a message in the archive."""
+    submits = [
+        Step.of_submit(row.submitted_at, part, row.parts, part.result)
+        for part in SgipMtPart.objects.filter(mt_id=row.pk).order_by("id")
+    ]
+    reports = [
+        Step.of_report(report.received_at, report.part, row.parts, report.state, report.error_code)
+        for report in SgipReport.objects.filter(mt_id=row.pk).order_by("id")
+    ]
+    return submits, reports
+
+
+def _of(part: int, parts: int) -> str:
+    return f" {part}/{parts}" if parts > 1 else ""
+
 
 _EVENTS_PERMISSION = "notify.view_bizmsg"
 # The fields of a Submit, with the meaning of numbers where they have one.
@@ -113,7 +198,13 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
                 if (at := getattr(row, name))
             },
         },
-        fact_cards={_("What the operator got"): _submit_facts(row)},
+        fact_cards={
+            _("What the operator got"): {
+                _title_of(name): (codes.meaning(choices, value) if choices else str(value)) or "–"
+                for name, choices in _SUBMIT_FIELDS.items()
+                for value in [getattr(row, name)]
+            }
+        },
         body=row.text,
         timeline=_timeline(row, submits, reports) + _links(row.idempotency_key, repeat_id),
         recipients=[
@@ -166,15 +257,6 @@ def repeat_of(biz: int, message: int) -> str:
     """The message that resends this one, '' if there is none. Raises RedisError."""
     (call,) = store.first_calls([(biz, resend_key(message))])
     return call.ids[0] if call else ""
-
-
-def _submit_facts(row: SgipMt) -> dict[str, Value]:
-    facts: dict[str, Value] = {}
-    for name, choices in _SUBMIT_FIELDS.items():
-        value = getattr(row, name)
-        text = codes.meaning(choices, value) if choices else str(value)
-        facts[_title_of(name)] = text or "–"
-    return facts
 
 
 def _title_of(column: str) -> str:

@@ -4,6 +4,7 @@ import django.core.validators
 import django.db.models.deletion
 import gateway.models.validators
 import msgplatform.core.fields
+import msgplatform.core.secrets.fields
 from django.db import migrations, models
 
 
@@ -44,9 +45,9 @@ class Migration(migrations.Migration):
                 ('host', models.CharField(help_text='Name or address of the SMG', max_length=200, validators=[gateway.models.validators.host], verbose_name='host')),
                 ('port', models.PositiveIntegerField(default=8801, help_text="8801 is SGIP's own", validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(65535)], verbose_name='port')),
                 ('login_name', models.CharField(help_text='We bind to the SMG with it. At most 16 ASCII characters.', max_length=16, validators=[gateway.models.validators.ascii_only], verbose_name='our login name')),
-                ('login_password', msgplatform.core.fields.EncryptedTextField(help_text='We bind to the SMG with it. At most 16 ASCII characters.', validators=[django.core.validators.MaxLengthValidator(16), gateway.models.validators.ascii_only], verbose_name='our password')),
+                ('login_password', msgplatform.core.secrets.fields.EncryptedTextField(help_text='We bind to the SMG with it. At most 16 ASCII characters.', validators=[django.core.validators.MaxLengthValidator(16), gateway.models.validators.ascii_only], verbose_name='our password')),
                 ('smg_login_name', models.CharField(help_text='The SMG binds to us with it. At most 16 ASCII characters.', max_length=16, validators=[gateway.models.validators.ascii_only], verbose_name="the SMG's login name")),
-                ('smg_login_password', msgplatform.core.fields.EncryptedTextField(help_text='The SMG binds to us with it. At most 16 ASCII characters.', validators=[django.core.validators.MaxLengthValidator(16), gateway.models.validators.ascii_only], verbose_name="the SMG's password")),
+                ('smg_login_password', msgplatform.core.secrets.fields.EncryptedTextField(help_text='The SMG binds to us with it. At most 16 ASCII characters.', validators=[django.core.validators.MaxLengthValidator(16), gateway.models.validators.ascii_only], verbose_name="the SMG's password")),
                 ('networks', models.JSONField(blank=True, default=list, help_text='The SMG connects to us from there: 203.0.113.7 or 203.0.113.0/28. Empty: from its host only. Connections from anywhere else are closed at once.', validators=[gateway.models.validators.networks], verbose_name='networks')),
                 ('operator', models.SlugField(blank=True, db_index=False, default='', help_text="A short word. Gateways of the same operator may report on each other's messages; empty: this one reports on its own only", max_length=64, verbose_name='operator')),
                 ('corp_id', models.CharField(help_text="Five digits, from the operator's contract", max_length=5, validators=[django.core.validators.RegexValidator('^[0-9]+$', 'Digits only.')], verbose_name='corp id')),

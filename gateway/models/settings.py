@@ -16,7 +16,8 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
 from gateway.models import validators
-from msgplatform.core.fields import EncryptedTextField, ExactSlugField, Named
+from msgplatform.core.fields import ExactSlugField, Named
+from msgplatform.core.secrets.fields import EncryptedTextField
 from msgplatform.models import Biz
 
 MAX_NUMBER = 21  # digits of an SP number with its extension, as SGIP has them

@@ -15,6 +15,7 @@ from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor.counters import ERROR, FLOW, MO, SEGMENTS
 from gateway.monitor.failures import GATEWAY
+from msgplatform.core.connections import numbers_of
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Group, Key, Measure
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
 from msgplatform.monitor.subjects import Subject
@@ -73,7 +74,11 @@ def _answer(name: str) -> str:
 def _count_accepted(since: datetime, until: datetime) -> Mapping[datetime, Counts]:
     """Accepted messages by minute, of the last day. Raises RedisError."""
     rows: dict[bytes, bytes] = sms_redis().hgetall(keys.MT_MINUTES)  # type: ignore[assignment]
-    counts = {datetime.fromtimestamp(int(at) * 60, UTC): int(value) for at, value in rows.items()}
+    counts = {
+        datetime.fromtimestamp(int(minute) * 60, UTC): int(value)
+        for minute, value in numbers_of(rows).items()
+        if minute.isdecimal()
+    }
     return {at: {_ACCEPTED: value} for at, value in counts.items() if since <= at <= until}
 
 

@@ -82,9 +82,12 @@ def has_controls(text: str, has_lines: bool = False) -> bool:
     )
 
 
-def printable(text: str) -> str:
-    """The text for a terminal, with control and direction characters as escapes."""
+def printable(text: str, has_lines: bool = False) -> str:
+    """The text for a terminal, with control and direction characters as escapes. With `has_lines`
+    line ends stay."""
     return "".join(
-        each if each.isprintable() or each == " " else each.encode("unicode_escape").decode()
+        each
+        if each.isprintable() or (each == "\n" and has_lines)
+        else each.encode("unicode_escape").decode()
         for each in text
     )

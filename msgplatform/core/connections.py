@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +33,16 @@ BRIEF_SECONDS = 0.7  # so that a page that has waited is there within a second
 AWAY_SECONDS = 5.0
 # Seconds that slow answers may take within one `briefly()`, and from which on an answer is slow.
 PAGE_SECONDS, SLOW_SECONDS = 2.0, 0.2
+
+
+def numbers_of(hash_rows: Mapping[bytes, bytes]) -> dict[str, float]:
+    """The fields of a Redis hash that hold a number. Other programs may write into this Redis: a
+    field of theirs must hide none of ours."""
+    numbers = {}
+    for name, value in hash_rows.items():
+        with suppress(ValueError):
+            numbers[name.decode()] = float(value)
+    return numbers
 
 
 class _Waits:

@@ -1,8 +1,8 @@
 """Requests that wait for an event without a thread.
 
-A view without news puts a topic (`wait_for`) on its answer. The web server then keeps the request
-in its event loop until the topic is woken, and asks the view again; after SECONDS it sends the
-answer. A server without support for topics sends the answer at once.
+A view without news puts a topic, and the system that waits, on its answer (`wait_for`). The web
+server then keeps the request in its event loop until the topic is woken, and asks the view again;
+after SECONDS it sends the answer. A server without support for topics sends the answer at once.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Any
 
 # Shorter than the idle times of common proxies (30 to 60 seconds).
 SECONDS = 25.0
-# The response header with the topic. The web server removes the header.
+# The response header with topic and system. The web server removes the header.
 HEADER = "X-Long-Poll"
 # Set in the WSGI environment of a repeated call of the view. HTTP headers cannot set it.
 HAS_WAITED = "msgplatform.has_waited"
 
 
-def wait_for(response: Any, topic: str) -> Any:
-    """The response, to be sent if the topic is not woken in time."""
-    response.headers[HEADER] = topic
+def wait_for(response: Any, topic: str, system: int) -> Any:
+    """The response, to be sent if the topic is not woken in time. `system`: the id of the business
+    system that waits."""
+    response.headers[HEADER] = f"{topic} {system}"
     return response
 
 

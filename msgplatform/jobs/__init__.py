@@ -1,1 +1,1 @@
-"""Bulk jobs: starting and controlling them, running them page by page, their outcomes."""
+"""Bulk jobs: their tables, starting and controlling them, running them page by page, outcomes."""

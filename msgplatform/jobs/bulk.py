@@ -32,9 +32,10 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims, ids
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.jobs.models import BulkJob
 from msgplatform.jobs.outcomes import Batch, Outcomes
 from msgplatform.jobs.upkeep import DeletedRows
-from msgplatform.models import BulkJob, MessageTrace
+from msgplatform.models import MessageTrace
 from msgplatform.monitor import counters
 
 log = logging.get(__name__)

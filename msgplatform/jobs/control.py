@@ -11,7 +11,8 @@ from django.db import transaction
 from msgplatform.core import flows
 from msgplatform.core.errors import Conflict, InvalidInput, NotNow
 from msgplatform.core.flows.bulk_pages import Counted
-from msgplatform.models import AuditLog, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog
 
 _State = BulkJob.State
 

@@ -25,7 +25,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.actions import Ending
 from msgplatform.core.flows.bulk_pages import read_id
-from msgplatform.models import BulkBatch, BulkJob
+from msgplatform.jobs.models import BulkBatch, BulkJob
 
 log = logging.get(__name__)
 

@@ -14,7 +14,7 @@ from msgplatform.messages import filters
 from msgplatform.models import Biz
 
 
-def systems(typed_text: str, systems: Systems) -> Sequence[Option]:
+def system_options(typed_text: str, systems: Systems) -> Sequence[Option]:
     """Business systems with the typed text in their name or title."""
     rows = Biz.objects.filter(Q(name__icontains=typed_text) | Q(title__icontains=typed_text))
     if systems is not None:
@@ -23,10 +23,10 @@ def systems(typed_text: str, systems: Systems) -> Sequence[Option]:
     return [Option(name, title) for name, title in names]
 
 
-def owner_of(fields: Fields, entered: Mapping[str, str]) -> int | None:
+def owner_of(fields: Fields, values: Mapping[str, str]) -> int | None:
     """The business system to which all messages of a filter belong; None: several, or not known.
     Raises InvalidInput for a value that cannot be read."""
-    for name, text in entered.items():
+    for name, text in values.items():
         field = fields.get(name)
         if field is None or field.owners is None or not text:
             continue
@@ -71,7 +71,7 @@ BIZ = FilterField(
     _("Business system"),
     _("Type a part of its name"),
     "name",
-    options=systems,
+    options=system_options,
     owners=lambda system_id: [system_id],
 )
 SINCE = since(_("Accepted at this time or later"))

@@ -7,6 +7,7 @@ import django.core.validators
 import django.db.models.deletion
 import django.utils.timezone
 import msgplatform.core.fields
+import msgplatform.core.secrets.fields
 import msgplatform.models.alerts
 from django.conf import settings
 from django.db import migrations, models
@@ -73,7 +74,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', msgplatform.core.fields.ExactSlugField(help_text='Short, stable, lower case: operators', max_length=64, unique=True, verbose_name='name')),
                 ('enabled', models.BooleanField(default=True, help_text='Off: nothing is sent; what waits, waits.', verbose_name='enabled')),
-                ('url', msgplatform.core.fields.EncryptedTextField(help_text="As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, slack://A/B/C, mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's own page. Encrypted.", verbose_name='address')),
+                ('url', msgplatform.core.secrets.fields.EncryptedTextField(help_text="As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, slack://A/B/C, mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's own page. Encrypted.", verbose_name='address')),
                 ('shown', models.CharField(editable=False, max_length=200, verbose_name='goes to')),
                 ('language', models.CharField(choices=[('en', 'English'), ('zh-hans', '简体中文')], default=msgplatform.models.alerts.own_language, max_length=16, verbose_name='language')),
                 ('time_zone', models.CharField(default=msgplatform.models.alerts.own_zone, help_text='Of the times in messages, and of the weekly summary: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts.check_zone], verbose_name='time zone')),
@@ -346,7 +347,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('key', msgplatform.core.fields.ExactCharField(default=functools.partial(secrets.token_hex, 16), max_length=32, unique=True, verbose_name='erasure')),
                 ('state', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('waiting', 'waiting for what is on its way'), ('done', 'done'), ('cancelled', 'cancelled')], default='pending', max_length=10, verbose_name='state')),
-                ('identifiers', msgplatform.core.fields.EncryptedJSONField(default=dict)),
+                ('identifiers', msgplatform.core.secrets.fields.EncryptedJSONField(default=dict)),
                 ('hashes', models.JSONField(default=list, verbose_name='keyed hashes')),
                 ('reason', models.CharField(max_length=500, verbose_name='reason')),
                 ('ends_open', models.BooleanField(default=False, verbose_name='ends what is on its way')),

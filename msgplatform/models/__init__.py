@@ -1,8 +1,7 @@
-"""The tables that all flows share: callers, bulk jobs, alerts, failures, counters, people of the
+"""The tables that all flows share: callers, alerts, failures, counters, people of the
 console, the audit log, the objects that platform files keep. A feature's are in its `models`."""
 
 from msgplatform.models.alerts import Alert, AlertNews
-from msgplatform.models.bulk import BulkBatch, BulkJob
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
 from msgplatform.models.failures import Acknowledgement, FailureGroup
 from msgplatform.models.internal import CellRecord, IdNode, KeptObject, MessageTrace
@@ -10,7 +9,7 @@ from msgplatform.models.people import AuditLog, PersonLimit, Preferences, Role, 
 from msgplatform.models.systems import ApiKey, Biz
 
 __all__ = [
-    "Acknowledgement", "Alert", "AlertNews", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob",
+    "Acknowledgement", "Alert", "AlertNews", "ApiKey", "AuditLog", "Biz",
     "CellRecord", "DayCounter", "FailureGroup", "HourCounter", "IdNode", "KeptObject",
     "MessageTrace", "MinuteCounter", "PersonLimit", "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip

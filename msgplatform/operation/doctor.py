@@ -153,7 +153,7 @@ def _schema_problem(alias: str) -> Finding | None:
 
 def _secrets() -> Iterator[Finding]:
     """Encrypted columns: their values are counted by state, never shown."""
-    if not settings.ENCRYPTION_KEYS or encryption.malformed(settings.ENCRYPTION_KEYS):
+    if not encryption.is_usable(settings.ENCRYPTION_KEYS):
         return  # `_settings` has reported it
     total: Counter[encryption.State] = Counter()
     for column in reencrypt.columns():

@@ -9,13 +9,13 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelForm
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -23,10 +23,12 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
 from msgplatform.doors.admin import (
+    AdminPage,
     ResourceAdmin,
     ResourceForm,
     SecretPageAdmin,
     audit,
+    cells,
     confirmed,
     next_page,
 )
@@ -128,6 +130,7 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
     search_fields = ["name", "title", "url"]
     readonly_fields = ["address", "header_names", "secret_state", "created_at"]
     change_form_outer_before_template = "notify/consumer_bar.html"
+    further_pages = [AdminPage("<int:pk>/rotate/", "notify_receive_rotate", "rotate_view")]
 
     def get_fieldsets(self, request: HttpRequest, obj: Receive | None = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)
@@ -155,9 +158,9 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
             return False
         return super().lookup_allowed(lookup, value, request)
 
-    @admin.display(description=_("URL"))
-    def address(self, consumer: Receive) -> str:
-        return gettext("a listener") if consumer.is_listened else shown_url(consumer.url)
+    address = cells.column(
+        _("URL"), lambda row: gettext("a listener") if row.is_listened else shown_url(row.url)
+    )
 
     @admin.display(description=_("headers"))
     def header_names(self, consumer: Receive) -> str:
@@ -174,13 +177,6 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
             timezone.localtime(consumer.previous_secret_until), "DATETIME_FORMAT"
         )
         return gettext("two secrets sign, the old one until %s") % until
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.rotate_view)
-        return [
-            path("<int:pk>/rotate/", view, name="notify_receive_rotate"),
-            *super().get_urls(),
-        ]
 
     def audit_changes(self, form: ModelForm[Receive], change: bool) -> dict[str, Any]:
         """The changes, with URLs without possible secrets, and headers by their names."""
@@ -212,11 +208,7 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
 
     @confirmed
     def rotate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        consumer = Receive.objects.filter(pk=pk).first()
-        if consumer is None:
-            raise Http404(gettext("There is no such consumer."))
-        if not self.has_change_permission(request, consumer):
-            raise PermissionDenied
+        consumer = self.row_for(request, pk)
         change_page = reverse("admin:notify_receive_change", args=[pk])
         # `seen` names the secret that this page shows: see operations.rotate_secret().
         form_values = request.POST if request.method == "POST" else None

@@ -14,13 +14,13 @@ from django.core.paginator import Paginator
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.doors.admin import (
+    AdminPage,
     AutocompleteFilter,
     ModelAdmin,
     ResourceAdmin,
@@ -28,6 +28,7 @@ from msgplatform.doors.admin import (
     cells,
 )
 from msgplatform.doors.admin.fields import JsonField, ObjectField
+from msgplatform.doors.admin.pages import show_page
 from notify.api.asyncapi import fields
 from notify.api.asyncapi.messages import (
     BINARY_HEADERS,
@@ -41,7 +42,75 @@ from notify.models import EventType
 from notify.setup.event_types import SharedEventType
 from notify.subscriptions import formats
 
+# -- the reference of events ----------------------------------------------------------------------
+_PAGE = 50
+_MAX_EXAMPLE = 20_000  # characters that are shown
 
+
+@dataclass(frozen=True)
+class Request:
+    """A request to a consumer, or to the platform, as text."""
+
+    title: str
+    text: str
+
+
+def reference_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    """The list of all event types, filtered by words."""
+    if not admin.has_view_permission(request):
+        raise PermissionDenied
+    words = request.GET.get("q", "").strip()
+    has_schema = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
+    rows = EventType.objects.select_related("biz").defer("example", "schema")
+    rows = rows.annotate(with_schema=has_schema).order_by("name", "owner")
+    for word in words.split()[:10]:
+        rows = rows.filter(Q(name__icontains=word) | Q(description__icontains=word))
+    page = Paginator(rows, _PAGE).get_page(request.GET.get("page"))
+    entries = [(row, Described.of(row).summary) for row in page]
+    return show_page(
+        admin, request, "notify/event_reference.html", gettext("Event reference"), opts=None,
+        page=page, entries=entries, words=words, can_add=admin.has_add_permission(request),
+        document=reverse("asyncapi"),
+    )  # fmt: skip
+
+
+def entry_page(admin: ModelAdmin, request: HttpRequest, id: int) -> HttpResponse:
+    """One event type: its fields, headers and requests."""
+    if not admin.has_view_permission(request):
+        raise PermissionDenied
+    row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
+    described = Described.of(row)
+    table = fields.rows(described.schema, f"{SCHEMAS}{described.schema_key}")
+    deliveries = []
+    for way in Way:
+        if way != Way.PUBLISH:
+            headers = BINARY_HEADERS if way == Way.CLOUDEVENTS_BINARY else WEBHOOK_HEADERS
+            text = _request(described, way, "/your/path", headers)
+            deliveries.append(Request(way.label, text))
+    return show_page(
+        admin, request, "notify/event_reference_entry.html", gettext("Event %s") % row.name,
+        opts=None, row=row, entry=described, fields=table, is_cut=len(table) == fields.MAX_ROWS,
+        deliveries=deliveries, headers=BINARY_HEADERS,
+        publication=_request(described, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
+        can_change=admin.has_change_permission(request, row),
+        document=f"{reverse('asyncapi')}?event_type={row.name}",
+    )  # fmt: skip
+
+
+_AUTHORIZATION = Header("authorization", "", "Bearer mp_…")
+
+
+def _request(entry: Described, way: Way, address: str, headers: tuple[Header, ...]) -> str:
+    content_type = formats.CONTENT_TYPES.get(way, formats.JSON)
+    values = {"ce-type": entry.name, **({"ce-source": entry.source} if entry.source else {})}
+    lines = [f"{header.name}: {values.get(header.name, header.example)}" for header in headers]
+    body = msgspec.json.format(msgspec.json.encode(entry.body(way)), indent=2).decode()
+    if len(body) > _MAX_EXAMPLE:
+        body = f"{body[:_MAX_EXAMPLE]}…"
+    return "\n".join([f"POST {address}", f"content-type: {content_type}", *lines, "", body])
+
+
+# -- the catalogue ---------------------------------------------------------------------------------
 class EventTypeForm(ResourceForm):
     def clean_personal_fields(self) -> Any:
         return self.cleaned_data["personal_fields"] or []
@@ -67,9 +136,10 @@ class EventTypeAdmin(ResourceAdmin):
     autocomplete_fields = ["biz"]
     ordering = ["name", "owner"]
     list_before_template = "notify/event_types_bar.html"
-
-    def get_urls(self) -> list[URLPattern]:
-        return [*reference_urls(self), *super().get_urls()]
+    further_pages = [
+        AdminPage("reference/", "event_reference", reference_page),
+        AdminPage("reference/<int:id>/", "event_reference_entry", entry_page),
+    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventType]:
         """The entries without the long columns, which the page of one entry reads."""
@@ -103,100 +173,3 @@ class EventTypeAdmin(ResourceAdmin):
     @admin.display(description=_("schema"))
     def has_schema(self, row: Any) -> str:
         return cells.mark("JSON Schema", "plain") if row.with_schema else cells.nothing("–")
-
-
-# -- the reference of events ----------------------------------------------------------------------
-_PAGE = 50
-_MAX_EXAMPLE = 20_000  # characters that are shown
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request to a consumer, or to the platform, as text."""
-
-    title: str
-    text: str
-
-
-def reference_urls(admin: ModelAdmin) -> list[URLPattern]:
-    wrap = admin.admin_site.admin_view
-    return [
-        path("reference/", wrap(_with(admin, reference)), name="event_reference"),
-        path("reference/<int:id>/", wrap(_with(admin, entry)), name="event_reference_entry"),
-    ]
-
-
-def _with(admin: ModelAdmin, view: Any) -> Any:
-    """The view for people who may see the catalogue."""
-
-    def allowed(request: HttpRequest, **address: Any) -> HttpResponse:
-        if not admin.has_view_permission(request):
-            raise PermissionDenied
-        context = {**admin.admin_site.each_context(request), "opts": None}
-        return TemplateResponse(request, *view(admin, request, context, **address))
-
-    return allowed
-
-
-def reference(
-    admin: ModelAdmin, request: HttpRequest, context: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
-    """The list of all event types, filtered by words."""
-    words = request.GET.get("q", "").strip()
-    has_schema = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
-    rows = EventType.objects.select_related("biz").defer("example", "schema")
-    rows = rows.annotate(with_schema=has_schema).order_by("name", "owner")
-    for word in words.split()[:10]:
-        rows = rows.filter(Q(name__icontains=word) | Q(description__icontains=word))
-    page = Paginator(rows, _PAGE).get_page(request.GET.get("page"))
-    entries = [(row, Described.of(row).summary) for row in page]
-    return "notify/event_reference.html", {
-        **context,
-        "title": gettext("Event reference"),
-        "page": page,
-        "entries": entries,
-        "words": words,
-        "can_add": admin.has_add_permission(request),
-        "document": reverse("asyncapi"),
-    }
-
-
-def entry(
-    admin: ModelAdmin, request: HttpRequest, context: dict[str, Any], id: int
-) -> tuple[str, dict[str, Any]]:
-    """One event type: its fields, headers and requests."""
-    row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
-    described = Described.of(row)
-    table = fields.rows(described.schema, f"{SCHEMAS}{described.schema_key}")
-    deliveries = []
-    for way in Way:
-        if way != Way.PUBLISH:
-            headers = BINARY_HEADERS if way == Way.CLOUDEVENTS_BINARY else WEBHOOK_HEADERS
-            text = _request(described, way, "/your/path", headers)
-            deliveries.append(Request(way.label, text))
-    return "notify/event_reference_entry.html", {
-        **context,
-        "title": gettext("Event %s") % row.name,
-        "row": row,
-        "entry": described,
-        "fields": table,
-        "is_cut": len(table) == fields.MAX_ROWS,
-        "deliveries": deliveries,
-        "publication": _request(described, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
-        "headers": BINARY_HEADERS,
-        "can_change": admin.has_change_permission(request, row),
-        "document": f"{reverse('asyncapi')}?event_type={row.name}",
-    }
-
-
-_AUTHORIZATION = Header("authorization", "", "Bearer mp_…")
-
-
-def _request(entry: Described, way: Way, address: str, headers: tuple[Header, ...]) -> str:
-    content_type = formats.CONTENT_TYPES.get(way, formats.JSON)
-    values = {"ce-type": entry.name, **({"ce-source": entry.source} if entry.source else {})}
-    lines = [f"{header.name}: {values.get(header.name, header.example)}" for header in headers]
-    body = msgspec.json.format(msgspec.json.encode(entry.body(way)), indent=2).decode()
-    if len(body) > _MAX_EXAMPLE:
-        body = f"{body[:_MAX_EXAMPLE]}…"
-    return "\n".join([f"POST {address}", f"content-type: {content_type}", *lines, "", body])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
-from msgplatform.core.json.sample import sample
+from msgplatform.core.json.text import SYNTAX, parse_json
 from msgplatform.core.lazy_text import translated
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
 from msgplatform.doors.admin.pages import show_page
@@ -62,60 +62,62 @@ class PublishForm(forms.Form):
 
     def clean_payload(self) -> str:
         # Browsers send the line breaks of a text area as two characters.
-        return str(self.cleaned_data["payload"]).replace("\r\n", "\n")
+        text = str(self.cleaned_data["payload"]).replace("\r\n", "\n")
+        try:
+            parse_json(text)
+        except ValidationError as error:  # with line and column
+            if error.code == SYNTAX:
+                raise
+        return text
 
 
-def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
+@answers_limited_people
+def page(model_admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """GET shows the form, with a sample for the type that the address names; POST publishes and
     leads to the page `next`, or to the message."""
-
-    @answers_limited_people
-    def view(request: HttpRequest) -> HttpResponse:
-        user: Any = request.user
-        if not user.has_perms(PERMISSIONS):
-            raise PermissionDenied
-        # The systems for which this person may publish.
-        rows = Biz.objects.filter(enabled=True).order_by("name")
-        ids = person_limits.ids_of(request)
-        systems = rows if ids is None else rows.filter(pk__in=ids)
-        name = request.POST.get("system") or request.GET.get("system", "")
-        row = systems.filter(name=name).first() or systems.first()
-        system = row.name if row else ""
-        type_name, entries = request.GET.get("event_type", ""), _types(system)
-        # The list from which a type was chosen may have been that of another system.
-        entry = entries.filter(name=type_name).first() or entries.first()
-        payload: Any = USUAL_PAYLOAD
-        if entry is not None:
-            payload = entry.example if entry.example is not None else sample(entry.schema or {})
-        form = PublishForm(
-            request.POST or None,
-            initial={
-                "system": system,
-                "event_type": entry.name if entry else type_name or USUAL_TYPE,
-                "payload": json.dumps(payload, indent=2, ensure_ascii=False),
-                "key": f"console-{secrets.token_hex(12)}",
-            },
+    user: Any = request.user
+    if not user.has_perms(PERMISSIONS):
+        raise PermissionDenied
+    # The systems for which this person may publish.
+    rows = Biz.objects.filter(enabled=True).order_by("name")
+    ids = person_limits.ids_of(request)
+    systems = rows if ids is None else rows.filter(pk__in=ids)
+    name = request.POST.get("system") or request.GET.get("system", "")
+    row = systems.filter(name=name).first() or systems.first()
+    system = row.name if row else ""
+    type_name, entries = request.GET.get("event_type", ""), _types(system)
+    # The list from which a type was chosen may have been that of another system.
+    entry = entries.filter(name=type_name).first() or entries.first()
+    payload: Any = USUAL_PAYLOAD
+    if entry is not None:
+        payload = entry.example if entry.example is not None else sample(entry.schema or {})
+    form = PublishForm(
+        request.POST or None,
+        initial={
+            "system": system,
+            "event_type": entry.name if entry else type_name or USUAL_TYPE,
+            "payload": json.dumps(payload, indent=2, ensure_ascii=False),
+            "key": f"console-{secrets.token_hex(12)}",
+        },
+    )
+    choice: Any = form.fields["system"]
+    choice.queryset = systems
+    if form.is_valid() and (message := _publish(request, form)):
+        next_url = next_page(request)
+        if not next_url:
+            return redirect("console:message", "notify", message)
+        link = '<a href="/console/notify/{}">{}</a>'
+        messages.success(
+            request, format_html(gettext("The event was accepted: %s") % link, message, message)
         )
-        choice: Any = form.fields["system"]
-        choice.queryset = systems
-        if form.is_valid() and (message := _publish(request, form)):
-            next_url = next_page(request)
-            if not next_url:
-                return redirect("console:message", "notify", message)
-            link = '<a href="/console/notify/{}">{}</a>'
-            messages.success(
-                request, format_html(gettext("The event was accepted: %s") % link, message, message)
-            )
-            return redirect(next_url)
-        names = _types(system).values_list("name", flat=True)[:_MAX_TYPES]
-        return show_page(
-            model_admin, request, "notify/publish.html", gettext("Publish a test event"), form=form,
-            types=list(dict.fromkeys(names)), has_types=EventType.objects.exists(),
-            next=next_page(request), systems=systems,
-            has_systems=person_limits.is_limited(request) or Biz.objects.exists(),
-        )  # fmt: skip
-
-    return view
+        return redirect(next_url)
+    names = _types(system).values_list("name", flat=True)[:_MAX_TYPES]
+    return show_page(
+        model_admin, request, "notify/publish.html", gettext("Publish a test event"), form=form,
+        types=list(dict.fromkeys(names)), has_types=EventType.objects.exists(),
+        next=next_page(request), systems=systems,
+        has_systems=person_limits.is_limited(request) or Biz.objects.exists(),
+    )  # fmt: skip
 
 
 def _types(system: str) -> QuerySet[EventType]:
@@ -148,3 +150,58 @@ def _publish(request: HttpRequest, form: PublishForm) -> str:
     if verdict.outcome == "created":
         audit(request, "event_published", str(verdict.id), event_type=event_type)
     return str(verdict.id)
+
+
+# -- a sample payload -----------------------------------------------------------------------------
+_MAX_DEPTH = 12
+_BY_FORMAT = {
+    "date-time": "2026-01-31T08:00:00Z", "date": "2026-01-31", "time": "08:00:00Z",
+    "email": "somebody@example.com", "uri": "https://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}  # fmt: skip
+
+
+def sample(schema: Any, root: Any = None, depth: int = 0) -> Any:
+    """A value for a JSON Schema, as a start for a test. `root` is the document that references lead
+    into.
+
+    The sample follows examples, defaults, choices, types and properties. It need not match:
+    patterns and conditions are left to the person who edits the sample.
+    """
+    root = schema if root is None else root
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return {}
+    if isinstance(reference := schema.get("$ref"), str):
+        # The schema at a reference such as #/$defs/line; {} for other references.
+        place = root
+        for name in reference.removeprefix("#/").split("/") if reference[:2] == "#/" else ["#"]:
+            place = place.get(name, {}) if isinstance(place, Mapping) else {}
+        return sample(place, root, depth + 1)
+    for name in ("examples", "enum"):
+        if isinstance(values := schema.get(name), list) and values:
+            return values[0]
+    for name in ("const", "default"):
+        if name in schema:
+            return schema[name]
+    for name in ("allOf", "anyOf", "oneOf"):
+        if isinstance(parts := schema.get(name), list) and parts and "properties" not in schema:
+            return sample(parts[0], root, depth + 1)
+    return _of_type(schema, root, depth)
+
+
+def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
+    kinds = schema.get("type", "object")
+    kind = kinds[0] if isinstance(kinds, list) and kinds else kinds
+    if kind == "object":
+        properties = schema.get("properties")
+        parts = properties if isinstance(properties, Mapping) else {}
+        return {name: sample(part, root, depth + 1) for name, part in parts.items()}
+    if kind == "array":
+        count = max(1, min(int(schema.get("minItems") or 1), 5))
+        return [sample(schema.get("items", {}), root, depth + 1) for _ in range(count)]
+    if kind in ("integer", "number"):
+        return schema.get("minimum", schema.get("maximum", 1))
+    if kind == "string":
+        text = _BY_FORMAT.get(str(schema.get("format")), "text")
+        return text.ljust(min(int(schema.get("minLength") or 0), 1000), "x")
+    return {"boolean": True}.get(str(kind))

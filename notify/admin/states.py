@@ -7,14 +7,12 @@ action that loses messages asks for confirmation first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -106,25 +104,15 @@ class StateActions(ModelAdmin):
         return None
 
 
-def deliver_now_view(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+@answers_limited_people
+def deliver_now_view(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
     """The view of the button: a POST delivers now, and leads to the page `next` with a message."""
-
-    @answers_limited_people
-    def view(request: HttpRequest, pk: int) -> HttpResponse:
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        row = model_admin.get_queryset(request).filter(pk=pk).first()
-        if row is None:
-            raise Http404(gettext("There is no such subscription."))
-        if not model_admin.has_operate_permission(request, row):
-            raise PermissionDenied
-        _deliver_now(request, row)
-        next_url = request.POST.get("next", "")
-        if url_has_allowed_host_and_scheme(next_url, None):
-            return redirect(next_url)
-        return redirect("admin:notify_bizreceive_change", pk)
-
-    return view
+    row = model_admin.row_for(request, pk, "operate")
+    _deliver_now(request, row)
+    next_url = request.POST.get("next", "")
+    if url_has_allowed_host_and_scheme(next_url, None):
+        return redirect(next_url)
+    return redirect("admin:notify_bizreceive_change", pk)
 
 
 def _deliver_now(request: HttpRequest, row: BizReceive) -> None:

@@ -10,11 +10,11 @@ from django.contrib.admin.views.main import ORDER_VAR
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.doors.admin import (
+    AdminPage,
     AutocompleteFilter,
     ChoiceFilter,
     HealthList,
@@ -103,6 +103,13 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
     # Cells that are read for the rows of the page cannot sort the list.
     sortable_by: ClassVar[Any] = ["name", subscription_cells.failing, "rate"]
     change_form_outer_before_template = "notify/subscription_card.html"
+    further_pages = [
+        AdminPage("<int:pk>/test/", "notify_bizreceive_test", trials.send_page),
+        AdminPage("<int:pk>/filter/", "notify_bizreceive_filter", trials.filter_page),
+        *ConsumerSandboxes.pages(),
+        AdminPage("publish/", "notify_publish", publish.page),
+        AdminPage("<int:pk>/deliver/", "notify_bizreceive_deliver", deliver_now_view, is_post=True),
+    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BizReceive]:
         return super().get_queryset(request).select_related("biz", "receive")
@@ -116,30 +123,12 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
         head = (None, {"fields": ["biz", "receive", "status"]})
         return fieldsets if obj else [head, *fieldsets[1:]]
 
-    # -- pages -----------------------------------------------------------------------------------
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         """The search fields. Only people who may change the consumer's URL search in it: the URL
         may hold a token."""
         may_see = request.user.has_perm("notify.change_receive")
         may_see = may_see and not person_limits.is_limited(request)
         return [name for name in self.search_fields if may_see or name != "receive__url"]
-
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("<int:pk>/test/", wrap(trials.send_page(self)), name="notify_bizreceive_test"),
-            path(
-                "<int:pk>/filter/", wrap(trials.filter_page(self)), name="notify_bizreceive_filter"
-            ),
-            *ConsumerSandboxes(self).urls(),
-            path("publish/", wrap(publish.page(self)), name="notify_publish"),
-            path(
-                "<int:pk>/deliver/",
-                wrap(deliver_now_view(self)),
-                name="notify_bizreceive_deliver",
-            ),
-            *super().get_urls(),
-        ]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -161,10 +150,5 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     # -- columns ---------------------------------------------------------------------------------
-    @admin.display(description=_("subscription"), ordering="biz__name")
-    def name(self, row: BizReceive) -> str:
-        return str(row)
-
-    @admin.display(description=_("rate limit"), ordering="rate_limit")
-    def rate(self, row: BizReceive) -> str:
-        return cells.per_second(row.rate_limit)
+    name = cells.column(_("subscription"), lambda row: str(row), "biz__name")
+    rate = cells.column(_("rate limit"), lambda row: cells.per_second(row.rate_limit), "rate_limit")

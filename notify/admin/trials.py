@@ -5,7 +5,6 @@ A test send is one message, sent at once. It goes past the queues and is not cou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -57,58 +56,47 @@ class TrialSendForm(forms.Form):
     def clean_payload(self) -> str:
         # Browsers send the line breaks of a text area as two characters.
         text: str = self.cleaned_data["payload"].replace("\r\n", "\n")
-        try:
-            msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise forms.ValidationError(gettext("This is not JSON: %s.") % error) from None
+        parse_json(text)
         return text
 
 
-def send_page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+@answers_limited_people
+def send_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
     """The view: GET shows the form, with the example of the type that the address names; POST
     sends. A POST without a type sends the usual test."""
-
-    @answers_limited_people
-    def view(request: HttpRequest, pk: int) -> HttpResponse:
-        row = model_admin.get_queryset(request).filter(pk=pk).first()
-        if row is None:
-            raise Http404(gettext("There is no such subscription."))
-        # An operator may send the usual test; other signed events need the right to set one up.
-        may_choose = model_admin.has_change_permission(request, row)
-        is_usual = request.method == "POST" and "event_type" not in request.POST
-        if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
-            raise PermissionDenied
-        # The catalogue for the subscription's system: its own entries go before shared entries.
-        entries = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
-        rows = entries.order_by("name", "owner").defer("schema", "example", "description")[
-            :_MAX_TYPES
-        ]
-        types = {entry.name: entry for entry in rows}
-        usual = {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
-        initial = usual
-        if entry := types.get(request.GET.get("event_type", "")):
-            example = {} if entry.example is None else entry.example
-            payload = json.dumps(example, indent=2, ensure_ascii=False)
-            initial = {"event_type": entry.name, "payload": payload}
-        form = TrialSendForm(types, usual if is_usual else request.POST or None, initial=initial)
-        outcome = send_form(form, lambda values: trial_send.try_consumer(
-            row, values["event_type"], values["payload"], partial(audit, request)
-        ))  # fmt: skip
-        context: dict[str, Any] = {}
-        if outcome:
-            may_see = request.user.has_perm("notify.change_receive")
-            may_see = may_see and not person_limits.is_limited(request)
-            values = form.cleaned_data
-            context = {
-                "url": outcome.url if may_see else shown_url(outcome.url),
-                "mismatch": _mismatch(types.get(values["event_type"]), values["payload"]),
-            }
-        return show_page(
-            model_admin, request, "notify/test_send.html", gettext("Test send"), row=row, form=form,
-            may_choose=may_choose, outcome=outcome, **context,
-        )  # fmt: skip
-
-    return view
+    row = model_admin.row_for(request, pk, "")
+    # An operator may send the usual test; other signed events need the right to set one up.
+    may_choose = model_admin.has_change_permission(request, row)
+    is_usual = request.method == "POST" and "event_type" not in request.POST
+    if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
+        raise PermissionDenied
+    # The catalogue for the subscription's system: its own entries go before shared entries.
+    entries = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
+    rows = entries.order_by("name", "owner").defer("schema", "example", "description")[:_MAX_TYPES]
+    types = {entry.name: entry for entry in rows}
+    usual = {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
+    initial = usual
+    if entry := types.get(request.GET.get("event_type", "")):
+        example = {} if entry.example is None else entry.example
+        payload = json.dumps(example, indent=2, ensure_ascii=False)
+        initial = {"event_type": entry.name, "payload": payload}
+    form = TrialSendForm(types, usual if is_usual else request.POST or None, initial=initial)
+    outcome = send_form(form, lambda values: trial_send.try_consumer(
+        row, values["event_type"], values["payload"], partial(audit, request)
+    ))  # fmt: skip
+    context: dict[str, Any] = {}
+    if outcome:
+        may_see = request.user.has_perm("notify.change_receive")
+        may_see = may_see and not person_limits.is_limited(request)
+        values = form.cleaned_data
+        context = {
+            "url": outcome.url if may_see else shown_url(outcome.url),
+            "mismatch": _mismatch(types.get(values["event_type"]), values["payload"]),
+        }
+    return show_page(
+        model_admin, request, "notify/test_send.html", gettext("Test send"), row=row, form=form,
+        may_choose=may_choose, outcome=outcome, **context,
+    )  # fmt: skip
 
 
 def _mismatch(entry: EventType | None, payload: str) -> str:
@@ -140,31 +128,25 @@ class FilterForm(forms.Form):
         return payload_filter.compiled(parse_json(self.cleaned_data["filter"] or "{}"))
 
 
-def filter_page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+@answers_limited_people
+def filter_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
     """The view: GET tries the subscription's own filter, POST another one, for people who may see
     personal data: with filters of their own others would find it out letter by letter."""
-
-    @answers_limited_people
-    def view(request: HttpRequest, pk: int) -> HttpResponse:
-        row = model_admin.get_queryset(request).filter(pk=pk).first()
-        if row is None or not model_admin.has_view_permission(request, row):
-            raise Http404(gettext("There is no such subscription."))
-        own = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
-        # Without the right to change the subscription its form posts no filter.
-        form = FilterForm(request.POST if "filter" in request.POST else own, initial=own)
-        form.fields["filter"].disabled = not sees_personal(request)
-        context: dict[str, Any] = {}
-        if form.is_valid():
-            trial = filtered.try_filter(row, form.cleaned_data["filter"])
-            part = "reason" if sees_personal(request) else "masked"
-            context = {
-                "lines": [(message, getattr(message.why, part, "")) for message in trial.messages],
-                "matching": sum(message.why is None for message in trial.messages),
-                "day": trial.day,
-            }
-        return show_page(
-            model_admin, request, "notify/filter_trial.html", gettext("Try a filter"), row=row,
-            form=form, **context,
-        )  # fmt: skip
-
-    return view
+    row = model_admin.row_for(request, pk, "view")
+    own = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
+    # Without the right to change the subscription its form posts no filter.
+    form = FilterForm(request.POST if "filter" in request.POST else own, initial=own)
+    form.fields["filter"].disabled = not sees_personal(request)
+    context: dict[str, Any] = {}
+    if form.is_valid():
+        trial = filtered.try_filter(row, form.cleaned_data["filter"])
+        part = "reason" if sees_personal(request) else "masked"
+        context = {
+            "lines": [(message, getattr(message.why, part, "")) for message in trial.messages],
+            "matching": sum(message.why is None for message in trial.messages),
+            "day": trial.day,
+        }
+    return show_page(
+        model_admin, request, "notify/filter_trial.html", gettext("Try a filter"), row=row,
+        form=form, **context,
+    )  # fmt: skip

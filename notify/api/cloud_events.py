@@ -8,6 +8,7 @@ channel. `time` and other extensions are not carried on.
 from __future__ import annotations
 
 import hashlib
+from codecs import BOM_UTF8
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -49,7 +50,7 @@ def read(request: Request, max_bytes: int) -> CloudEvent:
     """The event of a request. Raises InvalidInput that names the attribute, and what `json.decode`
     raises."""
     content_type = request.META.get("CONTENT_TYPE", "")
-    body = json.read_body(request, max_bytes)
+    body = json.read_body(request, max_bytes).removeprefix(BOM_UTF8)
     if json.media_type(content_type) == MEDIA_TYPE:
         event = json.parse(body, CloudEvent)
     else:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -143,8 +143,10 @@ def _item(event: Event) -> Item[Event]:
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
-    refresh()
-    verdicts = idempotency.store(items, IdempotencyKey, _insert, flow="notify")
+    systems = _systems()
+    systems.refresh()  # outside of the transaction
+    insert = partial(_insert, sealed_systems=systems.known)
+    verdicts = idempotency.store(items, IdempotencyKey, insert, flow="notify")
     # After the commit, because a maker that looks earlier finds nothing.
     signals.MAKER.send()
     events = [item.body for item in items]
@@ -164,13 +166,21 @@ def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
     ]
 
 
-def _insert(items: Sequence[Item[Event]], now: object) -> None:
+def _insert(items: Sequence[Item[Event]], now: object, *, sealed_systems: frozenset[int]) -> None:
     state = int(BizMsg.State.ACCEPTED)
     sql.insert_or_keep(
         "biz_msg",
         ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at"),
         [
-            (item.id, e.biz, e.event_type, e.channel, stored(e.biz, e.payload), state, now)
+            (
+                item.id,
+                e.biz,
+                e.event_type,
+                e.channel,
+                encryption.seal(e.payload) if e.biz in sealed_systems else e.payload,
+                state,
+                now,
+            )
             for item, e in ((item, item.body) for item in items)
         ],
     )
@@ -219,13 +229,3 @@ def _systems() -> _Systems:
 def forget() -> None:
     """Read the setting again at the next publish. Call it after a change in this process."""
     _systems.cache_clear()
-
-
-def refresh() -> None:
-    """Read the setting if the cached value is old. Call it outside of transactions."""
-    _systems().refresh()
-
-
-def stored(biz: int, payload: bytes) -> bytes:
-    """The payload in the form in which it is stored."""
-    return encryption.seal(payload) if biz in _systems().known else payload

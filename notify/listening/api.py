@@ -175,7 +175,7 @@ class ListenView(APIView):
         response = Response(NextDeliverySerializer(answer).data)
         if lease is None:
             leases.WATCH.ensure_started()
-            long_polls.wait_for(response, leases.topic(row.pk))
+            long_polls.wait_for(response, leases.topic(row.pk), row.biz_id)
         return response
 
 

@@ -132,10 +132,10 @@ class Dispatcher:
         until = time.monotonic() + TURN_SECONDS
         while waiting and queued_count < TURN_DELIVERIES and time.monotonic() < until:
             next_round: list[Backlog] = []
-            for some in chunks(waiting, _SUBSCRIPTIONS_PER_QUERY):
+            for part in chunks(waiting, _SUBSCRIPTIONS_PER_QUERY):
                 if time.monotonic() >= until:
                     break
-                count, more = self._step(some, capacity, read, behind_ids)
+                count, more = self._step(part, capacity, read, behind_ids)
                 queued_count += count
                 next_round += more
             waiting = next_round

@@ -94,7 +94,7 @@ def set_unsplittable_aside(biz_id: int, error: Exception) -> None:
     that names the message. Call it when the database refuses to split the message."""
     with transaction.atomic():
         waiting_rows = BizMsg.objects.filter(biz_id=biz_id, state=BizMsg.State.ACCEPTED)
-        # ORDER BY names the columns of the index, as in `payloads.lock_accepted`.
+        # ORDER BY names the columns of the index, as in `enqueue.lock_accepted`.
         message = waiting_rows.select_for_update().order_by("biz_id", "state", "id").first()
         if message is None:
             return

@@ -158,7 +158,7 @@ class Splitter:
         except Exception as error:
             if bisect.is_unavailable(error):
                 raise
-        # Split as `split` does, but one by one in a system where splitting together fails.
+        # In a system where splitting together fails, messages are split one by one.
         split_count = queued_count = 0
         failures: list[tuple[int, Exception]] = []
         for biz_id, limit in limits.items():
@@ -184,8 +184,8 @@ class Splitter:
     ) -> tuple[int, int]:
         of_a_message = {biz_id: self._means[biz_id].deliveries for biz_id in limits}
         expected_count = sum(count * of_a_message[biz_id] for biz_id, count in limits.items())
-        most = self._max_deliveries + max(of_a_message.values())  # see `_choose`
-        id_count = max(_MIN_IDS, math.ceil(min(most, expected_count)))
+        max_count = self._max_deliveries + max(of_a_message.values())  # see `_choose`
+        id_count = max(_MIN_IDS, math.ceil(min(max_count, expected_count)))
         began, began_at = time.monotonic(), spans.now()
         while True:
             try:
@@ -203,9 +203,8 @@ class Splitter:
             delivery_ids[subscription_id][message_id] = delivery_id
         to_put, due = [], plan.lease_until - settings.NOTIFY_LEASE_SECONDS
         for subscription, messages in in_turns(plan.orders, lambda order: order[0].biz_id):
-            own_ids = delivery_ids[
-                subscription.id
-            ]  # less than planned, when a delivery was there before
+            # Fewer than planned, when a delivery was there before.
+            own_ids = delivery_ids[subscription.id]
             items = [(own_ids[m.id], 1, m, due) for m in messages if m.id in own_ids]
             is_probe = capacity is not None and capacity.is_probe_requested(subscription)
             claim = plan.token, plan.lease_until
@@ -286,11 +285,11 @@ class Splitter:
         by_system: dict[int, list[Message]] = defaultdict(list)
         for message in messages:
             by_system[message.biz_id].append(message)
-        for biz_id, some in by_system.items():
-            deliveries = sum(len(self._recipients.by(message)) for message in some)
-            size = sum(message.size for message in some)
+        for biz_id, part in by_system.items():
+            deliveries = sum(len(self._recipients.by(message)) for message in part)
+            size = sum(message.size for message in part)
             self._means[biz_id] = _Mean(
-                max(1.0, deliveries / len(some)), max(1.0, size / len(some))
+                max(1.0, deliveries / len(part)), max(1.0, size / len(part))
             )
 
     def _plan_orders(self, plan: _Plan, capacity: Capacity, behind_ids: Collection[int]) -> None:

@@ -18,9 +18,10 @@ from msgplatform.core.flows.page import Call, File, Page, PageLink, TimelineEntr
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.core.json import text as json_text
 from msgplatform.core.lazy_text import joined
+from msgplatform.jobs.models import BulkJob
 from msgplatform.messages.engine import read_filter
 from msgplatform.messages.filters import number
-from msgplatform.models import Biz, BulkJob
+from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.maker import ending

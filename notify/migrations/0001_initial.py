@@ -3,6 +3,7 @@
 import django.core.validators
 import django.db.models.deletion
 import msgplatform.core.fields
+import msgplatform.core.secrets.fields
 import notify.models.subscriptions
 import notify.personal_fields
 import notify.subscriptions.limits
@@ -27,11 +28,11 @@ class Migration(migrations.Migration):
                 ('title', models.CharField(blank=True, default='', max_length=200, verbose_name='title')),
                 ('delivery', models.CharField(choices=[('push', 'pushed to its URL'), ('listen', 'fetched by a listener')], db_default='push', default='push', help_text="listen: for development. It has no URL; a program on an engineer's machine (msgp listen) fetches its messages one after the other.", max_length=8, verbose_name='delivery')),
                 ('url', models.CharField(blank=True, default='', help_text='Every message is POSTed to this address.', max_length=1000, validators=[notify.subscriptions.limits.url], verbose_name='URL')),
-                ('secret', msgplatform.core.fields.EncryptedTextField(default=notify.subscriptions.signing.new_secret, editable=False, verbose_name='signing secret')),
-                ('previous_secret', msgplatform.core.fields.EncryptedTextField(blank=True, default='', editable=False, verbose_name='previous secret')),
+                ('secret', msgplatform.core.secrets.fields.EncryptedTextField(default=notify.subscriptions.signing.new_secret, editable=False, verbose_name='signing secret')),
+                ('previous_secret', msgplatform.core.secrets.fields.EncryptedTextField(blank=True, default='', editable=False, verbose_name='previous secret')),
                 ('previous_secret_until', models.DateTimeField(blank=True, editable=False, null=True, verbose_name='previous secret until')),
                 ('header_prefix', models.CharField(default='webhook', help_text='webhook is the standard: webhook-id, webhook-timestamp, webhook-signature. Another prefix is for consumers that were written for another platform.', max_length=32, validators=[notify.subscriptions.limits.header_prefix], verbose_name='prefix of the signature headers')),
-                ('headers', msgplatform.core.fields.EncryptedJSONField(blank=True, default=dict, help_text='Sent with every message.', validators=[notify.subscriptions.limits.headers], verbose_name='headers')),
+                ('headers', msgplatform.core.secrets.fields.EncryptedJSONField(blank=True, default=dict, help_text='Sent with every message.', validators=[notify.subscriptions.limits.headers], verbose_name='headers')),
                 ('networks', models.JSONField(blank=True, default=list, help_text='Where this consumer may be: 10.2.0.0/16. Empty: wherever the platform may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing.', validators=[notify.subscriptions.limits.networks], verbose_name='allowed networks')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
             ],

@@ -10,7 +10,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.archive.router import ColdModel
-from msgplatform.core.fields import ExactCharField, SealedBinaryField
+from msgplatform.core.fields import ExactCharField
+from msgplatform.core.secrets.fields import SealedBinaryField
 
 
 class ColdBizMsg(ColdModel):

@@ -32,8 +32,9 @@ from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from msgplatform.core.fields import ExactCharField, SealedBinaryField
+from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.idempotency import IdempotencyRow
+from msgplatform.core.secrets.fields import SealedBinaryField
 from msgplatform.models import Biz
 from notify.models.subscriptions import BizReceive
 

@@ -11,8 +11,9 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.fields import EncryptedJSONField, EncryptedTextField, ExactSlugField, Named
+from msgplatform.core.fields import ExactSlugField, Named
 from msgplatform.core.lazy_text import translate
+from msgplatform.core.secrets.fields import EncryptedJSONField, EncryptedTextField
 from msgplatform.models import Biz
 from notify.subscriptions import answer_log, formats, limits, payload_filter, signing
 

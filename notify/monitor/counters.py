@@ -21,7 +21,7 @@ from http import HTTPStatus
 from itertools import pairwise
 from typing import NamedTuple
 
-from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.connections import RedisError, numbers_of, work_redis
 from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.tracing.context import trace_id_of
 from msgplatform.core.tracing.exemplars import Observation
@@ -241,4 +241,4 @@ def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> No
 def totals() -> dict[str, float]:
     """The sums of `add_totals` since the last flush. Raises RedisError."""
     rows: dict[bytes, bytes] = work_redis().hgetall(_TOTALS)  # type: ignore[assignment]
-    return {name.decode(): float(value) for name, value in rows.items()}
+    return numbers_of(rows)

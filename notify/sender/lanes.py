@@ -264,8 +264,8 @@ class Lanes:
         self._systems.move_to_end(lane.system)
 
     def forget(self, subscriptions: Collection[int]) -> None:
-        """Forget the lanes of these subscriptions, which another sender has now. Lanes with
-        messages waiting or in flight stay."""
+        """Forget the lanes of these subscriptions, which another sender has now, or which have
+        ended. Lanes with messages waiting or in flight stay."""
         for key in subscriptions:
             lane = self._lanes.get(key)
             if lane and not lane.waiting and not lane.in_flight:

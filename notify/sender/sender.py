@@ -107,7 +107,12 @@ class Sender(Worker):
         self._report_answers(self.engine.poll(patience))
         if self._next_report.is_due or self._has_moved:
             now = time.monotonic()
-            self.lanes.forget(self.claimer.lost)
+            ended_ids = {
+                lane.subscription
+                for lane in self.lanes
+                if self.subscriptions.has_ended(lane.subscription)
+            }
+            self.lanes.forget(self.claimer.lost | ended_ids)
             # Lanes are reported before they are dropped, so that others learn of a closed breaker.
             database_now = time.time() - self.subscriptions.clock_ahead
             states = self.lanes.report(self.name, now, database_now)

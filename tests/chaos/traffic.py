@@ -22,14 +22,17 @@ from tests.flows.sms_business import Business, business
 from tests.flows.sms_traffic import OPERATORS
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, duplicates, missing
 
+# The whole traffic.
 _EVENTS_A_SECOND = 40
 _SMS, _SMS_SHARE = 500, 20  # at least so many; so many of one system at a time
+_SMS_PAUSE = 0.2  # seconds between two leaves to send a share
 _LEADS, _LEAD_WRITERS, _LEAD_PAUSE = 300, 2, 0.1  # seconds between two changes of a writer
 
 
 @dataclass
 class Traffic:
-    """`start` … `stop`, then one check for each flow; each says what there is to say."""
+    """`start` … `stop`, then one check for each flow; each says what there is to say. `share` is
+    how much of the whole traffic there is in a second."""
 
     platform: ChaosPlatform
     tokens: Mapping[str, str]
@@ -37,6 +40,7 @@ class Traffic:
     systems: Business
     crms: TwoCrms
     people: Inhabitants
+    share: float
     ledger: Ledger = field(default_factory=Ledger)
     accepted: list[Accepted] = field(default_factory=list)
     ended_at: float = 0.0  # unix seconds of the last publish
@@ -52,7 +56,8 @@ class Traffic:
             for number in range(_LEAD_WRITERS)
         ]
         for writer in self._writers:
-            writer.wanted, writer.pause = _LEADS // _LEAD_WRITERS, _LEAD_PAUSE
+            writer.wanted, writer.pause = _LEADS // _LEAD_WRITERS, _LEAD_PAUSE / self.share
+        self.people.pause /= self.share
 
     def start(self) -> None:
         self.people.settle()
@@ -125,17 +130,17 @@ class Traffic:
 
     def _publish(self) -> None:
         def goes_on() -> bool:
-            return not self._over.wait(1 / _EVENTS_A_SECOND)
+            return not self._over.wait(1 / (_EVENTS_A_SECOND * self.share))
 
         self.accepted += publish_all(self.platform.base_url, dict(self.tokens), 0, has_more=goes_on)
 
     def _send(self) -> None:
-        while not self._over.wait(0.2):
+        while not self._over.wait(_SMS_PAUSE / self.share):
             self.systems.more()
 
 
 @contextlib.contextmanager
-def traffic(platform: ChaosPlatform) -> Iterator[Traffic]:
+def traffic(platform: ChaosPlatform, share: float) -> Iterator[Traffic]:
     """Rows, consumers, gateways, CRMs and people; nothing is sent yet."""
     text = ["--answer-text", str(platform.answer_text)]
     consumers = {**SINKS, "two": [*SINKS["two"], *text]}
@@ -147,4 +152,4 @@ def traffic(platform: ChaosPlatform) -> Iterator[Traffic]:
         for gateway in OPERATORS:
             platform.start(gateway)
         people = Inhabitants(platform, platform.script(feed_town.SET_UP), threads=2)
-        yield Traffic(platform, tokens, sinks, systems, crms, people)
+        yield Traffic(platform, tokens, sinks, systems, crms, people, share)

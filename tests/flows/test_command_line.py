@@ -512,6 +512,12 @@ def test_platform_files(
     assert "literal.yaml:1" in manager.refusal("diff", str(literal), code=2)
     literal.write_text("consumers: {a: {url: https://a.example, headers: {X-Key: '${MSGP_KEY}'}}}")
     assert "MSGP_KEY" in manager.refusal("diff", str(literal), code=2)
+    turned = tmp_path / "turned.yaml"
+    turned.write_text('event-types:\n  order.turned:\n    example: {note: "yes\\u202eon"}\n')
+    manager("apply", str(turned))
+    for form in ((), ("--json",)):
+        code, shown = manager.on_a_terminal("export", *form, typed={})
+        assert (code, r"yes\u202eon" in shown, "\u202e" in shown) == (0, True, False)
     assert secret_fields(cluster.get("/api/v1/platform/schema", keys[2])) == {
         ("alert-channels", "url"), ("consumers", "headers"), ("crms", "credentials"),
         ("sources", "database"),

@@ -15,7 +15,8 @@ from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import alerts
 from msgplatform.core.data import sql
 from msgplatform.doors.api.access import keys
-from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, Biz, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import operations

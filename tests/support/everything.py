@@ -14,7 +14,8 @@ from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
 from msgplatform.core import alerts
 from msgplatform.core.data import ids, sql
-from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz
 from msgplatform.monitor import failure_store
 from notify.maker.maker import Maker
 from notify.models import Attempt, ReceiveMsg

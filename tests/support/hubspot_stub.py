@@ -47,7 +47,7 @@ class HubSpotStub:
             return _error(400, "VALIDATION_ERROR", "Duplicate or too many inputs")
         if action == "archive":
             for each in ids:
-                self.contacts.pop(each, None)
+                self.contacts.pop(self.merged.get(each, each), None)
             return Answer(status=204)
         if action == "read":
             return self._read(request.body)

@@ -20,15 +20,8 @@ from crmsync.models import LandingPage
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
 from msgplatform.core import alerts
 from msgplatform.core.data import ids, sql
-from msgplatform.models import (
-    Alert,
-    ApiKey,
-    AuditLog,
-    Biz,
-    BulkJob,
-    MinuteCounter,
-    SavedFilter,
-)
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, MinuteCounter, SavedFilter
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.feed.models import Feed

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -158,8 +159,28 @@ class HubSpotAdapter(UpsertAdapter):
         return outcomes
 
     def delete(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
-        """Archive records, after looking up the ids that are not known."""
+        """Archive records, after looking up the ids that are not known. A contact into which people
+        have merged a record is theirs and stays, without our key."""
         ids = {record.key: record.remote_id for record in records if record.remote_id}
+        id_property, outcomes = self.settings.id_property, dict[str, Outcome]()
+        contacts: Mapping[str, Stored] = {}
+        if known_ids := sorted(set(ids.values())):
+            response = self._read_ids(known_ids, [id_property])
+            if not is_whole(response) and not errors.is_not_found(response):
+                outcome = self._refusal(response, 1)
+                return {record.key: outcome for record in records}
+            contacts = self._stored_by_id(response, known_ids, [id_property])
+        with_our_key = []
+        for record in records:
+            contact = contacts.get(record.remote_id)
+            if contact is not None and contact.remote_id != record.remote_id:
+                del ids[record.key]
+                outcomes[record.key] = Ok(contact.remote_id, created=False)
+                # The key may be that of another lead, whose contact it is.
+                if contact.fields.get(id_property) == record.key:
+                    with_our_key.append(replace(record, remote_id=contact.remote_id))
+        if with_our_key:
+            outcomes.update(self.release(with_our_key))
         missing = [record.key for record in records if not record.remote_id]
         if missing:
             response = self._read_batch(missing, ())
@@ -177,7 +198,10 @@ class HubSpotAdapter(UpsertAdapter):
             if not is_whole(response) and not (len(ids) == 1 and errors.is_not_found(response)):
                 outcome = self._refusal(response, len(ids))
                 return {record.key: outcome for record in records}
-        return {record.key: Ok(ids.get(record.key, ""), created=False) for record in records}
+        return {
+            record.key: outcomes.get(record.key, Ok(ids.get(record.key, ""), created=False))
+            for record in records
+        }
 
     def _refusal(self, response: Response, size: int) -> Outcome:
         if is_whole(response):
@@ -223,33 +247,28 @@ class HubSpotAdapter(UpsertAdapter):
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         records_by_id: dict[str, Stored] = {}
         for page in chunks(sorted(remote_ids), _LARGEST_BATCH):
-            answer_by_id, missing = self._read_ids(page, names)
-            records_by_id.update(answer_by_id)
-            # A merged contact has another id in the answer. A request for one id shows its contact.
-            for remote_id in sorted(set(page) - answer_by_id.keys() - missing):
-                answer_by_id, missing = self._read_ids([remote_id], names)
-                if not answer_by_id and remote_id not in missing:
-                    raise Unavailable(_("HubSpot did not say what it holds of each record."))
-                for record in answer_by_id.values():
-                    records_by_id[remote_id] = record
+            response = self._read_ids(page, names)
+            records_by_id.update(self._stored_by_id(response, page, names))
         return records_by_id
 
-    def _read_ids(
-        self, remote_ids: Sequence[str], names: Collection[str]
-    ) -> tuple[dict[str, Stored], set[str]]:
-        """HubSpot's records by the ids in its answer, and the ids that it does not hold."""
+    def _read_ids(self, remote_ids: Sequence[str], names: Collection[str]) -> Response:
         inputs = [{"id": id} for id in remote_ids]
-        response = self._batch("read", {"inputs": inputs, "properties": sorted(names)})
-        if len(remote_ids) == 1 and errors.is_not_found(response):
-            return {}, set(remote_ids)
-        records_by_id: dict[str, Stored] = {}
-        for result in json_object(response).get("results") or ():
-            remote_id = str(result.get("id", ""))
-            is_archived = bool(result.get("archived"))
-            records_by_id[remote_id] = Stored(
-                remote_id, result.get("properties") or {}, is_archived
-            )
-        return records_by_id, errors.missing_names(response)
+        return self._batch("read", {"inputs": inputs, "properties": sorted(names)})
+
+    def _stored_by_id(
+        self, response: Response, remote_ids: Collection[str], names: Collection[str]
+    ) -> dict[str, Stored]:
+        """The records in the answer to a batch/read of these ids. Raises as `read` does."""
+        records_by_id, missing = _records_by_id(response, remote_ids)
+        # A merged contact has another id in the answer. A request for one id shows its contact.
+        for remote_id in sorted(set(remote_ids) - records_by_id.keys() - missing):
+            answer = self._read_ids([remote_id], names)
+            contact_by_id, missing = _records_by_id(answer, [remote_id])
+            if not contact_by_id and remote_id not in missing:
+                raise Unavailable(_("HubSpot did not say what it holds of each record."))
+            for contact in contact_by_id.values():
+                records_by_id[remote_id] = contact
+        return records_by_id
 
     def _read_batch(self, keys: Sequence[str], names: Sequence[str]) -> Response:
         settings = self.settings
@@ -280,6 +299,20 @@ class HubSpotAdapter(UpsertAdapter):
         settings = self.settings
         url = f"{settings.base_url}{settings.objects_path}/{settings.object}/batch/{action}"
         return self.client.ask("POST", url, self._headers, body)
+
+
+def _records_by_id(
+    response: Response, remote_ids: Collection[str]
+) -> tuple[dict[str, Stored], set[str]]:
+    """HubSpot's records by the ids in its answer, and the ids that it does not hold."""
+    if errors.is_not_found(response):  # of several ids it does not say which
+        return {}, set(remote_ids) if len(remote_ids) == 1 else set()
+    records_by_id: dict[str, Stored] = {}
+    for result in json_object(response).get("results") or ():
+        remote_id = str(result.get("id", ""))
+        is_archived = bool(result.get("archived"))
+        records_by_id[remote_id] = Stored(remote_id, result.get("properties") or {}, is_archived)
+    return records_by_id, errors.missing_names(response)
 
 
 def _text(value: Any) -> str:

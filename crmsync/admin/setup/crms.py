@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.forms import ModelForm
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.functional import lazy
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -30,7 +29,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
 from msgplatform.core.queues import jobs
-from msgplatform.doors.admin import HealthList, ResourceAdmin, audit, cells
+from msgplatform.doors.admin import AdminPage, HealthList, ResourceAdmin, audit, cells
 
 # The count stops here: a CRM may have a million dead records.
 COUNTED = 10_000
@@ -143,6 +142,13 @@ class CrmAdmin(ResourceAdmin):
     list_before_template = "admin/crmsync/crms_bar.html"
     change_form_outer_before_template = "admin/crmsync/crm_bar.html"
     change_form_after_template = "admin/crmsync/crm_test.html"
+    further_pages = [
+        AdminPage("test/", "crmsync_crm_test", "test_view", is_post=True),
+        AdminPage("<int:pk>/test/", "crmsync_crm_test", "test_view", is_post=True),
+        AdminPage("<int:pk>/lead/", "crmsync_crm_test_lead", probes.page),
+        *SandboxCrms.pages(),
+        AdminPage("<int:pk>/resume/", "crmsync_crm_resume", "resume_view", is_post=True),
+    ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """The kind stays: the CRM's records are known by ids of this kind."""
@@ -152,17 +158,6 @@ class CrmAdmin(ResourceAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         head = (None, {"fields": ["name", "kind", "enabled"]})  # the kind as it is called in lists
         return [head, *fieldsets[1:]] if obj else fieldsets
-
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("test/", wrap(self.test_view), name="crmsync_crm_test"),
-            path("<int:pk>/test/", wrap(self.test_view), name="crmsync_crm_test"),
-            path("<int:pk>/lead/", wrap(probes.page(self)), name="crmsync_crm_test_lead"),
-            *SandboxCrms(self).urls(),
-            path("<int:pk>/resume/", wrap(self.resume_view), name="crmsync_crm_resume"),
-            *super().get_urls(),
-        ]
 
     def save_model(
         self, request: HttpRequest, obj: Crm, form: ModelForm[Crm], change: bool
@@ -207,13 +202,7 @@ class CrmAdmin(ResourceAdmin):
 
     def resume_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Send to a paused CRM again, if it passes the test."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        row = Crm.objects.filter(pk=pk).first()
-        if row is None:
-            raise Http404(gettext("There is no such CRM."))
-        if not self.has_operate_permission(request):
-            raise PermissionDenied
+        row = self.row_for(request, pk, "operate")
         result = trials.check(row)
         if result.is_usable:
             with transaction.atomic():
@@ -235,9 +224,7 @@ class CrmAdmin(ResourceAdmin):
         return redirect("admin:crmsync_crm_change", pk)
 
     # -- columns ---------------------------------------------------------------------------------
-    @admin.display(description=_("kind"), ordering="adapter")
-    def kind(self, row: Crm) -> str:
-        return kind_title(row.adapter)
+    kind = cells.column(_("kind"), lambda row: kind_title(row.adapter), "adapter")
 
     @admin.display(description=_("dead"))
     def dead(self, row: Any, *, link: bool = True) -> str:

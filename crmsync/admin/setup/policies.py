@@ -8,11 +8,10 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Max, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -29,6 +28,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.doors.admin import (
+    AdminPage,
     AutocompleteFilter,
     HealthList,
     ResourceAdmin,
@@ -192,19 +192,15 @@ class PolicyAdmin(ResourceAdmin):
     list_before_template = "admin/crmsync/policies_bar.html"
     change_form_outer_before_template = "admin/crmsync/policy_bar.html"
     change_form_after_template = "admin/crmsync/policy_trial.html"
+    further_pages = [
+        AdminPage("try/<slug:what>/", "crmsync_policy_try", "try_view", is_post=True),
+        AdminPage("<int:pk>/try/<slug:what>/", "crmsync_policy_try", "try_view", is_post=True),
+        AdminPage("<int:pk>/request/", "crmsync_policy_request", "request_view", is_post=True),
+        AdminPage("<int:pk>/removals/", "crmsync_policy_removals", "decide_view", is_post=True),
+    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Policy]:
         return super().get_queryset(request).select_related("source", "crm")
-
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try"),
-            path("<int:pk>/try/<slug:what>/", wrap(self.try_view), name="crmsync_policy_try"),
-            path("<int:pk>/request/", wrap(self.request_view), name="crmsync_policy_request"),
-            path("<int:pk>/removals/", wrap(self.decide_view), name="crmsync_policy_removals"),
-            *super().get_urls(),
-        ]
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
@@ -241,9 +237,7 @@ class PolicyAdmin(ResourceAdmin):
     @answers_limited_people
     def request_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Ask for a run; the poller that holds the policy begins it within seconds."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        row = self._row_to_operate(request, pk)
+        row: Policy = self.row_for(request, pk, "operate")
         kind = request.POST.get("kind", "")
         try:
             run_requests.ask(row, kind, request.user.get_username(), may_name=True)
@@ -259,9 +253,7 @@ class PolicyAdmin(ResourceAdmin):
     @answers_limited_people
     def decide_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Confirm or refuse removals that the guard has stopped."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        row = self._row_to_operate(request, pk)
+        row: Policy = self.row_for(request, pk, "operate")
         decision, removals = request.POST.get("decision"), request.POST.get("removals", "")
         if decision not in Policy.Decision.values or not removals.isdecimal():
             raise Http404  # a decision that the page does not offer
@@ -280,19 +272,8 @@ class PolicyAdmin(ResourceAdmin):
             )  # fmt: skip
         return redirect("admin:crmsync_policy_change", pk)
 
-    def _row_to_operate(self, request: HttpRequest, pk: int) -> Policy:
-        """Raises Http404, and PermissionDenied for who may not operate policies."""
-        row: Policy | None = self.get_queryset(request).filter(pk=pk).first()
-        if row is None:
-            raise Http404(gettext("There is no such policy."))
-        if not self.has_operate_permission(request):
-            raise PermissionDenied
-        return row
-
     # -- columns ---------------------------------------------------------------------------------
-    @admin.display(description=_("policy"), ordering="source__name")
-    def name(self, row: Policy) -> str:
-        return str(row)
+    name = cells.column(_("policy"), lambda row: str(row), "source__name")
 
     @admin.display(description=_("last run"))
     def last_run(self, row: Any) -> str:

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
@@ -77,8 +77,6 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
 
 def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -> HttpResponse:
     """The columns of the chosen source, and the fields of the chosen CRM."""
-    if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
     if not (model_admin.has_add_permission(request) or model_admin.has_change_permission(request)):
         raise PermissionDenied
     row = Policy.objects.select_related("source", "crm").filter(pk=pk).first() if pk else None

@@ -4,19 +4,17 @@ answers, and the CRM's record afterwards. The lead goes past the queues and is n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import trials
-from crmsync.models import Crm
 from msgplatform.doors.admin import ModelAdmin, TextInput, audit
 from msgplatform.doors.admin.fields import ObjectField
 from msgplatform.doors.admin.pages import send_form, show_page
@@ -27,17 +25,8 @@ def posted_form(
 ) -> forms.ModelForm[Any] | HttpResponse:
     """The form of a row, or of a new one, as it was posted; or an answer with the form's
     mistakes. Raises PermissionDenied, Http404."""
-    if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
-    row = model_admin.get_object(request, str(pk)) if pk is not None else None
-    if pk is not None and row is None:
-        raise Http404
-    is_allowed = (
-        model_admin.has_change_permission(request, row)
-        if row
-        else model_admin.has_add_permission(request)
-    )
-    if not is_allowed:
+    row = None if pk is None else model_admin.row_for(request, pk)
+    if row is None and not model_admin.has_add_permission(request):
         raise PermissionDenied
     form = model_admin.get_form(request, row, change=row is not None)(request.POST, instance=row)
     if form.is_valid():
@@ -75,21 +64,15 @@ class TestLeadForm(forms.Form):
     )
 
 
-def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
-    def view(request: HttpRequest, pk: int) -> HttpResponse:
-        row = Crm.objects.filter(pk=pk).first()
-        if row is None:
-            raise Http404(gettext("There is no such CRM."))
-        if not model_admin.has_change_permission(request, row):
-            raise PermissionDenied
-        start = {"key": trials.usual_key(), "fields_sent": trials.usual_fields(row)}
-        form = TestLeadForm(request.POST or None, initial=start)
-        trial = send_form(form, lambda values: trials.send(
-            row, values["key"], values["fields_sent"], values["remove"], partial(audit, request)
-        ))  # fmt: skip
-        return show_page(
-            model_admin, request, "admin/crmsync/test_lead.html", gettext("Test lead"),
-            row=row, form=form, outcome=trial, may_choose=True,
-        )  # fmt: skip
-
-    return view
+def page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
+    """GET shows the form of a trial lead; POST sends the lead."""
+    row = model_admin.row_for(request, pk)
+    start = {"key": trials.usual_key(), "fields_sent": trials.usual_fields(row)}
+    form = TestLeadForm(request.POST or None, initial=start)
+    trial = send_form(form, lambda values: trials.send(
+        row, values["key"], values["fields_sent"], values["remove"], partial(audit, request)
+    ))  # fmt: skip
+    return show_page(
+        model_admin, request, "admin/crmsync/test_lead.html", gettext("Test lead"),
+        row=row, form=form, outcome=trial, may_choose=True,
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -21,8 +21,8 @@ from crmsync.setup.sources import SourceResource
 from msgplatform.core.data import databases
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
-from msgplatform.core.fields import Unreadable
-from msgplatform.doors.admin import ResourceAdmin, audit, cells
+from msgplatform.core.secrets.fields import Unreadable
+from msgplatform.doors.admin import AdminPage, ResourceAdmin, audit, cells
 
 
 @admin.register(Source)
@@ -37,6 +37,10 @@ class SourceAdmin(ResourceAdmin):
     sortable_by = ["name", "table"]
     change_form_outer_before_template = "admin/crmsync/source_bar.html"
     change_form_after_template = "admin/crmsync/source_test.html"
+    further_pages = [
+        AdminPage("test/", "crmsync_source_test", "test_view", is_post=True),
+        AdminPage("<int:pk>/test/", "crmsync_source_test", "test_view", is_post=True),
+    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Source]:
         rows: QuerySet[Source] = super().get_queryset(request)
@@ -50,14 +54,6 @@ class SourceAdmin(ResourceAdmin):
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)  # it does not ask `has_delete_permission`
         return actions
-
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("test/", wrap(self.test_view), name="crmsync_source_test"),
-            path("<int:pk>/test/", wrap(self.test_view), name="crmsync_source_test"),
-            *super().get_urls(),
-        ]
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
@@ -73,8 +69,7 @@ class SourceAdmin(ResourceAdmin):
         """Read one row of the source that the form describes; the form is not saved."""
         # The hive has no form to post: test the stored source.
         row = Source.objects.filter(pk=pk, name=HIVE).first() if pk else None
-        may_test = request.method == "POST" and super().has_change_permission(request)
-        if row is None or not may_test:
+        if row is None or not super().has_change_permission(request):
             form = probes.posted_form(self, request, pk)
             if isinstance(form, HttpResponse):
                 return form
@@ -106,9 +101,9 @@ class SourceAdmin(ResourceAdmin):
             return cells.mark(gettext("cannot be used"), "bad", below=str(error))
         return f"{config['HOST']}/{config['NAME']}" if config["HOST"] else str(config["NAME"])
 
-    @admin.display(description=_("columns that are read"))
-    def columns_text(self, row: Source) -> str:
-        return ", ".join(row.value_columns)
+    columns_text = cells.column(
+        _("columns that are read"), lambda row: ", ".join(row.value_columns)
+    )
 
     @admin.display(description=_("comparison of versions"))
     def compared(self, row: Source) -> str:

@@ -48,7 +48,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # Records that change from now on are left to the poller.
         started_at = sql.now()
-        finder = OperationFinder(_policy(options["policy"]))
+        policy = options["policy"]
+        try:
+            finder = OperationFinder(None if policy is None else read_policy(policy, "--policy"))
+        except InvalidInput as error:
+            raise CommandError(f"--policy: {error}") from None
         if options["operation"]:
             operations = finder.by_ids(options["operation"])
         else:
@@ -103,12 +107,3 @@ def _moment(text: str, now: datetime) -> datetime:
         return filters.moment(text.strip(), "since")
     except InvalidInput as error:
         raise CommandError(f"--since: {error}; or an age such as 2h, 30m, 7d") from None
-
-
-def _policy(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return read_policy(text, "--policy")
-    except InvalidInput as error:
-        raise CommandError(f"--policy: {error}") from None

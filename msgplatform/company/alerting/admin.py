@@ -8,11 +8,11 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -22,7 +22,7 @@ from msgplatform.company.alerting.models import AlertChannel, AlertMessage, Aler
 from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
 from msgplatform.core import personal
 from msgplatform.core.errors import Undecryptable
-from msgplatform.doors.admin import Select, cells
+from msgplatform.doors.admin import AdminPage, Select, cells
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.fields import LinesField
@@ -66,6 +66,9 @@ class AlertChannelAdmin(ResourceAdmin):
         "pager, then a rule that says what goes there."
     )
     change_form_outer_before_template = "admin/alert_channel_bar.html"
+    further_pages = [
+        AdminPage("<int:pk>/test/", "msgplatform_alertchannel_test", "test_view", is_post=True)
+    ]
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
@@ -95,20 +98,9 @@ class AlertChannelAdmin(ResourceAdmin):
             action = f"{AlertRuleResource.audit_word()}_created"
             audit(request, action, AlertRuleResource.title(rule), changes=changes)
 
-    def get_urls(self) -> list[URLPattern]:
-        test = self.admin_site.admin_view(self.test_view)
-        name = "msgplatform_alertchannel_test"
-        return [path("<int:pk>/test/", test, name=name), *super().get_urls()]
-
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Send a test message to the channel as it is stored."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        row = AlertChannel.objects.filter(pk=pk).first()
-        if row is None:
-            raise Http404
-        if not self.has_change_permission(request, row):
-            raise PermissionDenied
+        row = self.row_for(request, pk)
         audit(request, "alert_channel_tested", row.name)
         try:
             outcome = outbox.send_test(row)
@@ -168,9 +160,7 @@ class AlertRuleAdmin(ResourceAdmin):
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("systems", "channels")
 
-    @admin.display(description=_("state"))
-    def state(self, row: AlertRule) -> str:
-        return cells.enabled(row.enabled)
+    state = cells.column(_("state"), lambda row: cells.enabled(row.enabled))
 
     @admin.display(description=_("which alerts"))
     def what(self, row: AlertRule) -> str:
@@ -207,15 +197,11 @@ class StateFilter(PickFilter):
 
 class ChannelFilter(PickFilter):
     title = _("alert channel")
-    parameter_name = "channel"
+    parameter_name, column, is_id = "channel", "channel_id", True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         rows = AlertChannel.objects.order_by("name").values_list("pk", "name")[:200]
         return [(str(pk), name) for pk, name in rows]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value() or ""
-        return queryset.filter(channel_id=int(value)) if value.isdecimal() else queryset
 
 
 @admin.register(AlertMessage)
@@ -245,9 +231,7 @@ class AlertMessageAdmin(RowsAdmin):
         url = reverse("admin:msgplatform_alertmessage_change", args=[row.pk])
         return cells.link(url, row.title or gettext("not written yet"))
 
-    @admin.display(description=_("what"))
-    def kind_text(self, row: AlertMessage) -> str:
-        return str(AlertMessage.Kind(row.kind).label)
+    kind_text = cells.column(_("what"), lambda row: str(AlertMessage.Kind(row.kind).label))
 
     @admin.display(description=_("state"))
     def state_mark(self, row: AlertMessage) -> str:

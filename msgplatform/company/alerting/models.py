@@ -12,7 +12,8 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import EncryptedTextField, ExactCharField, ExactSlugField, Named
+from msgplatform.core.fields import ExactCharField, ExactSlugField, Named
+from msgplatform.core.secrets.fields import EncryptedTextField
 from msgplatform.models import Alert, Biz
 from msgplatform.models.alerts import Severity, check_zone, own_language, own_zone
 

@@ -42,8 +42,10 @@ _FOLDERS = ("/etc/ssl/", "/etc/pki/", "/usr/share/", "/usr/lib/", "/usr/local/sh
 class Refusals:
     """The audit hook, and the reasons for which it refused something."""
 
-    def __init__(self, guard: AddressGuard, peers: frozenset[str]) -> None:
+    def __init__(self, guard: AddressGuard, peers: frozenset[str], state_dir: str) -> None:
         self._guard, self._peers = guard, peers  # `peers`: addresses of the operator's own proxy
+        # With the wheel it may be in a folder of Python, and it holds the secrets.
+        self._state_dir = f"{Path(state_dir).resolve()}/"
         self.reasons: list[str] = []
         roots = [f"{Path(root).resolve()}/" for root in (sys.prefix, sys.base_prefix, _OWN_CODE)]
         names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -68,7 +70,8 @@ class Refusals:
                 writes = any(letter in mode for letter in "wax+")
             else:
                 writes = bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR))
-            if writes or not path.startswith(self._files):
+            is_of_python = path.startswith(self._files) and not path.startswith(self._state_dir)
+            if writes or not is_of_python:
                 self._refuse("its address may name no file of this machine")
 
     def _refuse(self, why: str) -> None:
@@ -96,15 +99,13 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     logger.addHandler(words)
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
-    from msgplatform.company.alerting.robots import own_form
-
     proxy = urlsplit(order["proxy"]).hostname if order["proxy"] else None
     try:
         entries = socket.getaddrinfo(proxy, None, type=socket.SOCK_STREAM) if proxy else ()
     except OSError as error:
         return _failure(f"the proxy's name cannot be resolved: {error}")
     proxy_addresses = frozenset(str(entry[4][0]) for entry in entries)
-    refusals = Refusals(AddressGuard(order["allow"]), proxy_addresses)
+    refusals = Refusals(AddressGuard(order["allow"]), proxy_addresses, order["state_dir"])
     sys.addaudithook(refusals)
     url = str(order["url"])
     try:
@@ -112,6 +113,8 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever a service's code raises is an outcome
         outcome = _failure(f"{error}" or type(error).__name__, getattr(error, "is_final", False))
     if not outcome["ok"]:
+        from msgplatform.company.alerting.robots import own_form
+
         why = refusals.reasons[-1:] or ([outcome["error"]] if outcome["error"] else words.texts)
         text = " ".join(why) or "the service refused it"
         outcome["error"] = without_secrets(text, own_form(url))[:500]
@@ -154,6 +157,7 @@ def open_channel(url: str) -> Any:
     """The service of an address, ready to send; None if the address is not complete."""
     import apprise
     from apprise.exception import AppriseImproperlyConfigured
+    from apprise.plugins.custom_json import NotifyJSON
 
     from msgplatform.company.alerting.robots import ROBOTS, own_form
 
@@ -162,7 +166,9 @@ def open_channel(url: str) -> Any:
         app_id="msgplatform", app_desc="msgplatform", app_url="", image_url_mask="",
         image_url_logo="", http_redirects=False,
     )  # fmt: skip
-    robot = ROBOTS.get(url.partition("://")[0].lower())
+    # To find any other service apprise loads all of them, which takes longer than the rest.
+    services: dict[str, Any] = {**ROBOTS, "json": NotifyJSON, "jsons": NotifyJSON}
+    robot = services.get(url.partition("://")[0].lower())
     if robot is None:
         plugin = apprise.Apprise.instantiate(url, asset=asset)
     else:

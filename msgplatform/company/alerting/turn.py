@@ -133,7 +133,7 @@ class Heartbeats:
             if not channel.is_heartbeat or not channel.enabled or channel.pk in self._children:
                 continue
             later = now + timedelta(seconds=channel.heartbeat_seconds)
-            # The stored time comes from a longer interval, or from a clock that was ahead.
+            # A later stored time comes from a longer interval, or from a clock that was ahead.
             too_late = later + _CLOCK_TOLERANCE
             next_at = channel.next_heartbeat_at
             is_due = next_at is None or next_at <= now or next_at > too_late

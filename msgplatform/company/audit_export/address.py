@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from msgplatform.checks import NEW_KEY, TAG
+from msgplatform.checks import NEW_KEY, TAG, malformed_keys
 from msgplatform.company.audit_export import lines
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
-from msgplatform.core.secrets import encryption
 
 _SYSLOG_SOCKET = "/dev/log"
 _SYSLOG_PORT = 601  # RFC 6587, §4: syslog over TCP
@@ -70,14 +69,7 @@ def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
             obj="AUDIT_SIGNING_KEY",
             id="msgplatform.E012",
         )
-    for place in encryption.malformed(settings.AUDIT_SIGNING_KEYS, lines.Signer):
-        yield Error(
-            f"AUDIT_SIGNING_KEY: key {place} of {len(settings.AUDIT_SIGNING_KEYS)} is not usable",
-            hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {NEW_KEY}. "
-            "Several are separated by commas; the first one signs.",
-            obj="AUDIT_SIGNING_KEY",
-            id="msgplatform.E013",
-        )
+    yield from malformed_keys("AUDIT_SIGNING_KEY", "signs", "msgplatform.E013", lines.Signer)
     try:
         if settings.AUDIT_EXPORT:
             parse(settings.AUDIT_EXPORT)

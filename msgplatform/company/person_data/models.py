@@ -8,7 +8,8 @@ from functools import partial
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.fields import EncryptedJSONField, ExactCharField
+from msgplatform.core.fields import ExactCharField
+from msgplatform.core.secrets.fields import EncryptedJSONField
 
 MAX_REASON = 500
 

@@ -13,7 +13,8 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.person import redis_keys
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice, text_store
-from msgplatform.models import Acknowledgement, Alert, AuditLog, BulkJob, FailureGroup, SavedFilter
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Acknowledgement, Alert, AuditLog, FailureGroup, SavedFilter
 
 _ENDED = Q(state__in=[BulkJob.State.DONE, BulkJob.State.CANCELLED, BulkJob.State.FAILED])
 

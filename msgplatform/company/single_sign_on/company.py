@@ -196,23 +196,22 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             answer = session.get(endpoint, headers=headers)
         answer.raise_for_status()
         if answer.headers["content-type"].partition(";")[0].strip() == "application/jwt":
-            further: Any = self._signed_userinfo(answer.text)
+            # Its issuer and audience may be missing (Core 1.0, 5.3.2).
+            further: Any = tokens.decode(
+                answer.text.strip(),
+                self._key_entries,
+                options={"verify_aud": False, "verify_iss": False},
+            )
+            issuer = self.openid_config["issuer"]
+            audience = further.get("aud", settings.OIDC_CLIENT_ID)
+            audiences = [audience] if isinstance(audience, str) else audience
+            if further.get("iss", issuer) != issuer or settings.OIDC_CLIENT_ID not in audiences:
+                raise Refused("userinfo", "The provider's user information is for another client.")
         else:
             further = answer.json()
         if not isinstance(further, dict) or further.get("sub") != claims["sub"]:
             raise Refused("userinfo", "The provider's user information is of somebody else.")
         return {**further, **claims}
-
-    def _signed_userinfo(self, token: str) -> dict[str, Any]:
-        """Its issuer and audience may be missing (Core 1.0, 5.3.2). Raises Refused."""
-        claims = tokens.decode(
-            token.strip(), self._key_entries, options={"verify_aud": False, "verify_iss": False}
-        )
-        issuer, audience = self.openid_config["issuer"], claims.get("aud", settings.OIDC_CLIENT_ID)
-        audiences = [audience] if isinstance(audience, str) else audience
-        if claims.get("iss", issuer) != issuer or settings.OIDC_CLIENT_ID not in audiences:
-            raise Refused("userinfo", "The provider's user information is for another client.")
-        return claims
 
 
 class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no types

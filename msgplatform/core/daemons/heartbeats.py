@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -77,10 +77,16 @@ class Heartbeat:
 _heartbeats = Presence(work_redis, "heartbeats", Heartbeat, TTL_SECONDS)
 
 
-def beat(heartbeat: Heartbeat) -> ThreadLoop:
-    """A thread that sends the heartbeat, so that a hanging Redis delays no work. A stop of the
-    thread withdraws the record, if Redis answers within WITHDRAW_SECONDS."""
-    return ThreadLoop("heartbeat", heartbeat.send, every=INTERVAL_SECONDS, last=heartbeat.withdraw)
+def beat(heartbeat: Heartbeat, is_alive: Callable[[], bool] = lambda: True) -> ThreadLoop:
+    """A thread that sends the heartbeat while the process `is_alive`, so that a hanging Redis
+    delays no work. A stop of the thread withdraws the record, if Redis answers within
+    WITHDRAW_SECONDS."""
+
+    def send() -> None:
+        if is_alive():
+            heartbeat.send()
+
+    return ThreadLoop("heartbeat", send, every=INTERVAL_SECONDS, last=heartbeat.withdraw)
 
 
 def alive() -> list[Heartbeat]:

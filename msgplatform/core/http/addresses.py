@@ -15,8 +15,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from msgplatform.core.errors import AddressForbidden
-
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 Ranges = tuple[tuple[Network, str], ...]
@@ -165,6 +163,10 @@ class AddressGuard:
 
     def check(self, addresses: Iterable[str]) -> None:
         """Raises AddressForbidden with the reason when any of the addresses is refused."""
+        # A process that sends an alert asks for reasons alone: that module loads Django and Redis,
+        # which is a third of its start.
+        from msgplatform.core.errors import AddressForbidden
+
         for address in addresses:
             if reason := self.reason(address):
                 raise AddressForbidden(reason)

@@ -77,11 +77,12 @@ class Person:
     @property
     def phone_spellings(self) -> list[str]:
         """The numbers in all forms of columns with exact numbers: 13800138000, 8613800138000,
-        with the trunk's 0 (01012345678, 8601012345678), with a carrier's prefix."""
+        with the trunk's 0 (01012345678, 8601012345678), with a carrier's prefix; those of other
+        countries after + or 00."""
         return [
             prefix + trunk + phone
             for phone in sorted(self.phones)
-            for prefix in ("", "86", "+86", "0086", *spellings.CARRIERS)
+            for prefix in ("", "+", "00", "86", "+86", "0086", *spellings.CARRIERS)
             for trunk in ("", "0")
         ]
 

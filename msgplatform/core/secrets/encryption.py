@@ -2,12 +2,12 @@
 keys.
 
 The stored text is `enc1:` and a Fernet token (AES-128-CBC with HMAC-SHA256) of the text in UTF-8.
-`core.fields` has the model fields that use this.
+`core.secrets.fields` has the model fields that use this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -37,15 +37,12 @@ def new_key() -> str:
     return Fernet.generate_key().decode()
 
 
-def malformed(keys: Sequence[str], read: Callable[[str], object] = Fernet) -> list[int]:
-    """The places, counted from 1, of texts that `read` takes for no key (ValueError)."""
-    places = []
-    for place, key in enumerate(keys, 1):
-        try:
-            read(key)
-        except ValueError:
-            places.append(place)
-    return places
+def is_usable(keys: Sequence[str]) -> bool:
+    """True if there are keys, and none is malformed."""
+    try:
+        return bool([Fernet(key) for key in keys])
+    except ValueError:
+        return False
 
 
 def is_encrypted(stored_text: str) -> bool:
@@ -120,7 +117,7 @@ def _can_decrypt(keys: tuple[str, ...], stored_text: str) -> bool:
 
 @lru_cache(maxsize=16)
 def _fernet(keys: tuple[str, ...]) -> MultiFernet:
-    if not keys or malformed(keys):
+    if not is_usable(keys):
         raise ImproperlyConfigured("ENCRYPTION_KEY is not set, or holds a text that is not a key")
     return MultiFernet([Fernet(key) for key in keys])
 

@@ -31,9 +31,9 @@ from django.db.models.functions import SHA256
 from msgplatform.core.data import engines, transactions
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.fields import EncryptedTextField, SealedBinaryField
 from msgplatform.core.secrets import encryption
 from msgplatform.core.secrets.encryption import State
+from msgplatform.core.secrets.fields import EncryptedTextField, SealedBinaryField
 
 PAGE = 200  # rows of one transaction: a writer that meets it waits for milliseconds only
 SEALED_PAGE = 50  # values may have a third of a megabyte

@@ -62,8 +62,9 @@ def read() -> dict[Key, Exemplar]:
         return {}
     kept, now = {}, time.time()
     for field, row in rows.items():
-        name, *labels, bound = field.decode().split("\x1f")
-        trace_id, value, at = row.decode().split(" ")
-        if now - float(at) < MAX_EXEMPLAR_SECONDS:
-            kept[name, tuple(labels), bound] = Exemplar(trace_id, float(value), float(at))
+        with suppress(ValueError):  # a field of another program must not hide ours
+            name, *labels, bound = field.decode().split("\x1f")
+            trace_id, value, at = row.decode().split(" ")
+            if now - float(at) < MAX_EXEMPLAR_SECONDS:
+                kept[name, tuple(labels), bound] = Exemplar(trace_id, float(value), float(at))
     return kept

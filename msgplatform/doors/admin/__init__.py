@@ -34,6 +34,7 @@ from msgplatform.doors.admin import (  # noqa: F401
 )
 from msgplatform.doors.admin.auditing import MESSAGE_RESENT, audit, audit_messages, message_target
 from msgplatform.doors.admin.base import (
+    AdminPage,
     BoundedPaginator,
     HealthList,
     ModelAdmin,
@@ -60,6 +61,7 @@ from msgplatform.doors.admin.systems import ApiKeyForm
 
 __all__ = [
     "MESSAGE_RESENT",
+    "AdminPage",
     "ApiKeyForm",
     "AutocompleteFilter",
     "BoundedPaginator",

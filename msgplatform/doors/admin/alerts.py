@@ -7,14 +7,14 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.doors.admin import cells
-from msgplatform.doors.admin.base import sees_personal
+from msgplatform.doors.admin.base import AdminPage, sees_personal
 from msgplatform.doors.admin.filters import PickFilter
 from msgplatform.doors.admin.rows import RowsAdmin
 from msgplatform.models import Alert
@@ -72,13 +72,9 @@ class AlertAdmin(RowsAdmin):
     search_help_text = _("An alert's id")
     page_template = "admin/alert.html"
     actions = ["resolve"]
-
-    def get_urls(self) -> list[URLPattern]:
-        act = self.admin_site.admin_view(self.act_view)
-        return [
-            path("<int:pk>/do/<slug:what>/", act, name="msgplatform_alert_act"),
-            *super().get_urls(),
-        ]
+    further_pages = [
+        AdminPage("<int:pk>/do/<slug:what>/", "msgplatform_alert_act", "act_view", is_post=True)
+    ]
 
     def limited_rows(self, rows: QuerySet[Alert], system_ids: frozenset[int]) -> QuerySet[Alert]:
         """The alerts about rows of these systems."""
@@ -124,8 +120,6 @@ class AlertAdmin(RowsAdmin):
     @answers_limited_people
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
         """Acknowledge an alert, with a note, or resolve it."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         self.row(request, pk, change=True)
         row = Alert.objects.get(pk=pk)  # the stored text, for the audit log
         note = request.POST.get("note", "").strip()[:MAX_NOTE]
@@ -156,9 +150,7 @@ class AlertAdmin(RowsAdmin):
         url = reverse("admin:msgplatform_alert_change", args=[row.pk])
         return cells.link(url, row.subject)
 
-    @admin.display(description=_("times"))
-    def times(self, row: Alert) -> str:
-        return str(row.count)
+    times = cells.column(_("times"), lambda row: str(row.count))
 
     @admin.display(description=_("state"))
     def state_mark(self, row: Alert) -> str:

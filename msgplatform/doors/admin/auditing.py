@@ -10,7 +10,7 @@ from django.apps import apps
 from django.db import models
 from django.http import HttpRequest
 
-from msgplatform.core.fields import encrypted_names
+from msgplatform.core.secrets.fields import encrypted_names
 from msgplatform.models import AuditLog
 
 # The words of the log for a secret value, and for no value.

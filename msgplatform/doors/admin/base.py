@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import URLPattern, path
 from django.utils.functional import cached_property
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
 
 from msgplatform import person_limits
 from msgplatform.core import personal
@@ -86,6 +89,19 @@ class HealthList(PlainList):
             row.health = health_by_id[row.pk]
 
 
+class AdminPage(NamedTuple):
+    """A page of an admin beside its list and its form.
+
+    `view` is a method of the admin, by its name, or a function of the admin, the request and the
+    values of the route. `name` is that of the address: `admin:<name>`.
+    """
+
+    route: str
+    name: str
+    view: str | Callable[..., Any]
+    is_post: bool = False  # True if the address takes forms only: a link must not do anything
+
+
 class ModelAdmin(ComparedAdmin):
     """The theme's admin with our defaults. Every change of a row is audited."""
 
@@ -112,6 +128,28 @@ class ModelAdmin(ComparedAdmin):
     # Columns of their systems' rows that limited people see but cannot change.
     limited_readonly: Sequence[str] = ()
     list_class: type[ChangeList] = PlainList
+    further_pages: Sequence[AdminPage] = ()
+
+    def get_urls(self) -> list[URLPattern]:
+        patterns = []
+        for page in self.further_pages:
+            if isinstance(page.view, str):
+                view = getattr(self, page.view)
+            else:
+                view = update_wrapper(partial(page.view, self), page.view)
+            view = self.admin_site.admin_view(require_POST(view) if page.is_post else view)
+            patterns.append(path(page.route, view, name=page.name))
+        return [*patterns, *super().get_urls()]
+
+    def row_for(self, request: HttpRequest, pk: int, verb: str = "change") -> Any:
+        """The row that a further page is about. Raises Http404, and PermissionDenied for people who
+        may not view, change or operate it. '' for `verb`: the page decides that."""
+        row = self.get_queryset(request).filter(pk=pk).first()
+        if row is None:
+            raise Http404(_("There is no such %s.") % self.opts.verbose_name)
+        if verb and not getattr(self, f"has_{verb}_permission")(request, row):
+            raise PermissionDenied
+        return row
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return self.list_class

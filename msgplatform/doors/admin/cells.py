@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
 from django.urls import reverse
 from django.utils import formats, timezone
-from django.utils.html import escape, format_html
+from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.flows.text import Text
 
 NOTHING = mark_safe('<span class="nothing">–</span>')
 
@@ -20,7 +23,7 @@ def mark(text: str, tone: str, title: str = "", below: str = "") -> SafeString:
     """A coloured label; `tone` is good, warn, bad or plain. `title` is its tooltip, `below` a
     second line in small letters."""
     label = format_html('<span class="mark {}" title="{}">{}</span>', tone, title, text)
-    return _above(label, below) if below else label
+    return lines(label, below)
 
 
 def nothing(text: str) -> SafeString:
@@ -37,6 +40,19 @@ def enabled(is_on: bool) -> SafeString:
     return mark(gettext("enabled"), "good") if is_on else mark(gettext("switched off"), "plain")
 
 
+def column(
+    title: Text, value: Callable[[Any], Any], ordering: str | None = None
+) -> Callable[[Any, Any], Any]:
+    """A column of a list, as an attribute of its admin. `value` makes the cell of a row; `ordering`
+    is the database's column by which people may sort."""
+
+    @admin.display(description=title, ordering=ordering)  # type: ignore[arg-type]  # a lazy text
+    def cell(_admin: Any, row: Any) -> Any:
+        return value(row)
+
+    return cell
+
+
 @admin.display(description=_("state"), ordering="enabled")
 def state(row: Any) -> SafeString:
     """The column of a list whose rows can be switched off."""
@@ -45,11 +61,8 @@ def state(row: Any) -> SafeString:
 
 def lines(first: str, below: str) -> SafeString:
     """Two lines, the second in small letters. One line if both texts are equal."""
-    is_same = below.casefold() == first.casefold()
-    return _above(first, below) if below and not is_same else escape(first)
-
-
-def _above(first: str, below: str) -> SafeString:
+    if not below or below.casefold() == first.casefold():
+        return conditional_escape(first)
     return format_html(
         '<span class="lines">{} <small class="why" title="{}">{}</small></span>',
         first, below, below,

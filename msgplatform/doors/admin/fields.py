@@ -16,9 +16,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform.core import durations
-from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.text import parse_json
 from msgplatform.core.json.values import MAX_STORED, is_same
+from msgplatform.core.secrets.fields import Unreadable
 from msgplatform.doors.admin import Textarea, TextInput
 
 Check = Callable[[Any], None]

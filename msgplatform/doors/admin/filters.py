@@ -74,13 +74,18 @@ class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has n
 
 
 class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
-    """A filter whose subclass has `lookups`; its value is that of the column `parameter_name`."""
+    """A filter whose subclass has `lookups`. Its value is that of `column`, which may be called
+    `parameter_name`; with `is_id` it is the id of a row."""
 
     template = _TEMPLATE
+    column = ""
+    is_id = False
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        return queryset.filter(**{self.parameter_name: value}) if value else queryset
+        value = row_id(self.value()) if self.is_id else self.value() or None
+        if value is None:
+            return queryset
+        return queryset.filter(**{self.column or self.parameter_name: value})
 
 
 class TimeForm(forms.Form):
@@ -125,16 +130,15 @@ class IdTimeFilter(FieldListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         since, until = (self.moment(name) for name in self.expected_parameters())
-        # min: the id of a time far in the future fits no BIGINT.
         if since:
-            queryset = queryset.filter(
-                **{f"{self.field_path}__gte": min(ids.first_id_at(since), _MAX_ID)}
-            )
+            queryset = queryset.filter(**{f"{self.field_path}__gte": self.bound(since)})
         if until:
-            queryset = queryset.filter(
-                **{f"{self.field_path}__lt": min(ids.first_id_at(until), _MAX_ID)}
-            )
+            queryset = queryset.filter(**{f"{self.field_path}__lt": self.bound(until)})
         return queryset
+
+    def bound(self, moment: datetime) -> Any:
+        """The column's value at a time."""
+        return min(ids.first_id_at(moment), _MAX_ID)  # a time far in the future fits no BIGINT
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         data = {name: self._text(name) for name in self.expected_parameters()}
@@ -171,10 +175,5 @@ class IdTimeFilter(FieldListFilter):
 class MomentFilter(IdTimeFilter):
     """A period of a column that is a time: `("created_at", MomentFilter)`."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        since, until = (self.moment(name) for name in self.expected_parameters())
-        if since:
-            queryset = queryset.filter(**{f"{self.field_path}__gte": since})
-        if until:
-            queryset = queryset.filter(**{f"{self.field_path}__lt": until})
-        return queryset
+    def bound(self, moment: datetime) -> datetime:
+        return moment

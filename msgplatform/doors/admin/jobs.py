@@ -20,7 +20,8 @@ from msgplatform.doors.admin.base import ReadOnlyAdmin
 from msgplatform.doors.admin.filters import MomentFilter, PickFilter, row_id
 from msgplatform.doors.admin.rows import RecentRowsList
 from msgplatform.jobs import control
-from msgplatform.models import BulkJob, MinuteCounter
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import MinuteCounter
 
 
 @admin.register(BulkJob)

@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
-from msgplatform.core import logging, personal
+from msgplatform.core import flows, logging, personal
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.flows.text import Text
 from msgplatform.core.lazy_text import translated
@@ -37,6 +37,9 @@ def show_page(
     frame = {
         **model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts,
     }  # fmt: skip
+    if request.path in {link.address for flow in flows.all() for link in flow.links}:
+        # A page that stands in the menu goes by its own name, and not by that of a model's list.
+        frame |= {"opts": None, "content_title": title}
     if row := context.get("row"):
         # The row's name is masked for everybody, because the browser keeps the names of tabs.
         frame["row_name"] = personal.in_sentence(str(row))

@@ -16,12 +16,11 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_POST
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm
 from unfold.widgets import (
     UnfoldAdminRadioSelectWidget,
@@ -32,6 +31,7 @@ from unfold.widgets import (
 from msgplatform import person_limits
 from msgplatform.core import invitations
 from msgplatform.doors.admin.auditing import SECRET, audit
+from msgplatform.doors.admin.base import AdminPage
 from msgplatform.doors.admin.confirmation import Confirmed, confirmed
 from msgplatform.doors.admin.pages import SecretPageAdmin
 from msgplatform.models import Biz, Role
@@ -195,6 +195,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
     list_display = [
         "username", "email", "first_name", "last_name", "is_staff", "limited_to",
     ]  # fmt: skip
+    further_pages = [AdminPage("<int:pk>/invite/", "auth_user_invite", "invite_view", is_post=True)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         rows: QuerySet[User] = super().get_queryset(request)
@@ -214,10 +215,6 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
         if obj is None or not self.has_change_permission(request, obj):
             return fieldsets
         return [*fieldsets, (_("Limit"), {"fields": ["is_limited", "systems"]})]
-
-    def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(require_POST(self.invite_view))
-        return [path("<int:id>/invite/", view, name="auth_user_invite"), *super().get_urls()]
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
@@ -246,12 +243,10 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
         return self._show_invitation(request, obj)
 
     @confirmed
-    def invite_view(self, request: HttpRequest, id: int) -> HttpResponse:
+    def invite_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Take back the invitation of somebody who has not chosen a password yet, and make a new
         one unless the form says `revoke`."""
-        user = self.get_object(request, str(id))
-        if user is None or not self.has_change_permission(request, user):
-            raise Http404
+        user = self.row_for(request, pk)
         if not invitations.is_open(user):
             messages.warning(request, _("This person has a password, or is disabled."))
         elif "revoke" in request.POST:
@@ -262,7 +257,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
             invitations.revoke(user)
             audit(request, "user_invited", user.get_username())
             return self._show_invitation(request, user)
-        return redirect("admin:auth_user_change", id)
+        return redirect("admin:auth_user_change", pk)
 
     def _show_invitation(self, request: HttpRequest, user: Any) -> HttpResponse:
         """The page with the link, which is also sent by mail where mail is set up."""

@@ -12,7 +12,6 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import URLPattern, path
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -28,7 +27,7 @@ from msgplatform.core.sandbox import (
     Behaviour,
     Sandbox,
 )
-from msgplatform.doors.admin import Select, TextInput, audit
+from msgplatform.doors.admin import AdminPage, Select, TextInput, audit
 from msgplatform.doors.admin.pages import send_form, show_page
 
 REFRESH_SECONDS = 3
@@ -82,16 +81,19 @@ class SandboxPages:
     def __init__(self, model_admin: Any) -> None:
         self.model_admin = model_admin
 
-    def urls(self) -> list[URLPattern]:
-        def page(request: HttpRequest, pk: int) -> HttpResponse:
-            return self._show(request, pk)
+    @classmethod
+    def pages(cls) -> list[AdminPage]:
+        def page_of_list(model_admin: Any, request: HttpRequest) -> HttpResponse:
+            return cls(model_admin).show_list(request)
 
-        if self.answers_limited_people:
+        def page(model_admin: Any, request: HttpRequest, pk: int) -> HttpResponse:
+            return cls(model_admin).show(request, pk)
+
+        if cls.answers_limited_people:
             person_limits.answers_limited_people(page)
-        wrap = self.model_admin.admin_site.admin_view
         return [
-            path("sandbox/", wrap(self._show_list), name=self.list_name),
-            path("<int:pk>/sandbox/", wrap(page), name=self.page_name),
+            AdminPage("sandbox/", cls.list_name, page_of_list),
+            AdminPage("<int:pk>/sandbox/", cls.page_name, page),
         ]
 
     # -- what the kind says ----------------------------------------------------------------------
@@ -116,7 +118,7 @@ class SandboxPages:
         raise NotImplementedError
 
     # -- views -----------------------------------------------------------------------------------
-    def _show_list(self, request: HttpRequest) -> HttpResponse:
+    def show_list(self, request: HttpRequest) -> HttpResponse:
         """Show the list. A POST makes a sandbox and redirects to its page."""
         if not self.model_admin.has_view_permission(request):
             raise PermissionDenied
@@ -132,7 +134,7 @@ class SandboxPages:
             form=form, may_make=may_make, is_on=sandbox.is_on(), **self.list_context(request),
         )  # fmt: skip
 
-    def _show(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def show(self, request: HttpRequest, pk: int) -> HttpResponse:
         row = self.model_admin.get_queryset(request).filter(pk=pk).first()
         store = self.store(row) if row else None
         if row is None or store is None:

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from django.conf import settings
 
 Schema = dict[str, Any]
-# Values for parameters of addresses. Each platform has its own values.
+# Examples of values for the parameters of addresses.
 _VALUES = {
     "id": "249443647488000845",
     "uid": "1001",
@@ -213,5 +213,5 @@ def _typescript(method: str, url: str, body: Any) -> str:
 
 
 def _indent(text: str, blanks: int) -> str:
-    """All lines after the first, so many blanks to the right."""
+    """The text with `blanks` before each line but the first."""
     return text.replace("\n", "\n" + " " * blanks)

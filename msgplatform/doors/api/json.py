@@ -207,8 +207,7 @@ class JSONRenderer(BaseRenderer):
         return b"" if data is None else _encoder.encode(data)
 
 
-JSON = "application/json"
-_TAKES_JSON = frozenset({"*/*", JSON, f"{JSON}, */*", CONTENT_TYPE})
+_TAKES_JSON = frozenset({"*/*", MEDIA_TYPE, f"{MEDIA_TYPE}, */*", CONTENT_TYPE})
 
 
 class JsonFirst(DefaultContentNegotiation):
@@ -223,7 +222,7 @@ class JsonFirst(DefaultContentNegotiation):
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> Any:
         first = next(iter(renderers))
-        if first.media_type != JSON:
+        if first.media_type != MEDIA_TYPE:
             return super().select_renderer(request, renderers, format_suffix)
         meta = request.META
         if (
@@ -231,12 +230,12 @@ class JsonFirst(DefaultContentNegotiation):
             and format_suffix is None
             and not meta.get("QUERY_STRING")
         ):
-            return first, JSON
+            return first, MEDIA_TYPE
         try:
             return super().select_renderer(request, renderers, format_suffix)
         except NotAcceptable:
             if accepts_problems(meta.get("HTTP_ACCEPT", "")) or is_bodiless(request):
-                return first, JSON
+                return first, MEDIA_TYPE
             raise
 
 

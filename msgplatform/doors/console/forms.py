@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -122,8 +123,7 @@ def presets() -> list[tuple[str, str, str]]:
     now = timezone.localtime()
     hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may jump
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    evening = _at(today - timedelta(days=1), 20)
-    morning = _at(today, 8)
+    evening, morning = (today - timedelta(days=1)).replace(hour=20), today.replace(hour=8)
     return [
         (gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
         (gettext("Today"), today.strftime(_FORMAT), ""),
@@ -133,10 +133,6 @@ def presets() -> list[tuple[str, str, str]]:
             morning.strftime(_FORMAT) if morning < now else "",
         ),
     ]
-
-
-def _at(day: datetime, hour: int) -> datetime:
-    return day.replace(hour=hour)
 
 
 class FilterForm(forms.Form):
@@ -173,19 +169,20 @@ class FilterForm(forms.Form):
         """The filter fields that were filled in."""
         return {name: self.cleaned_data[name] for name in self._names if self.cleaned_data[name]}
 
-    def summary(self) -> list[tuple[str, str]]:
-        """The fields that were filled in: (label, value) in the words and the zone of the form."""
-        return [
-            (str(self.fields[name].label), self._words(name, text))
-            for name, text in self.filter().items()
-        ]
-
-    def _words(self, name: str, text: str) -> str:
-        field = self.fields[name]
-        if isinstance(field, MomentField):
-            with suppress(InvalidInput, OverflowError):
-                return timezone.localtime(moment(text, name)).strftime("%Y-%m-%d %H:%M")
-        return str(dict(getattr(field.widget, "choices", ())).get(text, text))
+    def summary(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """(label, value) of a filter, in the words and the zone of the form. A field that the form
+        does not have any more is shown as it is stored."""
+        lines = []
+        for name, value in values.items():
+            field, text = self.fields.get(name), str(value)
+            label = str(field.label) if field else name
+            if isinstance(field, MomentField):
+                with suppress(InvalidInput, OverflowError):
+                    text = timezone.localtime(moment(text, "")).strftime("%Y-%m-%d %H:%M")
+            elif field:
+                text = str(dict(getattr(field.widget, "choices", ())).get(text, text))
+            lines.append((label, text))
+        return lines
 
     def refuse(self, field: str, sentence: str) -> None:
         """Show the flow's error, at the field if the form has it."""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import socket
 import time
 
 from django.urls import reverse
@@ -54,27 +55,31 @@ def _refuse_another_cell() -> None:
 
 def _beat(loop: asyncio.AbstractEventLoop) -> None:
     """Send heartbeats, as programs do, while the event loop goes round: a loop that stands still
-    sends none. A thread sends them, so that a hanging Redis delays no request."""
-    heartbeat, last_round = heartbeats.Heartbeat(heartbeats.WEB), time.monotonic()
+    sends none."""
+    last_round = time.monotonic()
 
     def go_round() -> None:
         nonlocal last_round
         last_round = time.monotonic()
         loop.call_later(heartbeats.INTERVAL_SECONDS, go_round)
 
-    def send() -> None:
-        if time.monotonic() - last_round < 2 * heartbeats.INTERVAL_SECONDS:
-            heartbeat.send()
+    def is_going_round() -> bool:
+        return time.monotonic() - last_round < 2 * heartbeats.INTERVAL_SECONDS
 
     def begin() -> None:
-        thread = ThreadLoop(
-            "heartbeat", send, every=heartbeats.INTERVAL_SECONDS, last=heartbeat.withdraw
-        )
+        thread = heartbeats.beat(heartbeats.Heartbeat(heartbeats.WEB), is_going_round)
         stopping.call_at_stop(loop, thread.stop)
         go_round()
         thread.start()
 
     loop.call_soon(begin)
+
+
+def _tell_systemd() -> None:
+    """Say that this worker answers, to the systemd that started the server (sd_notify(3))."""
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.sendto(b"READY=1", address.replace("@", "\0", 1))
 
 
 structs.prepare()
@@ -84,7 +89,9 @@ _refuse_another_cell()
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
 writers.keep_reporting(heartbeats.WEB)
-_beat(asyncio.get_event_loop())  # granian has set the loop that it will run
+_loop = asyncio.get_event_loop()  # granian has set the loop that it will run
+_beat(_loop)
+_loop.call_soon(_tell_systemd)
 for thread_name in features.web_threads:
     import_string(thread_name)()
 

@@ -14,6 +14,8 @@ from msgplatform.doors.web.answers import Answer
 
 # Maximum of waiting requests in this process. Each costs a connection and some kilobytes.
 MAX_WAITING = 256
+# Maximum of one business system: no system takes the places of the others.
+MAX_OF_SYSTEM = 64
 _HEADER = HEADER.lower().encode()
 
 Ask = Callable[[bool], Coroutine[Any, Any, Answer | int]]
@@ -29,9 +31,9 @@ class _Wait:
 class LongPolls:
     """Used only in the event loop."""
 
-    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
-        self._max_waiting = max_waiting
-        self._waits: set[asyncio.Event] = set()
+    def __init__(self, max_waiting: int = MAX_WAITING, max_of_system: int = MAX_OF_SYSTEM) -> None:
+        self._max_waiting, self._max_of_system = max_waiting, max_of_system
+        self._waits: dict[asyncio.Event, str] = {}  # event → the system that waits
         # Topics with a replaced request that still waits. A client that repeats its request after a
         # time limit of its own, and leaves the connection open, would otherwise fill all places.
         self._replaced_topics: set[str] = set()
@@ -49,28 +51,32 @@ class LongPolls:
         wait = _Wait()
         answer = await ask(False)
         while not isinstance(answer, int) and (
-            topic := next((value.decode() for name, value in answer.headers if name == _HEADER), "")
+            value := next((value for name, value in answer.headers if name == _HEADER), b"")
         ):
-            answer.headers.remove((_HEADER, topic.encode()))
+            answer.headers.remove((_HEADER, value))
+            topic, _space, system = value.decode().rpartition(" ")
             began = loop.time()
             if self._is_stopping or began >= end:
                 break
             if wait.is_replaced and topic in self._replaced_topics:
                 answer.headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
                 break
-            if len(self._waits) >= self._max_waiting:
+            of_system = list(self._waits.values()).count(system)
+            if len(self._waits) >= self._max_waiting or of_system >= self._max_of_system:
                 words = "Too many requests wait for events here; send it again later."
                 retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
                 problem = Problem(KINDS["unavailable"], words, retry)
                 return answers.of_response(problem.response()), seconds
-            is_woken = await self._wait(topic, wait, end - began, receive)
+            is_woken = await self._wait(topic, system, wait, end - began, receive)
             seconds += loop.time() - began
             if not is_woken:
                 break
             answer = await ask(True)
         return answer, seconds
 
-    async def _wait(self, topic: str, wait: _Wait, seconds: float, receive: bodies.Receive) -> bool:
+    async def _wait(
+        self, topic: str, system: str, wait: _Wait, seconds: float, receive: bodies.Receive
+    ) -> bool:
         """Wait for the topic. True if an event came, or another request has taken the place. False
         after these seconds, or at the end of the process."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
@@ -84,7 +90,7 @@ class LongPolls:
             wait.is_replaced |= is_replaced
             loop.call_soon_threadsafe(event.set)
 
-        self._waits.add(event)
+        self._waits[event] = system
         # A replaced request does not take its place back: both would take it from each other again
         # and again. Both belong to one listener, or the view would have refused this one.
         if not wait.is_replaced:
@@ -103,7 +109,7 @@ class LongPolls:
             WAITING.remove(topic, wake)
             if is_replaced:
                 self._replaced_topics.discard(topic)
-            self._waits.discard(event)
+            self._waits.pop(event, None)
         if leaving in done:
             raise bodies.Disconnected
         return coming in done and not self._is_stopping

@@ -98,8 +98,17 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
             say(f"Redis of {role.variable}: copied")
     if (erasures := Path(settings.STATE_DIR) / ERASURES).exists():
         shutil.copy(erasures, folder)
-    if keys_folder:
-        _write_keys(keys_folder)
+    if keys_folder:  # one file for each key, with the name that the settings look for in STATE_DIR
+        keys = {
+            "secret_key": "" if settings.SECRET_KEY_MISSING else settings.SECRET_KEY,
+            "encryption_key": ",".join(settings.ENCRYPTION_KEYS),
+            "audit_signing_key": ",".join(getattr(settings, "AUDIT_SIGNING_KEYS", ())),
+        }
+        for name, value in keys.items():
+            if value:
+                path = keys_folder / name
+                path.touch(mode=0o600)
+                path.write_text(f"{value}\n")
     else:
         say("The keys are not in it: keep SECRET_KEY and ENCRYPTION_KEY elsewhere (--keys FOLDER).")
     manifest["files"] = digests(folder)
@@ -283,17 +292,3 @@ def _copy_redis(role: RedisRole, folder: Path) -> None:
     if is_folder:
         listing = f"file {Path(base).name} seq 1 type b\n"
         (folder / "appendonlydir" / "appendonly.aof.manifest").write_text(listing)
-
-
-def _write_keys(folder: Path) -> None:
-    """Write one file for each key, with the name that the settings look for in STATE_DIR."""
-    values = {
-        "secret_key": "" if settings.SECRET_KEY_MISSING else settings.SECRET_KEY,
-        "encryption_key": ",".join(settings.ENCRYPTION_KEYS),
-        "audit_signing_key": ",".join(getattr(settings, "AUDIT_SIGNING_KEYS", ())),
-    }
-    for name, value in values.items():
-        if value:
-            path = folder / name
-            path.touch(mode=0o600)
-            path.write_text(f"{value}\n")

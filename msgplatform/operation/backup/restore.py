@@ -61,7 +61,8 @@ def restore(folder: Path, say: Say) -> None:
         is_emptied = False
         for recovery in recoveries:
             if not recovery.reads_work_redis and not is_emptied:
-                is_emptied = _empty_work_redis(say)
+                _empty_work_redis(say)
+                is_emptied = True
             words = [word.format(began_at=manifest["began_at"]) for word in recovery.arguments]
             say(f"{recovery.command} {' '.join(words)}".strip())
             call_command(recovery.command, *words)
@@ -149,7 +150,6 @@ def _load(connection: Any, path: Path) -> None:
         raise BackupRefused(f"The load of {connection.alias} was cut short: {reason[-300:]}")
 
 
-def _empty_work_redis(say: Say) -> bool:
+def _empty_work_redis(say: Say) -> None:
     redis_connections.work_redis().flushdb()
     say("The work Redis: emptied, since its data belongs to the state before")
-    return True

@@ -152,7 +152,7 @@ class Update:
             raise NotWell(
                 f"{error}\nEvery program is of release {old.current.name} again, nothing is lost."
             ) from error
-        # Last, because `up` restarts what ends: it becomes that of the release, too.
+        # `up` itself is replaced last: until then it restarts the programs that end.
         pid = int((self._file.parent / "up.lock").read_text())
         os.kill(pid, signal.SIGUSR1)
         self._say(f"Every program is of release {record.current.name}.")
@@ -170,7 +170,8 @@ class Update:
         return sorted(pairs, key=lambda pair: not pair[0].endswith(f":{_WEB}"))
 
     def _replace_program(self, names: Sequence[str], record: Record) -> None:
-        """Raises NotWell after the new process was stopped; the old one goes on."""
+        """Replace one process by one of the record's release. Raises NotWell after the new process
+        was stopped; the old one goes on."""
         release, running = record.current.name, [name for name in names if self._pid(name)]
         beats = {name: self._beat(self._pid(name)) for name in running}
         of_release = (name for name, beat in beats.items() if beat and beat.release == release)
@@ -218,7 +219,7 @@ class Update:
         )
 
     def _beat(self, pid: int) -> Heartbeat | None:
-        """The heartbeat of the process, or of a worker of the web server's."""
+        """The heartbeat of the process; of the web server that of one of its workers."""
         host = socket.gethostname()
         beats = [beat for beat in heartbeats.alive() if beat.host == host]
         its_beats = (beat for beat in beats if pid in (beat.pid, os_process(beat.pid).parent))

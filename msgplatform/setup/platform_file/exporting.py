@@ -15,9 +15,9 @@ from django.db.models import Model
 from rest_framework import serializers
 
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.values import is_same
 from msgplatform.core.secrets import encryption
+from msgplatform.core.secrets.fields import Unreadable
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text

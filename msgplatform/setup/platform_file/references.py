@@ -50,12 +50,12 @@ class SecretReader(ABC):
         if not isinstance(value, str):
             return value
         try:
-            return self._secret(value)
+            return self.secret(value)
         except ValueError as error:
             raise WrongReference(path, str(error)) from None
 
     @abstractmethod
-    def _secret(self, value: str) -> str:
+    def secret(self, value: str) -> str:
         """The secret that a text refers to. Raises ValueError."""
 
 
@@ -63,7 +63,7 @@ class SentSecrets(SecretReader):
     """Secrets as they are, in a file that a client sends. References would lead to the environment
     and the files of the server, which are none of the client's."""
 
-    def _secret(self, value: str) -> str:
+    def secret(self, value: str) -> str:
         if value.startswith(_FILE) or _VARIABLE.search(value):
             raise ValueError(
                 "The server reads no references, ${NAME} or file:NAME: send the secret itself, as "
@@ -75,7 +75,7 @@ class SentSecrets(SecretReader):
 class SealedSecrets(SecretReader):
     """Secrets that another cell has encrypted with a key that is in ENCRYPTION_KEY here, too."""
 
-    def _secret(self, value: str) -> str:
+    def secret(self, value: str) -> str:
         if not encryption.is_encrypted(value):
             raise ValueError("The secret is not encrypted.")
         try:
@@ -91,7 +91,7 @@ class Secrets(SecretReader):
     environment: Mapping[str, str]
     folder: Path | None = None
 
-    def _secret(self, value: str) -> str:
+    def secret(self, value: str) -> str:
         if value.startswith(_FILE):
             return self._content(value.removeprefix(_FILE))
         if not _VARIABLE.search(value):
@@ -122,6 +122,6 @@ class Secrets(SecretReader):
         if len(content) > _MAX_BYTES:
             raise ValueError(f"{name} has more than {_MAX_BYTES} bytes.")
         try:
-            return content.decode().removesuffix("\n").removesuffix("\r")
+            return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise ValueError(f"{name} is not UTF-8.") from None

@@ -14,7 +14,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
@@ -23,6 +23,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.data import ids, sql
 from msgplatform.core.durations import age
 from msgplatform.doors.admin import (
+    AdminPage,
     AutocompleteFilter,
     ChoiceFilter,
     IdTimeFilter,
@@ -110,14 +111,10 @@ class EventAdmin(RowsAdmin):
     page_template = "admin/feed/event.html"
     list_class = EventList
     actions = ["replay"]
-
-    def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
-        return [
-            path("scheduler/", wrap(scheduler.view(self)), name="feed_scheduler"),
-            path("users/", wrap(users.view(self)), name="feed_users"),
-            *super().get_urls(),
-        ]
+    further_pages = [
+        AdminPage("scheduler/", "feed_scheduler", scheduler.view),
+        AdminPage("users/", "feed_users", users.view),
+    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
         return super().get_queryset(request).prefetch_related("biz")
@@ -210,9 +207,7 @@ class EventAdmin(RowsAdmin):
             "may_see_posts": request.user.has_perm("feed.view_feed"),
         }
 
-    @admin.display(description=_("event"))
-    def id_text(self, row: EventQueue) -> str:
-        return str(row.pk)
+    id_text = cells.column(_("event"), lambda row: str(row.pk))
 
     @admin.display(description=_("status"))
     def status_mark(self, row: EventQueue) -> str:
@@ -245,9 +240,7 @@ class EventAdmin(RowsAdmin):
         seconds = (timezone.now() - row.create_date).total_seconds()
         return age(max(0.0, seconds))
 
-    @admin.display(description=_("done up to"))
-    def done_up_to(self, row: EventQueue) -> str:
-        return row.position or cells.NOTHING
+    done_up_to = cells.column(_("done up to"), lambda row: row.position or cells.NOTHING)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -37,25 +37,21 @@ _REFRESH_SECONDS = 10  # as often as a row is written
 _LIVE = ("1h", "6h")  # periods that are refreshed; longer periods read tens of thousands of rows
 
 
-def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
+def view(model_admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The page, for people with the permission to see the queue."""
-
-    def page(request: HttpRequest) -> HttpResponse:
-        if not model_admin.has_view_permission(request):
-            raise PermissionDenied
-        period = request.GET.get("period", "")
-        period = period if period in PERIODS else next(iter(PERIODS))
-        charts = _charts(PERIODS[period][0])
-        live = "_live" if "live" in request.GET else ""
-        return show_page(
-            model_admin, request, f"admin/feed/scheduler{live}.html", gettext("Scheduler"),
-            period=period, seconds=_REFRESH_SECONDS if period in _LIVE else 0,
-            periods=[(key, words) for key, (_span, words) in PERIODS.items()],
-            charts=charts, **_now(), hours_zone=timezone.get_default_timezone_name(),
-            nothing_recorded=all(value is None for value in charts[0].lines[0].values),
-        )  # fmt: skip
-
-    return page
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    period = request.GET.get("period", "")
+    period = period if period in PERIODS else next(iter(PERIODS))
+    charts = _charts(PERIODS[period][0])
+    live = "_live" if "live" in request.GET else ""
+    return show_page(
+        model_admin, request, f"admin/feed/scheduler{live}.html", gettext("Scheduler"),
+        period=period, seconds=_REFRESH_SECONDS if period in _LIVE else 0,
+        periods=[(key, words) for key, (_span, words) in PERIODS.items()],
+        charts=charts, **_now(), hours_zone=timezone.get_default_timezone_name(),
+        nothing_recorded=all(value is None for value in charts[0].lines[0].values),
+    )  # fmt: skip
 
 
 # -- now -------------------------------------------------------------------------------------------

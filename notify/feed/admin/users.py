@@ -6,7 +6,6 @@ system and a user. All choices are in the address.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -26,11 +25,11 @@ from msgplatform.doors.admin.pages import show_page
 from msgplatform.models import Biz
 from notify.feed import timeline
 from notify.feed.intake.posts import check_uid
+from notify.feed.messages import explanations
 from notify.feed.messages.states import user_address
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.posts import MAX_UID
 from notify.feed.models.users import NOTHING_WRITTEN
-from notify.feed.timeline import explanations
 
 PAGE = 20  # posts of a timeline
 RELATIONS_PAGE = 50
@@ -93,23 +92,19 @@ def link(system: str, uid: str) -> SafeString:
     return cells.link(user_address(system, uid), uid)
 
 
-def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
+def view(model_admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The page, for people with the permissions to see posts and users."""
-
-    def page(request: HttpRequest) -> HttpResponse:
-        if not is_allowed(request):
-            raise PermissionDenied
-        systems = list(Biz.objects.order_by("name").values_list("name", flat=True)[:_OFFERED])
-        is_submitted = "uid" in request.GET or "system" in request.GET
-        only = {"system": systems[0]} if len(systems) == 1 else {}
-        form = UserForm(request.GET if is_submitted else None, initial=only)
-        details = _page(request, form) if form.is_valid() else {}
-        return show_page(
-            model_admin, request, "admin/feed/users.html", gettext("Users"), form=form,
-            systems=systems, **details,
-        )  # fmt: skip
-
-    return page
+    if not is_allowed(request):
+        raise PermissionDenied
+    systems = list(Biz.objects.order_by("name").values_list("name", flat=True)[:_OFFERED])
+    is_submitted = "uid" in request.GET or "system" in request.GET
+    only = {"system": systems[0]} if len(systems) == 1 else {}
+    form = UserForm(request.GET if is_submitted else None, initial=only)
+    details = _page(request, form) if form.is_valid() else {}
+    return show_page(
+        model_admin, request, "admin/feed/users.html", gettext("Users"), form=form,
+        systems=systems, **details,
+    )  # fmt: skip
 
 
 def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:

@@ -27,18 +27,17 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import engines, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.failpoints import failpoint
-from notify.feed import users
+from notify.feed import merge, users
 from notify.feed.dispatcher import queue
 from notify.feed.dispatcher.fanout import ALL_RELATIONS, next_slice
 from notify.feed.dispatcher.pace import Effort, Pace
 from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.receiver import SKIPPED_SECONDS
+from notify.feed.merge import TimelineQuery
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
 from notify.feed.models.posts import Topic
 from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.monitor import counters
-from notify.feed.timeline import merge
-from notify.feed.timeline.merge import TimelineQuery
 
 AUTHORS = 500  # in one transaction of a backfill, with their relations
 MAX_ENTRIES = 5_000  # deleted in one transaction

@@ -1,7 +1,9 @@
+import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from msgplatform.core.characters import printable
 from msgplatform.core.errors import InvalidInput
 from msgplatform.messages.filters import business_system
 from notify.api.asyncapi.document import Selection
@@ -32,4 +34,5 @@ class Command(BaseCommand):
         except InvalidInput as error:
             option = error.field.replace("_", "-")
             raise CommandError(f"--{option}: {error}") from None
-        self.stdout.write(text.decode())
+        shown = text.decode()
+        self.stdout.write(printable(shown, has_lines=True) if sys.stdout.isatty() else shown)

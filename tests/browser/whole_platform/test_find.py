@@ -53,13 +53,13 @@ print(json.dumps(True))
 # Nothing would be left of it to run.
 PAUSED = """
 import json
-from msgplatform.models import BulkJob
+from msgplatform.jobs.models import BulkJob
 job = BulkJob.objects.create(flow="notify", filter={}, state="paused", created_by="admin")
 print(json.dumps(job.pk))
 """
 CANCELLED = """
 import json
-from msgplatform.models import BulkJob
+from msgplatform.jobs.models import BulkJob
 print(json.dumps(BulkJob.objects.filter(id={pk}).update(state="cancelled")))
 """
 

@@ -14,7 +14,8 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core.data import claims, sql
-from msgplatform.models import AuditLog, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog
 from notify.models import ReceiveMsg
 from tests.support.children import child, run
 
@@ -77,7 +78,7 @@ def test_more_than_one_statement_can_hold() -> None:
 WORKER = """
 import random, time
 from msgplatform.core.data import claims
-from msgplatform.models import BulkJob
+from msgplatform.jobs.models import BulkJob
 
 def work(number):
     rng, won = random.Random(number), []
@@ -110,7 +111,8 @@ IN_TRANSACTIONS = """
 import random
 from django.db import transaction
 from msgplatform.core.data import claims, transactions
-from msgplatform.models import AuditLog, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog
 
 class Undone(Exception):
     pass
@@ -149,7 +151,7 @@ def test_a_claim_and_what_it_leads_to_in_one_transaction() -> None:
 
 KILLED = """
 from msgplatform.core.data import claims
-from msgplatform.models import BulkJob
+from msgplatform.jobs.models import BulkJob
 claim = claims.claim(BulkJob.objects.filter(state="pending"), limit=5, lease=0.5)
 say(claim.ids)
 wait()

@@ -17,7 +17,8 @@ from django.db.models.functions import Now
 from msgplatform.core.cells import Cell
 from msgplatform.core.data import engines, id_nodes, ids, sql
 from msgplatform.core.errors import Unavailable
-from msgplatform.models import BulkJob, IdNode
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import IdNode
 from notify.maker import fanout
 from tests.support.children import child, run
 

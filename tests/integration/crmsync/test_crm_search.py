@@ -198,6 +198,15 @@ class TestFind:
         (option,) = MESSAGES.fields["appkey"].options("drive", None)  # type: ignore[misc]
         assert (option.value, option.label) == ("ad-1", "Test drive")
 
+    def test_a_phone_number_in_other_spellings(self, biz: Biz) -> None:
+        stored = ("008613800000000", "+8613800000000", "13800000000")
+        newest_first = [str(new_lead(biz, phone=phone).pk) for phone in stored][::-1]
+        new_lead(biz, phone="13800000001")
+        for text in ("138 0000 0000", "+86 138-0000-0000", "１３８００００００００"):
+            assert found(phone=text) == newest_first, text
+            hits = engine.search(MESSAGES, text, 9).hits
+            assert [hit.id for hit in hits] == newest_first, text
+
     def test_times(self, biz: Biz) -> None:
         lead = new_lead(biz)
         hour = timedelta(hours=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -178,7 +177,7 @@ def test_a_page_and_a_count_are_few_statements(bob: str) -> None:
 def test_unread_posts_are_counted_up_to_a_bound(
     bob: str, floor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["notify.feed.timeline.page"], "MAX_UNREAD", 4)
+    monkeypatch.setattr(timeline, "MAX_UNREAD", 4)
     FeedUser.objects.filter(uid=bob).update(floor=floor)
     for count, unread in ((4, timeline.Unread(4, False)), (1, timeline.Unread(4, True))):
         for _ in range(count):

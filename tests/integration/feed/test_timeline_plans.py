@@ -18,12 +18,11 @@ from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE
 from msgplatform.models import Biz
-from notify.feed import person_data, person_users, timeline, upkeep_events
+from notify.feed import merge, person_data, person_users, timeline, upkeep_events
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedUser
 from notify.feed.models.users import NOTHING_WRITTEN
-from notify.feed.timeline import find, merge
 from tests.integration.feed.support import BIZ, change, drain, user, written
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -147,7 +146,7 @@ def test_a_page_looks_at_a_bounded_number_of_posts(
     """Here at a few of each author's, of 3,000 in all; those that fit are found page by page."""
     fill()
     FeedUser.objects.update(floor=NOTHING_WRITTEN)
-    monkeypatch.setattr(find, "MAX_MERGED", 200)
+    monkeypatch.setattr(timeline, "MAX_MERGED", 200)
     monkeypatch.setattr(merge, "_MAX_ROWS", 300)
     oldest = Feed.objects.order_by("id")[0].pk
     others = Feed.objects.exclude(pk=oldest)

@@ -6,8 +6,8 @@ import pytest
 
 from notify.feed import timeline
 from notify.feed.intake import posts
+from notify.feed.messages.explanations import Reason, explain
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
-from notify.feed.timeline.explanations import Reason, explain
 from tests.integration.feed.support import BIZ, change, drain, post, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)

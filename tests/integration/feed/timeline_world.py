@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msgplatform.core.data import sql
-from notify.feed import timeline
+from notify.feed import merge, timeline
 from notify.feed.cleaner import cleaner
 from notify.feed.cleaner.timelines import Timelines
 from notify.feed.dispatcher import upkeep
@@ -19,7 +19,6 @@ from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue, FeedUser
-from notify.feed.timeline import find, merge
 from tests.integration.feed.naive import Made, World
 from tests.integration.feed.support import BIZ, change, post
 
@@ -125,7 +124,7 @@ def whole(uid: str, limit: int, app_id: str = "", visit: bool = False) -> list[t
     before = None
     with pytest.MonkeyPatch.context() as patch:
         if is_short := limit % 2 == 0:
-            patch.setattr(find, "MAX_MERGED", 4 * limit)
+            patch.setattr(timeline, "MAX_MERGED", 4 * limit)
         while True:
             page = timeline.read(BIZ, uid, before, limit, app_id, visit=visit)
             assert is_short or len(page.posts) == limit or page.next is None

@@ -19,6 +19,7 @@ from gateway.models import SmsAccount, SmsGateway
 from msgplatform import env
 from msgplatform.core.servers.private_server import RedisServer
 from msgplatform.operation import doctor
+from tests.program_host import run_program
 from tests.support import sms_rows
 from tests.support.sms_rows import Caller, account, gateway
 
@@ -76,15 +77,8 @@ def test_a_redis_that_may_forget(
 
 def deployed(url: str) -> subprocess.CompletedProcess[str]:
     """`manage.py check --deploy` as an operator runs it, with this SMS Redis."""
-    return subprocess.run(
-        [sys.executable, "manage.py", "check", "--deploy"],
-        cwd=env.BASE_DIR,
-        env={**os.environ, "SMS_REDIS_URL": url},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [sys.executable, "manage.py", "check", "--deploy"]
+    return run_program(command, {**os.environ, "SMS_REDIS_URL": url})
 
 
 def test_a_deployment_needs_every_answer_on_disk(other_redis: Any, settings: Any) -> None:

@@ -30,8 +30,9 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.page import PageLink, Recipient, SearchResult
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.jobs.models import BulkBatch, BulkJob
 from msgplatform.messages import engine
-from msgplatform.models import AuditLog, BulkBatch, BulkJob
+from msgplatform.models import AuditLog
 from msgplatform.models.failures import MAX_ANSWER
 from tests.integration.gateway.sms_messages import archived, settle
 from tests.support import sms_rows

@@ -86,6 +86,16 @@ def test_types_of_others(orders: Caller, mode: Any, type: str) -> None:
     limits.event_types([type, f"{type[:3]}*"])
 
 
+@pytest.mark.parametrize("mode", [structured, binary])
+def test_a_byte_order_mark_is_no_part_of_an_event(orders: Caller, mode: Any) -> None:
+    headers, body = mode()
+    answer = send(orders, headers, b"\xef\xbb\xbf" + body)
+    assert answer.status_code == 202, answer.content
+    row = BizMsg.objects.get(pk=int(answer.json()["id"]))
+    assert json.loads(bytes(row.payload)) == DATA
+    assert not bytes(row.payload).startswith(b"\xef")
+
+
 def test_both_modes_are_one_event(orders: Caller) -> None:
     first = send(orders, *structured(source="/shops/7"))
     headers, body = binary(source="/shops/7")

@@ -16,7 +16,8 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.page import Page, PageLink, Recipient
 from msgplatform.core.rates.breaker import State
-from msgplatform.models import AuditLog, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog, Biz
 from notify import presence
 from notify.flow import FLOW
 from notify.maker import ending, expiry

@@ -15,7 +15,8 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import bulk_pages
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Biz
 from notify.actions import actions, backfill
 from notify.maker import ending
 from notify.maker.maker import Maker

@@ -15,8 +15,9 @@ from msgplatform.core.archive import copying
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.jobs.models import BulkJob
 from msgplatform.messages import engine
-from msgplatform.models import Biz, BulkJob
+from msgplatform.models import Biz
 from notify.actions import actions
 from notify.archive.retention import KEYS
 from notify.messages.index import MESSAGES

@@ -260,6 +260,28 @@ class TestBreaker:
             turn_until(successor, lambda: _given(row, successor) == 100)
         assert {result.outcome for result in results()} == {"unsent"}
 
+    @pytest.mark.parametrize("ending", ["discarded", "deleted", "listened"])
+    def test_it_is_forgotten_with_its_subscription(self, biz: Biz, ending: str) -> None:
+        row = subscribed(biz, "dead", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
+        paused = subscribed(biz, "off", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
+        with running(policy=SLOW_TO_PROBE) as sender:
+            put(row, 1)
+            put(paused, 1)
+            turn_until(sender, lambda: _is_open(row) and _is_open(paused))
+            BizReceive.objects.filter(pk=paused.pk).update(status=BizReceive.Status.PAUSED)
+            match ending:
+                case "discarded":
+                    rows = BizReceive.objects.filter(pk=row.pk)
+                    rows.update(status=BizReceive.Status.DISCARDED)
+                case "deleted":
+                    BizReceive.objects.filter(pk=row.pk).delete()
+                case "listened":
+                    delivery = Receive.Delivery.LISTEN
+                    Receive.objects.filter(pk=row.receive_id).update(delivery=delivery, url="")
+            turn_until(sender, lambda: row.pk not in {lane.subscription for lane in sender.lanes})
+            turn_until(sender, lambda: not _is_open(row))
+            assert _is_open(paused), "it may be resumed"
+
     def test_one_that_refuses_some_messages_is_not_away(self, biz: Biz) -> None:
         refusal = b"HTTP/1.1 422 Unprocessable\r\nContent-Length: 0\r\n\r\n"
         with Sink(answering(refusal)) as sink:

@@ -97,6 +97,11 @@ class TestSyntax:
         response = api.post(path, body, api.key()[1])
         assert says in problem(response, 400, "malformed-body")["detail"]
 
+    def test_a_byte_order_mark_is_passed_over(self, api: Api, path: str) -> None:
+        """RFC 8259, 8.1. PowerShell and .NET send it."""
+        body = b'\xef\xbb\xbf{"items": []}'
+        assert api.post(path, body, api.key()[1]).status_code == 200
+
     @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded",
                                               "multipart/form-data; boundary=x", ""])  # fmt: skip
     def test_wrong_type(self, api: Api, path: str, content_type: str) -> None:

@@ -11,7 +11,8 @@ from django.test import Client
 from msgplatform.core import flows
 from msgplatform.core.json.values import MAX_STORED
 from msgplatform.doors.api.access import keys, throttling
-from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import ApiKey, AuditLog, Biz
 from notify.intake import catalogue
 from notify.models import BizReceive, EventType
 from tests.support.api_support import problem

@@ -11,7 +11,8 @@ from django.forms import inlineformset_factory
 from django.test import Client
 
 from msgplatform.doors.admin import auditing
-from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz
 from notify.models import Receive
 from tests.support.notify_rows import subscription
 from tests.support.sms_rows import gateway

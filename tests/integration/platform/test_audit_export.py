@@ -29,7 +29,8 @@ from msgplatform.company.audit_export.exporter import Exporter, NotTaken
 from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Alert, AuditLog, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, AuditLog
 from tests.support.children import child
 from tests.support.http_sinks import Sink, answering, slow
 

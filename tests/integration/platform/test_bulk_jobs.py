@@ -20,8 +20,9 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin import systems
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.jobs.models import BulkJob
 from msgplatform.messages import engine
-from msgplatform.models import AuditLog, Biz, BulkJob
+from msgplatform.models import AuditLog, Biz
 from notify.actions import actions
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive, ReceiveMsg

@@ -17,7 +17,8 @@ from msgplatform.core.rates.breaker import State
 from msgplatform.doors.console.views import job as job_page
 from msgplatform.jobs import outcomes
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import AuditLog, Biz, BulkBatch, BulkJob
+from msgplatform.jobs.models import BulkBatch, BulkJob
+from msgplatform.models import AuditLog, Biz
 from notify import presence
 from notify.actions import actions
 from notify.models import BizReceive, ReceiveMsg

@@ -16,7 +16,8 @@ from django.utils.translation import gettext_lazy
 from msgplatform.core import flows
 from msgplatform.doors.api.problems import error_pages
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import AuditLog, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog, Biz
 from notify.maker.maker import Maker
 from notify.models import ReceiveMsg
 from tests.support.bulk_form import start_bulk

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
-import subprocess
 import sys
 import time
 import xmlrpc.client
@@ -22,14 +22,15 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
 from crmsync.models import LandingPage
-from msgplatform import env
 from msgplatform.core import connections
 from msgplatform.core.connections import AWAY_SECONDS, RedisError
 from msgplatform.core.errors import Temporary
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Alert, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, Biz
 from msgplatform.monitor.watch.watch import _LEASE, Watch
 from tests.integration.gateway.sms_messages import archived
+from tests.program_host import run_program
 from tests.servers import Servers
 from tests.support import archive_support, sms_rows
 from tests.support.api_server import Server
@@ -272,13 +273,11 @@ def test_jobs_of_other_flows_beside_a_hung_sms_redis(servers: Servers) -> None:
 def test_doctor(servers: Servers, name: str) -> None:
     command = [sys.executable, "manage.py", "doctor"]
     begun = time.monotonic()
-    subprocess.run(command, cwd=env.BASE_DIR, capture_output=True, timeout=120, check=False)
+    run_program(command, os.environ)
     usual = time.monotonic() - begun
     with hanging(getattr(servers, name)):
         begun = time.monotonic()
-        done = subprocess.run(
-            command, cwd=env.BASE_DIR, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = run_program(command, os.environ)
         assert time.monotonic() - begun < 2 * usual + 60, "it waits at every question"
     variable = "REDIS_URL" if name == "work" else "SMS_REDIS_URL"
     assert re.search(rf"BAD .*\b{variable}: {SILENT}", done.stdout)

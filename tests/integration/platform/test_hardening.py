@@ -17,7 +17,8 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Biz
 from notify.models import Receive
 from tests.integration.crmsync.support import landing_page
 from tests.support.notify_rows import subscription

@@ -20,16 +20,8 @@ from msgplatform import person_limits, roles
 from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.flows.health import MAX_FAILURES
-from msgplatform.models import (
-    Alert,
-    AuditLog,
-    Biz,
-    BulkJob,
-    FailureGroup,
-    MinuteCounter,
-    PersonLimit,
-    Role,
-)
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, AuditLog, Biz, FailureGroup, MinuteCounter, PersonLimit, Role
 from notify.models import BizMsg, BizReceive, EventType, Receive, ReceiveMsg
 from tests.support import crm_rows, notify_rows, sms_rows, two_systems
 from tests.support.api_document import api_views

@@ -21,16 +21,8 @@ from msgplatform.core.data import sql
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.doors.api.access.authentication import answers_limited_keys, required_scope
 from msgplatform.doors.api.management.statistics import StatisticsView
-from msgplatform.models import (
-    Alert,
-    ApiKey,
-    AuditLog,
-    Biz,
-    BulkJob,
-    FailureGroup,
-    KeptObject,
-    MinuteCounter,
-)
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, FailureGroup, KeptObject, MinuteCounter
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.intake import catalogue

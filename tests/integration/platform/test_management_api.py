@@ -28,7 +28,8 @@ from msgplatform.doors.api.access import keys, throttling
 from msgplatform.doors.api.management.alerts import SETTLED
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, MinuteCounter
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.intake import catalogue

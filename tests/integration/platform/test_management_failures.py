@@ -11,7 +11,8 @@ from django.test import Client
 from msgplatform.core.queues import jobs
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Acknowledgement, AuditLog, Biz, BulkJob, FailureGroup
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Acknowledgement, AuditLog, Biz, FailureGroup
 from notify import orders
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker

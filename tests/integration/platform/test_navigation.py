@@ -10,11 +10,13 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
 
+from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.doors.admin import BoundedPaginator
 from msgplatform.doors.console import navigation
 from msgplatform.doors.console.views import page as pages
-from msgplatform.models import Alert, Biz, BulkJob, Preferences
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, Biz, Preferences
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
@@ -92,6 +94,15 @@ def test_a_tab_says_what_it_shows(admin_client: Client) -> None:
     title = tab_title(admin_client, f"/admin/msgplatform/alert/{alert.pk}/change/")
     assert "waits · Alert" in title
     assert "13812345678" not in title
+
+
+def test_a_page_of_the_menu_has_its_own_name_in_the_header(admin_client: Client) -> None:
+    addresses = [link.address for flow in flows.all() for link in flow.links if not link.query]
+    assert len(addresses) > 3
+    for address in addresses:
+        header = admin_client.get(address).content.decode().partition("<header>")[2]
+        name = header.partition("</header>")[0].partition("<form")[0]
+        assert not re.search(r'href="/admin/\w+/\w+/"', name), address
 
 
 def test_the_first_stop_leads_past_the_menu(admin_client: Client) -> None:

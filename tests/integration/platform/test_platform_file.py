@@ -360,7 +360,7 @@ def test_the_default_account_moves_whatever_the_order(tmp_path: Path) -> None:
 
 def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secrets").mkdir()
-    (tmp_path / "secrets" / "key").write_text("of a file\n")
+    (tmp_path / "secrets" / "key").write_bytes(b"\xef\xbb\xbfof a file\r\n")  # by Notepad
     (tmp_path / "outside").write_text("hidden")
     monkeypatch.setenv("WAREHOUSE_KEY", "of a variable")
     head = SMALL.split("subscriptions:", maxsplit=1)[0] + "    headers:\n"

@@ -29,7 +29,8 @@ from msgplatform.core.data import claims, engines, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import jobs
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Alert, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, Biz
 from notify import orders
 from notify.feed.cleaner.cleaner import Cleaner
 from notify.feed.dispatcher.pace import Pace

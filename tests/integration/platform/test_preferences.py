@@ -12,7 +12,8 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from msgplatform.doors.api.access import keys
-from msgplatform.models import Alert, Biz, BulkJob, Preferences
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, Biz, Preferences
 from notify.maker.maker import Maker
 from notify.models import ReceiveMsg
 from tests.support.notify_rows import publish, subscription

@@ -13,7 +13,8 @@ from gateway.models import SgipMo, SgipMt
 from msgplatform import roles
 from msgplatform.core import flows
 from msgplatform.core.flows.messages import personal_names
-from msgplatform.models import AuditLog, BulkJob, Role, SavedFilter
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog, Role, SavedFilter
 from tests.support import crm_rows, everything
 
 pytestmark = [

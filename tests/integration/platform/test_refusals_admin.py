@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from msgplatform.models import ApiKey, Biz, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import ApiKey, Biz
 from notify.models import BizReceive, Receive
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -80,10 +81,11 @@ def test_off_no_statement_reads_a_trace(
 
 
 @pytest.mark.usefixtures("traced")
-def test_histograms_have_exemplars(client: Client, settings: Settings) -> None:
+def test_histograms_have_exemplars(client: Client, settings: Settings, work_redis: Any) -> None:
     settings.METRICS_TOKEN = "token"
     key = {"authorization": "Bearer token"}
     exemplars.note([Observation("notify_delivery_seconds", (), "0.25", 0.2, TRACE)])
+    work_redis.hset("platform:exemplars", "x", "1")  # of another program
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
     answer = client.get("/metrics", headers={"accept": accept, **key})
     assert answer["Content-Type"].startswith("application/openmetrics-text")

@@ -17,6 +17,9 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
+from crmsync import copies
+from gateway import presence
+from gateway.monitor import activity
 from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import exits, heartbeats, standstill, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
@@ -26,12 +29,14 @@ from msgplatform.core.flows.health import MAX_FAILURES
 from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import Loss
-from msgplatform.monitor.watch import of_flows, programs
+from msgplatform.monitor.watch import of_flows
+from msgplatform.monitor.watch import watch as watch_module
 from msgplatform.monitor.watch.servers import ClusterOfDatabases, Disks
 from msgplatform.monitor.watch.watch import Watch
 from msgplatform.operation import doctor
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.monitor import counters
 from tests.support.notify_rows import publish, subscription
 from tests.support.sms_net_support import accept, mt
 from tests.support.sms_rows import gateway
@@ -148,7 +153,7 @@ def test_a_program_whose_work_stands_still_is_told_with_its_error(
     worker = Stuck(error)
     loop = Loop(worker)
     loop._one_turn()
-    monkeypatch.setattr(programs, "STANDSTILL_SECONDS", 0.0)
+    monkeypatch.setattr(watch_module, "STANDSTILL_SECONDS", 0.0)
     worker.heartbeat.send()
     look()
     alert = Alert.objects.get()
@@ -175,7 +180,7 @@ def test_a_minute_of_failures_is_a_standstill_and_one_turn_of_three(
         beat = Heartbeat("marker", standstill=standstill.longest())
         for age, is_still in ((seconds - 1, False), (seconds + 1, True)):
             beat.at = began + age
-            assert programs.stands_still(beat) is is_still
+            assert watch_module.stands_still(beat) is is_still
     standstill.fail("other", redis.exceptions.ConnectionError("away"))  # has an alert of its own
     assert standstill.longest().part == "marker"
     standstill.end("marker")
@@ -328,6 +333,25 @@ def test_a_field_of_somebody_else_in_the_curves_is_left_out(work_redis: Any) -> 
     of_flows.store_backlogs({"notify": 3}, now=600.0)
     work_redis.hset("platform:backlog:notify", mapping={"x": "1", "11": "many"})
     assert of_flows.read_backlogs(["notify"]) == {"notify": {600.0: 3}}
+
+
+def test_fields_of_somebody_else_hide_none_of_ours(work_redis: Any, sms_redis: Any) -> None:
+    beats, look = everybody(), Watch().look
+    look()
+    for client, name in (
+        (work_redis, "platform:seen"), (work_redis, "notify:totals"), (work_redis, copies.INDEX),
+        (sms_redis, "{sms}:mt-minutes"), (sms_redis, "{sms}:gateway-down"),
+    ):  # fmt: skip
+        client.hset(name, mapping={"x": "1", "11": "many", "é": "é"})
+    beats["marker"].withdraw()
+    look()
+    assert open_keys() == {"platform.silent:marker"}
+    assert counters.totals() == {"x": 1.0}
+    assert copies.slots() == []
+    assert presence.seconds_down([7]) == {7: 0.0}
+    now = sql.now()
+    assert activity.ACTIVITY.live is not None
+    assert activity.ACTIVITY.live(now - timedelta(hours=1), now) == {}
 
 
 def test_a_consumer_that_fails_hides_no_other(settings: Settings) -> None:
@@ -573,7 +597,7 @@ def test_doctor_names_what_cannot_be_looked_up_and_that_nobody_looks(work_redis:
 
 # -- disks and memory ----------------------------------------------------------------------------
 def test_programs_of_two_releases_make_an_alert_when_that_lasts(settings: Settings) -> None:
-    watched = programs.Programs()
+    watched = watch_module.Programs()
     old, new = (
         Heartbeat(role, at=time.time(), release=release)
         for role, release in (("maker", "1.0.0"), ("sender", "1.1.0"))

@@ -37,9 +37,11 @@ FLOWS = {
 ROWS: dict[str, Any] = {"notify": BizMsg, "crmsync": Lead, "feed": Feed}
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path / "log", "tests.support.platform_asgi:application")
+@pytest.fixture(scope="module")
+def server(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for all flows: it makes the document once."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    server = Server(log, "tests.support.platform_asgi:application")
     yield server
     server.stop()
 

@@ -106,13 +106,14 @@ def orval(workshop: Workshop) -> list[str | Path]:
     return ["node", "by_orval.js"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "generate",
     [
-        pytest.param(openapi_generator, marks=pytest.mark.full),
+        openapi_generator,
         openapi_python_client,
         openapi_typescript,
-        pytest.param(orval, marks=pytest.mark.full),
+        orval,
     ],
 )
 def test_a_generated_client_works(

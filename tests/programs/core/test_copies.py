@@ -42,7 +42,14 @@ Command().run_from_argv(sys.argv)
 """
 
 
-@pytest.mark.parametrize("option", ["--processes=2", "--process=2", "--proc 2"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param("--processes=2", marks=pytest.mark.full),
+        pytest.param("--process=2", marks=pytest.mark.full),
+        "--proc 2",
+    ],
+)
 def test_ctrl_c_lets_each_of_them_finish(tmp_path: Path, option: str) -> None:
     """A terminal sends its signal to the whole group. However the option is written, only the
     parent starts others."""

@@ -49,6 +49,10 @@ def forked(environment: dict[str, str]) -> Any:
 @pytest.mark.parametrize("url", ["sqlite:////tmp/{}.db", "mysql://root@localhost/{}"])
 def test_settings_are_those_of_its_own_environment(url: str, tmp_path: Path) -> None:
     first, second = (variables(url.format(name), tmp_path / name) for name in ("one", "two"))
+    second |= {
+        "ALERT_SILENT_SECONDS": "20", "CRM_LEASE_SECONDS": "12", "FEED_CLEAN_SECONDS": "2",
+        "NOTIFY_LEASE_SECONDS": "40", "SMS_LEASE_SECONDS": "10", "SMS_REPLICAS": "1",
+    }  # fmt: skip
     assert forked(first)["DATABASES"] != forked(second)["DATABASES"]
     code = f"import django; django.setup()\n{SHOW}"
     alone = subprocess.run(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from bench.harness.mariadb import MariaDb
+from tests.program_host import run_program
 
 MIGRATE = """
 import django
@@ -27,10 +27,8 @@ def migrate(mariadb: MariaDb) -> Iterator[Callable[[str], str]]:
 
     def migrate(privileges: str) -> str:
         mariadb.execute(f"GRANT {privileges} ON leads.* TO crm@localhost")
-        done = subprocess.run(
-            [sys.executable, "-c", MIGRATE], capture_output=True, text=True, check=False,
-            env={**os.environ, "DATABASE_URL": url.replace("root@", "crm:pw@")},
-        )  # fmt: skip
+        environment = {**os.environ, "DATABASE_URL": url.replace("root@", "crm:pw@")}
+        done = run_program([sys.executable, "-c", MIGRATE], environment)
         return done.stderr.strip() if done.returncode else ""
 
     yield migrate
@@ -45,6 +43,7 @@ def triggers(mariadb: MariaDb) -> set[str]:
     return {str(name) for (name,) in rows}
 
 
+@pytest.mark.full
 def test_no_super_is_needed(mariadb: MariaDb, migrate: Callable[[str], str]) -> None:
     assert migrate("ALL PRIVILEGES") == ""
     assert triggers(mariadb) == {"lead_on_insert", "lead_on_update"}

@@ -42,7 +42,9 @@ def manage(mariadb: MariaDb, *words: str) -> tuple[int, str]:
     return result.returncode, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("character_set", ["utf8mb3", "latin1", "gbk"])
+@pytest.mark.parametrize(
+    "character_set", ["utf8mb3", pytest.param("latin1", marks=pytest.mark.full), "gbk"]
+)
 def test_migrate_refuses_it_and_says_how_to_repair_it(
     mariadb: MariaDb, cursor: Any, character_set: str
 ) -> None:

@@ -59,19 +59,19 @@ def test_most_alerts_are_seen_to_come() -> None:
     assert len(expected_to_come()) > len(ALERTS) / 2
 
 
-@pytest.mark.parametrize("alert", sorted(expected_to_come()))
-def test_that_an_alert_does_not_come_is_noticed(tmp_path: Path, alert: str) -> None:
-    """Otherwise promtool has compared nothing."""
+def test_that_an_alert_does_not_come_is_noticed(tmp_path: Path) -> None:
+    """Of each alert. Otherwise promtool has compared nothing."""
     rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     for group in rules["groups"]:
         for rule in group["rules"]:
-            if rule.get("alert") == alert:
+            if "alert" in rule:
                 rule["expr"] = "vector(0) == 1"
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules), encoding="utf-8")
     shutil.copy(EXPECTED, tmp_path)
     done = promtool("test", "rules", tmp_path / EXPECTED.name)
     assert done.returncode == 1
-    assert f"alertname: {alert}" in done.stdout + done.stderr
+    told = re.findall(r"alertname: (\w+)", done.stdout + done.stderr)
+    assert set(told) == expected_to_come()
 
 
 @pytest.fixture

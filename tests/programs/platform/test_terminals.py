@@ -3,20 +3,26 @@ traceback, and a file is UTF-8 whatever the terminal is."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from bench.harness import migrated
 from tests.cluster import MIGRATE, ROOT
+from tests.program_host import run_program
 
 TITLE = "北京 Läden 😀"
+# It changes the direction of what a terminal shows after it.
+TURNED = "yes\u202eon"
 TERMINALS = [
-    {"PYTHONIOENCODING": "ascii"},
-    {"PYTHONIOENCODING": "cp1252"},
+    pytest.param({"PYTHONIOENCODING": "ascii"}, marks=pytest.mark.full),
+    pytest.param({"PYTHONIOENCODING": "cp1252"}, marks=pytest.mark.full),
     {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
 ]
 each_terminal = pytest.mark.parametrize("terminal", TERMINALS, ids=lambda each: next(iter(each)))
@@ -34,10 +40,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
     def run(code: str) -> None:
         code = f"import django; django.setup()\n{code}"
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=variables, check=True)
+        run_program([sys.executable, "-c", code], variables).check_returncode()
 
     migrated.fill(variables["DATABASE_URL"], lambda: run(MIGRATE), "everything")
     run(f"from msgplatform.models import Biz; Biz.objects.create(name='shop', title={TITLE!r})")
+    example = {"note": TURNED}
+    run("from notify.models import EventType\n"
+        f"EventType.objects.create(name='order.turned', example={example!r})")  # fmt: skip
     return variables
 
 
@@ -60,6 +69,38 @@ def test_a_file_is_utf_8(terminal: Mapping[str, str], environment: Mapping[str, 
         capture_output=True, check=False, timeout=300,
     )  # fmt: skip
     assert TITLE in done.stdout.decode(), done.stderr.decode(errors="replace")
+    assert TURNED in done.stdout.decode(), "unchanged in a file"
+
+
+def shown(environment: Mapping[str, str], *words: str) -> str:
+    """All that a terminal shows of a command."""
+    terminal, program_side = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", *words], cwd=ROOT, env=environment, stdin=program_side,
+        stdout=program_side, stderr=program_side,
+    )  # fmt: skip
+    os.close(program_side)
+    text = b""
+    with contextlib.suppress(OSError):  # the program has ended
+        while piece := os.read(terminal, 65536):
+            text += piece
+    os.close(terminal)
+    process.wait(300)
+    return text.decode()
+
+
+@pytest.mark.parametrize("command", ["export", "asyncapi", "apply"])
+def test_a_terminal_gets_escapes_of_what_would_turn_it(
+    command: str, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    words = [command]
+    if command == "apply":
+        file = tmp_path / "platform.yaml"
+        file.write_text(f'event-types:\n  order.more:\n    example: {{note: "{TURNED}"}}\n')
+        words += ["--dry-run", str(file)]
+    text = shown(environment, *words)
+    assert r"yes\u202eon" in text
+    assert "\u202e" not in text
 
 
 def test_nobody_reads_the_pipe(environment: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from msgplatform.core.cells import Cell
 from msgplatform.core.daemons.command import DaemonCommand
 from msgplatform.core.data import cell_record
 from tests.cluster import ROOT
+from tests.program_host import run_program
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -78,9 +79,6 @@ def test_a_new_database_belongs_to_the_cell(tmp_path: Path) -> None:
         "DATABASE_URL": f"sqlite:///{tmp_path / 'new.db'}",
     }  # fmt: skip
     for command in (["migrate", "--verbosity=0"], ["set_cell"]):
-        ended = subprocess.run(
-            [sys.executable, "manage.py", *command], cwd=ROOT, env=environment,
-            capture_output=True, text=True, timeout=_SECONDS, check=False,
-        )  # fmt: skip
+        ended = run_program([sys.executable, "manage.py", *command], environment)
         assert ended.returncode == 0, ended.stderr
     assert "belongs to cell 3/16 already" in ended.stdout

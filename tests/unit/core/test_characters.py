@@ -71,4 +71,6 @@ def test_controls_and_terminals() -> None:
     assert not has_controls("a\nb", has_lines=True)
     assert not has_controls("😀 Laden 北京\u3000x")
     assert printable("a\x1b]0;x\x07\x9b\u202e 北京") == "a\\x1b]0;x\\x07\\x9b\\u202e 北京"
+    assert printable("a\nb\x9b", has_lines=True) == "a\nb\\x9b"
+    assert printable("a\nb") == "a\\nb"
     assert characters.IGNORABLE.search("\ufeff")

@@ -47,6 +47,8 @@ def test_columns_have_a_number_with_the_trunk_s_zero_too() -> None:
     spellings = Person(phones=frozenset({"1012345678"})).phone_spellings
     assert {"1012345678", "01012345678", "861012345678", "8601012345678"} <= set(spellings)
     assert len(set(spellings)) == len(spellings)
+    abroad = Person(phones=frozenset({phone_digits("+44 7700 900123")})).phone_spellings
+    assert {"447700900123", "+447700900123", "00447700900123"} <= set(abroad)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from django.template import engines
 from django.utils import translation
 
 from gateway import codes
-from gateway.messages import steps
+from gateway.messages import page as sms_page
 from gateway.messages.states import ending_reason
 from gateway.models import SgipMt
 from gateway.monitor.activity import ACTIVITY
@@ -47,6 +47,17 @@ def test_texts_of_the_theme_and_of_django_are_chinese() -> None:
     source = "{% load i18n %}{% translate 'Welcome back to' %} {% translate 'Log in' %}"
     with translation.override("zh-hans"):
         assert engines["django"].from_string(source).render() == "欢迎回到 登录"
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_numbers_have_their_groups_in_each_language(language: str) -> None:
+    with translation.override(language):
+        assert (
+            engines["django"]
+            .from_string("{% load formats %}{{ 1688800|grouped }} {{ 999|grouped }}")
+            .render()
+            == "1,688,800 999"
+        )
 
 
 def test_texts_are_marked_by_names_that_makemessages_knows() -> None:
@@ -108,7 +119,7 @@ def test_a_gateway_s_codes_are_chinese() -> None:
         assert codes.with_meaning(11) == "11 节点忙"
         assert codes.with_meaning(200) == "200 网关自定义的代码"
         assert ending_reason(row) == "11 节点忙"
-        assert steps._report(None, 1, 1, 2, 29).answer == "29 用户不存在"
+        assert sms_page.Step.of_report(None, 1, 1, 2, 29).answer == "29 用户不存在"
         assert ACTIVITY.answer is not None
         assert ACTIVITY.answer("error 11") == "11: 节点忙"
     assert codes.with_meaning(11) == "11 Node busy"

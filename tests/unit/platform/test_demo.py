@@ -35,7 +35,7 @@ def test_it_has_an_encryption_key_of_its_own(tmp_path: Path) -> None:
     write_encryption_key(tmp_path)
     (file,) = tmp_path.iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == ("encryption_key", 0o600)
-    assert encryption.malformed([file.read_text().strip()]) == []
+    assert encryption.is_usable([file.read_text().strip()])
 
 
 def test_what_waits_for_the_dead_consumer_is_given_up_within_the_demo(settings: Any) -> None:

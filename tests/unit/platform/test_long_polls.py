@@ -17,9 +17,10 @@ TOPIC = "tests.long_polls:1"
 SOON = 60.0
 
 
-def empty() -> Answer:
+def empty(topic: str = TOPIC, system: int = 1) -> Answer:
     """The answer of a view that waits for the topic."""
-    return Answer(200, [(b"content-length", b"0"), (HEADER.lower().encode(), TOPIC.encode())], b"")
+    value = f"{topic} {system}".encode()
+    return Answer(200, [(b"content-length", b"0"), (HEADER.lower().encode(), value)], b"")
 
 
 DONE = Answer(200, [], b"something")
@@ -188,5 +189,27 @@ def test_requests_that_repeat_one_topic_take_two_places() -> None:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(test)
+
+
+def test_one_system_with_many_consumers_leaves_places_to_others() -> None:
+    async def test() -> None:
+        polls, tasks = LongPolls(max_waiting=8, max_of_system=2), []
+        for number in range(6):
+            view = View(empty(f"{TOPIC}{number}", 1))
+            tasks.append(asyncio.create_task(polls.answer(view.ask, Client().receive)))
+        other = View(empty(f"{TOPIC}-other", 2), DONE)
+        tasks.append(asyncio.create_task(polls.answer(other.ask, Client().receive)))
+        async with asyncio.timeout(SOON):
+            while sum(task.done() for task in tasks) + len(WAITING.topics(TOPIC)) < len(tasks):
+                await asyncio.sleep(0)
+        refused = [task.result()[0] for task in tasks if task.done()]
+        assert [answer.status for answer in refused if isinstance(answer, Answer)] == [503] * 4
+        WAITING.wake([f"{TOPIC}-other"])
+        assert (await tasks.pop())[0] is DONE
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     run(test)

@@ -49,8 +49,8 @@ class _Reserve:
 # for its timeout.
 PAUSE_SECONDS = 5.0
 _paused_until = 0.0
-# A reserve is the limit divided by this, for the length of a window. A process may refuse a key too
-# early by this much, or allow it too much by it.
+# A reserve is the limit divided by this, for the length of a window. By so many requests a process
+# may refuse a key too early, or too late.
 _RESERVES_IN_LIMIT = 100
 _MAX_RESERVES = 10_000  # maximum of keys in `_reserves`
 _reserves: dict[int, _Reserve] = {}
@@ -199,7 +199,8 @@ class ApiKeyThrottle(BaseThrottle):
         return math.ceil(self.waiting)
 
 
-def _failures(request: Request, add: int) -> None:
+def _check_failures(request: Request, add: int) -> None:
+    """Count `add` wrong keys. Raises Throttled when there were too many."""
     rate = _rate("failed")
     if rate is None:
         return
@@ -242,9 +243,9 @@ def network_of(address: str) -> str:
 
 def count_failure(request: Request) -> None:
     """A wrong key came from this address. Raises Throttled when there were too many."""
-    _failures(request, 1)
+    _check_failures(request, 1)
 
 
 def refuse_guesser(request: Request) -> None:
     """Raises Throttled when this address has sent too many wrong keys to look up another one."""
-    _failures(request, 0)
+    _check_failures(request, 0)

@@ -21,8 +21,8 @@ from msgplatform.doors.api.management.resources import actor
 from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
 from msgplatform.jobs import control
+from msgplatform.jobs.models import BulkJob
 from msgplatform.messages import filter_fields
-from msgplatform.models import BulkJob
 from msgplatform.setup.fields import FlagField, TextField, WholeNumberField, check_known
 
 SCOPE = "manage:jobs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
-from django.urls import reverse
+from django.urls import Resolver404, resolve, reverse
 from django.utils.functional import Promise
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
@@ -77,6 +78,10 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's `handler404`."""
     detail = f"There is nothing at {request.path}; /api/docs/ lists all addresses."
+    with suppress(Resolver404):
+        path = request.path.rstrip("/")
+        if path != request.path and resolve(path).func is not unknown_api_address:
+            detail = f"There is nothing at {request.path}: leave out the slash at its end."
     return _answer(request, Problem(KINDS["not-found"], detail), "404.html", _reason(exception))
 
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
@@ -24,7 +23,14 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import MAX_FAILURES, Button, Failure
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.views.page import can_start_jobs, flow_of, page, staff_view, visible
+from msgplatform.doors.console.views.page import (
+    bulk_address,
+    can_start_jobs,
+    flow_of,
+    page,
+    staff_view,
+    visible,
+)
 from msgplatform.models import Acknowledgement
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_groups
@@ -181,8 +187,7 @@ def _bulk_url(flow: Flow, action: str, filter: Mapping[str, str]) -> str:
     """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
     if action not in flow.actions:
         return ""
-    query = urlencode({"action": action, **filter, "count": "1"})
-    return f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
+    return bulk_address(flow.name, action, filter, count=1)
 
 
 @staff_view("POST", answers_limited_people=True)

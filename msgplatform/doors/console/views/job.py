@@ -11,7 +11,6 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
@@ -26,6 +25,7 @@ from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm
 from msgplatform.doors.console.views.page import (
     as_seen,
+    bulk_address,
     can_start_jobs,
     flow_of,
     job_of,
@@ -35,7 +35,8 @@ from msgplatform.doors.console.views.page import (
     staff_view,
 )
 from msgplatform.jobs import control, outcomes
-from msgplatform.models import AuditLog, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import AuditLog
 
 _State = BulkJob.State
 SHOWN = 50
@@ -86,8 +87,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     personal_fields = set() if clear or not action else personal_names(action.fields)
     if flow and action and starts_jobs and not personal_fields.intersection(row.filter):
         pace = {"rate": row.rate} if row.rate else {}
-        query = urlencode({"action": row.action, **row.filter, **pace, "count": 1})
-        repeat_url = f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
+        repeat_url = bulk_address(flow.name, row.action, row.filter, **pace, count=1)
     context = {
         "job": row,
         "flow": flow,
@@ -102,11 +102,11 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     }
     if "live" in request.GET:
         return render(request, "console/job_live.html", context)
-    fields = BulkForm(flow, row.action, True).fields if flow and action else {}
-    filled_in = [
-        (str(fields[name].label if name in fields else name), str(value))
-        for name, value in row.filter.items()
-    ]
+    filled_in = (
+        BulkForm(flow, row.action, True).summary(row.filter)
+        if flow and action
+        else [(name, str(value)) for name, value in row.filter.items()]
+    )
     return page(
         request,
         "job.html",

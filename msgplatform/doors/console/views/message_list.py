@@ -5,9 +5,8 @@ The filter and the page are in the address, so a list can be sent to a colleague
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -29,6 +28,8 @@ from msgplatform.doors.console.statistics.views import csv_response
 from msgplatform.doors.console.views.message import may_resend, resend_messages
 from msgplatform.doors.console.views.page import (
     as_seen,
+    bulk_address,
+    can_start_jobs,
     flow_of,
     list_name,
     page,
@@ -60,11 +61,11 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         following = f"?{query.urlencode()}"
     filled_in = form.filter() if result else {}
     bulk_links: list[tuple[Text, str]] = []
-    if filled_in and _may_start_bulk(request, flow):
+    if filled_in and can_start_jobs(request.user, flow):
         # Bulk jobs about all messages of this filter. Only for actions that have all of its fields:
         # other actions would select more messages.
         bulk_links = [
-            (action.title, _bulk_address(flow, name, filled_in))
+            (action.title, bulk_address(flow.name, name, filled_in))
             for name, action in flow.actions.items()
             if filled_in.keys() <= action.fields.keys()
         ]
@@ -76,7 +77,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         form=form,
         # Results come first, and fields only where they say what is wrong or find nothing.
         filter_is_open=not result or bool(filled_in and not result.hits),
-        summary=form.summary() if filled_in else [],
+        summary=form.summary(form.filter()) if filled_in else [],
         found=result,
         hits=[(flow, hit) for hit in result.hits] if result else [],
         notices=[result.notice] if result and result.notice else [],
@@ -121,7 +122,7 @@ def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
     if not ids:
         messages.warning(request, _("Tick the messages that are to be sent again."))
     elif "bulk" in request.POST and (action := _ticked_action(request, flow)):
-        return redirect(_bulk_address(flow, action, {"ids": ",".join(ids)}))
+        return redirect(bulk_address(flow.name, action, {"ids": ",".join(ids)}))
     elif resend_messages(request, flow, ids) is None and len(ids) == 1:
         messages.warning(request, _("This message cannot be sent again as it is now."))
     query = request.POST.get("query", "")
@@ -186,16 +187,7 @@ def _csv_rows(
     yield from ([notice] for notice in notices if notice)
 
 
-def _may_start_bulk(request: HttpRequest, flow: Flow) -> bool:
-    return request.user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(request.user)
-
-
 def _ticked_action(request: HttpRequest, flow: Flow) -> str:
     """The bulk action for ticked messages; '' if this person has none."""
     names = [name for name, action in flow.actions.items() if action.has_message_ids]
-    return names[0] if names and _may_start_bulk(request, flow) else ""
-
-
-def _bulk_address(flow: Flow, action: str, filter: Mapping[str, Any]) -> str:
-    base = reverse("console:bulk-flow", args=[flow.name])
-    return f"{base}?{urlencode({'action': action, **filter})}"
+    return names[0] if names and can_start_jobs(request.user, flow) else ""

@@ -31,7 +31,8 @@ from msgplatform.doors.console.views.page import (
     uncounted,
     visible,
 )
-from msgplatform.models import Alert, BulkJob
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert
 from msgplatform.monitor import failure_groups, runbooks
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span

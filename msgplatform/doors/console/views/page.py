@@ -15,6 +15,8 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -25,7 +27,7 @@ from msgplatform.core import flows, personal
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin import sees_personal
-from msgplatform.models import BulkJob
+from msgplatform.jobs.models import BulkJob
 
 # Every page asks which flows are set up. This process remembers those that are. It takes other
 # flows as unused until a time (monotonic).
@@ -136,6 +138,12 @@ def model_of(flow: Flow) -> type[Model]:
     """The model of a flow's messages, by its permission."""
     label, codename = flow.permission.split(".")
     return apps.get_model(label, codename.removeprefix("view_"))
+
+
+def bulk_address(flow_name: str, action: str, filter: Mapping[str, Any], **more: Any) -> str:
+    """The page of a bulk action with this filter; `count=1` makes the page count at once."""
+    query = urlencode({"action": action, **filter, **more})
+    return f"{reverse('console:bulk-flow', args=[flow_name])}?{query}"
 
 
 def flow_of(request: HttpRequest, name: str) -> Flow:

@@ -20,7 +20,8 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.console.views.page import page, staff_view, visible
-from msgplatform.models import Alert, AuditLog, BulkJob, DayCounter, MessageTrace, MinuteCounter
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Alert, AuditLog, DayCounter, MessageTrace, MinuteCounter
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.messages import personal_names
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm, FilterForm, SearchForm
-from msgplatform.doors.console.views.page import can_start_jobs, flow_of, staff_view
+from msgplatform.doors.console.views.page import bulk_address, can_start_jobs, flow_of, staff_view
 from msgplatform.models import SavedFilter
 
 SHOWN = 50
@@ -119,9 +119,7 @@ def _may_delete(user: Any, row: SavedFilter) -> bool:
 
 def _address(row: SavedFilter) -> str:
     """The page with this filter filled in."""
-    if row.page == SavedFilter.SEARCH:
-        view, query = "console:find", dict(row.query)
-    else:
-        view, query = "console:bulk-flow", {"action": row.page, **row.query}
-    address = reverse(view, args=[row.flow])
-    return f"{address}?{urlencode(query)}" if query else address
+    if row.page != SavedFilter.SEARCH:
+        return bulk_address(row.flow, row.page, row.query)
+    address = reverse("console:find", args=[row.flow])
+    return f"{address}?{urlencode(row.query)}" if row.query else address

@@ -6,6 +6,7 @@ from typing import Any, TextIO
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.utils import Error
 
+from msgplatform.core.characters import printable
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
@@ -68,9 +69,13 @@ class Command(BaseCommand):
     def _apply(self, options: dict[str, Any]) -> None:
         secrets = Secrets(os.environ, options["secrets"])
         description = reading.read_files(options["paths"], secrets)
+        systems = frozenset(options["system"])
+        stored = Biz.objects.filter(name__in=systems).values_list("name", flat=True)
+        if missing := sorted(systems.difference(stored)):
+            raise CommandError(f"There is no business system {', '.join(missing)}.")
         options_of_run = {
             "actor": "manage.py apply", "should_prune": options["prune"],
-            "systems": self._systems(options["system"]), "label": options["label"],
+            "systems": systems, "label": options["label"],
         }  # fmt: skip
         removable = None
         if options["dry_run"] or (options["prune"] and not options["yes"]):
@@ -90,19 +95,14 @@ class Command(BaseCommand):
                 if options["new_secrets"]:  # the empty file would stop the next try
                     options["new_secrets"].unlink(missing_ok=True)
                 raise
-            self._write_secrets(outcome, file)
+            for change in outcome.changes:
+                for name, value in change.shown_once.items():
+                    file.write(f"{change.title} {name} {value}\n")
         self._show(outcome, options)
-
-    @staticmethod
-    def _systems(names: list[str]) -> frozenset[str]:
-        stored = set(Biz.objects.filter(name__in=names).values_list("name", flat=True))
-        if missing := sorted(set(names) - stored):
-            raise CommandError(f"There is no business system {', '.join(missing)}.")
-        return frozenset(names)
 
     def _is_agreed(self, trial: Outcome) -> bool:
         for line in lines(trial):
-            self.stdout.write(line)
+            self.stdout.write(printable(line))
         if not sys.stdin.isatty():
             raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
         count = len(trial.of(Action.REMOVED))
@@ -119,14 +119,9 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"{path} cannot be made: {error.strerror}.") from None
 
-    def _write_secrets(self, outcome: Outcome, file: TextIO) -> None:
-        for change in outcome.changes:
-            for name, value in change.shown_once.items():
-                file.write(f"{change.title} {name} {value}\n")
-
     def _show(self, outcome: Outcome, options: dict[str, Any]) -> None:
         for line in lines(outcome, is_verbose=options["verbosity"] > 1):
-            self.stdout.write(line)
+            self.stdout.write(printable(line))
         new_names = [change.title for change in outcome.changes if change.shown_once]
         if new_names and not options["new_secrets"] and not options["dry_run"]:
             self.stderr.write(

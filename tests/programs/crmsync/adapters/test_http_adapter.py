@@ -594,6 +594,16 @@ def test_a_secret_in_json_is_not_shown() -> None:
         adapter.close()
 
 
+def test_a_short_secret_is_masked_where_it_stands_alone() -> None:
+    adapter = HttpAdapter({"url": "https://crm.example.com"}, {"user": "a", "password": "ab1"})
+    try:
+        text = "https://a:ab1@crm.example.com: a name is missing at ab12"
+        shown = "https://•••:•••@crm.example.com: ••• name is missing at ab12"
+        assert adapter.without_secrets(text) == shown
+    finally:
+        adapter.close()
+
+
 def test_a_secret_in_an_address_is_not_shown(settings: Any) -> None:
     settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
 

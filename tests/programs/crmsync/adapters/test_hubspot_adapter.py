@@ -386,3 +386,22 @@ def test_a_contact_of_ours_that_people_merged_into_another_one_is_theirs(
     with serving(hubspot) as server:
         outcomes = open_adapter(server.url("")).send(known)
     assert outcomes == [Conflict("77", is_gone=True), Ok("502")]
+
+
+def test_the_deletion_of_a_lead_leaves_the_contact_into_which_people_merged_its_own(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    hubspot.contacts = {
+        "77": {"firstname": "boss", "hive_id": "a"},
+        "78": {"hive_id": "z"},
+        "503": {"hive_id": "c"},
+    }
+    hubspot.merged = {"501": "77", "502": "78"}
+    deleted = [
+        Record(key, 2, {}, True, remote_id)
+        for key, remote_id in (("a", "501"), ("b", "502"), ("c", "503"), ("d", "504"))
+    ]
+    with serving(hubspot) as server:
+        outcomes = open_adapter(server.url("")).send(deleted)
+    assert all(isinstance(outcome, Ok) for outcome in outcomes), outcomes
+    assert hubspot.contacts == {"77": {"firstname": "boss", "hive_id": ""}, "78": {"hive_id": "z"}}

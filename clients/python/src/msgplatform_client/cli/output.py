@@ -62,8 +62,10 @@ class Output:
         ]
 
     def file(self, text: str) -> None:
-        """The content of a file, in UTF-8 unless a terminal shows it."""
-        if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+        """The content of a file: in UTF-8, and on a terminal with escapes."""
+        if sys.stdout.isatty():
+            text = "\n".join(map(_printable, text.split("\n")))
+        elif isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
         sys.stdout.write(text)
 

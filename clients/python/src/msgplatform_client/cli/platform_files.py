@@ -195,7 +195,7 @@ def _content(name: str, secrets: Path | None, place: str) -> str:
     if not file.is_relative_to(secrets.resolve()):
         raise Failure(f"{place}: {name} is not in the folder {secrets}.", Exit.USAGE)
     try:
-        return file.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        return file.read_text(encoding="utf-8-sig").removesuffix("\n").removesuffix("\r")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise Failure(f"{place}: {name} cannot be read: {reason}.", Exit.USAGE) from None

@@ -7,6 +7,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from msgplatform.company.person_data import erasure_list, erasures, people, reports
 from msgplatform.company.person_data.models import Erasure
+from msgplatform.core.characters import printable
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.person.identity import Person
 
@@ -58,10 +59,11 @@ class Command(BaseCommand):
         if what == "list":
             for row in Erasure.objects.defer("identifiers"):
                 detail = {"erased": row.erased, "open": row.open, "hashes": row.hashes}
-                self.stdout.write(
+                line = (
                     f"{row.key} {row.created_at.isoformat()} {row.state} {row.created_by}: "
                     f"{row.reason} {json.dumps(detail, cls=DjangoJSONEncoder)}"
                 )
+                self.stdout.write(printable(line))
             return
         if what == "repeat":
             self.stdout.write(f"{erasures.repeat_all(_ACTOR)} erasures run once more.")

@@ -52,6 +52,7 @@ class BulkJob(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        app_label = "msgplatform"
         verbose_name = _("bulk job")
         verbose_name_plural = _("bulk jobs")
         ordering = ["-id"]
@@ -104,6 +105,7 @@ class BulkBatch(models.Model):
     look_at = models.DateTimeField(null=True)
 
     class Meta:
+        app_label = "msgplatform"
         verbose_name = _("batch of a bulk job")
         verbose_name_plural = _("batches of bulk jobs")
         default_permissions = ()  # the job's

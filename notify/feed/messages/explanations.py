@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from notify.feed import merge
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.timeline import merge
 
 _FRIEND, _FOLLOW, _BLOCK = Friend.Relation
 _STATUS = EventQueue.Status
