@@ -212,7 +212,6 @@ def phone_forms(text: str, path: str = "phone") -> tuple[str, ...]:
     digits = clean_phone(text, path)
     number, local = digits.removeprefix("+").removeprefix("00"), phone_digits(digits)
     is_mobile = bool(_CHINESE_MOBILE.fullmatch(local))
-    forms: tuple[str, ...]
     # `phone_digits` takes away China's prefix and the 0 of a trunk only.
     if number != local or (is_mobile and digits == number):
         forms = [local if is_mobile else f"0{local}", f"86{local}", f"+86{local}", f"0086{local}"]
