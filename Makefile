@@ -11,7 +11,7 @@ embedded := --try embedded
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL) $(ARGS))$(DATABASE_URL_FILE)
 platform := platform $(if $(mysql),mysql)
 
-.PHONY: help demo up test test-full test-mysql test-matrix times test-scale chaos check bench docs clients lock tools
+.PHONY: help demo up test test-full test-mysql test-matrix times test-scale chaos check bench storm docs clients lock tools
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -53,6 +53,9 @@ check: tools  ## style, types, size, translations, imports, migrations
 
 bench: tools  ## the benchmarks, into var/bench/benchmarks.md (ARGS="intake --json")
 	@$(python) manage.py bench $(or $(ARGS),--all --write var/bench/benchmarks.md)
+
+storm: tools  ## what a killed worker, a hung and a killed server and a full disk cost a peer and ours (PEER=bullmq|dlt|kannel|stream-framework)
+	@$(python) -m bench.storm $(PEER) $(ARGS)
 
 docs: tools  ## write the pages of docs/ that come from the code
 	@$(python) -m scripts.reference

@@ -23,7 +23,7 @@ from msgplatform.core.queues import jobs
 log = logging.get(__name__)
 
 # The maximum of one order, which is claimed, decoded and marked as a whole.
-MAX_ENTRIES = 500
+MAX_ENTRIES = 1_000
 MAX_BYTES = 1024 * 1024
 _ENTRY_BYTES = 256  # an entry without its request: two ids, the id in the CRM
 

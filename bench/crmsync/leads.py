@@ -37,6 +37,16 @@ def fill(cursor: Any, count: int, before: int = 0) -> None:
         _insert(cursor, first, last, "UTC_TIMESTAMP(6)")
 
 
+def lead_id(number: int) -> int:
+    """The id of the lead with this number, from 1 on."""
+    return _FIRST_ID + number * _STEP
+
+
+def lead_number(pk: int) -> int:
+    """The number of the lead with this id."""
+    return (pk - _FIRST_ID) // _STEP
+
+
 def fill_past(cursor: Any, count: int) -> None:
     """Fill the empty table with `count` leads, as if one had come each second until a day ago.
 

@@ -32,7 +32,7 @@ PARTS = 10  # one lead in so many changes
 WARM = 200  # leads that go through both parts before the clock starts
 CRM = "crm"  # the CRM's database
 TABLE = "lead"
-_SAMPLE = 10  # leads of which it asks first whether they are there
+_SAMPLED = 49  # of so many leads it asks of one first whether it is there: a page has more
 _LOOK_SECONDS = 0.05
 _MAX_SECONDS = 600.0  # for a part; then what is left is lost
 
@@ -69,10 +69,13 @@ class Copy(Batch):
         with leads.old_when_committed(self.hive) as cursor:
             if part == INITIAL:
                 leads.fill(cursor, count, before)
-                units = count
+                units, numbers = count, range(before + 1, before + count + 1)
             else:
                 self._turn += 1
                 units = leads.change(cursor, before + count, PARTS, self._turn)
+                first = self._turn % PARTS or PARTS
+                numbers = range(first, before + count + 1, PARTS)
+        self.sample = [leads.lead_id(number) for number in (*numbers[::_SAMPLED], numbers[-1])]
         self.given = time.monotonic()
         self.ask()
         return units
@@ -100,16 +103,13 @@ class Ours(Copy):
         return [self.ground.daemon("run_sync_handler"), self.ground.daemon("run_sync_poller")]
 
     def wait(self, crew: Crew) -> float:
-        """Compare the leads that were written last, and all of them only when those are there: a
-        look at all of them, again and again, would slow the work down."""
+        """Compare some leads of each page, and all of them only when those are there: a look at
+        all of them, again and again, would slow the work down."""
+        sample = ", ".join(map(str, self.sample))
         with self.hive.cursor() as cursor:
-            cursor.execute(
-                f"SELECT id FROM `lead` ORDER BY UpdateTime DESC, id DESC LIMIT {_SAMPLE}"
-            )
-            last = ", ".join(str(row[0]) for row in cursor.fetchall())
             while True:
                 now = time.monotonic()
-                is_behind = self._behind(cursor, f"WHERE h.id IN ({last})")
+                is_behind = self._behind(cursor, f"WHERE h.id IN ({sample})")
                 if not is_behind and not self._behind(cursor, ""):
                     break
                 crew.check()

@@ -123,9 +123,14 @@ class StreamFramework(Side):
 
     @classmethod
     def install(cls, ground: Ground) -> None:
+        cls._python = cls.own_python()
+
+    @classmethod
+    def own_python(cls) -> Path:
+        """Raises SideMissing."""
         files = ("requirements.txt", "source.txt")
         texts = [(_STREAM_FRAMEWORK / file).read_text() for file in files]
-        cls._python = environment.python(cls.name, *texts)
+        return environment.python(cls.name, *texts)
 
     def prepare(self) -> None:
         self.users = _people(self.ground, self.seconds)

@@ -41,6 +41,11 @@ class Kannel(Sms):
 
     @classmethod
     def install(cls, ground: Ground) -> None:
+        cls.install_programs()
+
+    @classmethod
+    def install_programs(cls) -> None:
+        """Raises SideMissing."""
         if shutil.which("bearerbox") and shutil.which("smsbox"):
             cls._path = os.environ["PATH"]
             return
@@ -73,10 +78,15 @@ class Kannel(Sms):
         ]  # fmt: skip
 
     def _program(self, name: str, file: Path, port: int) -> Program:
-        libraries = ":".join(map(str, environment.libraries(self._folder)))
-        program = shutil.which(name, path=self._path) or name
-        variables = {**self.ground.environment, "LD_LIBRARY_PATH": libraries}
-        return Program(name, [program, "-v", "3", str(file)], variables, ready=_listens(port))
+        argv, variables = self.command(name, file)
+        return Program(name, argv, {**self.ground.environment, **variables}, ready=_listens(port))
+
+    @classmethod
+    def command(cls, name: str, file: Path) -> tuple[list[str], dict[str, str]]:
+        """The command line of one of its programs, and the variables that it needs."""
+        libraries = ":".join(map(str, environment.libraries(cls._folder)))
+        program = shutil.which(name, path=cls._path) or name
+        return [program, "-v", "3", str(file)], {"LD_LIBRARY_PATH": libraries}
 
     def archived(self) -> int:
         """It has no archive: a message is done when the business system has heard of it."""

@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--target", required=True, help="and of the database that is written")
     parser.add_argument("--dataset", required=True, help="the name of that database")
     parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--lag", type=float, help="seconds below the newest time, read again")
     options = parser.parse_args()
     stop = worker.Stop()
     os.environ.update(SETTINGS)
@@ -74,7 +75,7 @@ def _pipeline(options: Namespace) -> Callable[[], object]:
             backend=options.backend,
             chunk_size=ROWS,
             primary_key="id",
-            incremental=dlt.sources.incremental("UpdateTime", primary_key=()),
+            incremental=dlt.sources.incremental("UpdateTime", primary_key=(), lag=options.lag),
             write_disposition={
                 "disposition": "merge", "strategy": "delete-insert", "deduplicated": True,
             },

@@ -30,6 +30,8 @@ from bench.soak import calls
 SLOW_SECONDS = 1 / 3
 PLACES = ("fast", "slow", "dead", "sms", "crm")
 _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
+# A receipt of Kannel, which knows no other way than a GET.
+_HEARD = re.compile(r"heard\?number=(\d+)&due=([\d.]+)&state=(\d+)")
 _EVENT = re.compile(rb'"n":\s*(\d+),\s*"due":\s*([\d.]+),\s*"trace":\s*"(\w+)"')
 
 
@@ -66,6 +68,10 @@ class Consumer:
         """Write down what came; the answer."""
         if place == "crm":
             return self._take_leads(json.loads(body)["leads"], at)
+        if heard := _HEARD.fullmatch(place):
+            number, due, state = heard.groups()
+            self._note(f"sms:{state}", number, due, at)
+            return ANSWER
         if place == "sms":
             data = json.loads(body)["data"]
             number, due = data["reference"].split()

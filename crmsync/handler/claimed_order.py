@@ -14,7 +14,7 @@ from django.db import connection
 from crmsync.adapters.client import CALL_SECONDS
 from crmsync.handler.adoption import Adoption, of_crm
 from crmsync.models import Record
-from crmsync.orders import Entry, Order
+from crmsync.orders import MAX_ENTRIES, Entry, Order
 from msgplatform.core import logging
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
@@ -93,7 +93,7 @@ class ClaimedOrder:
         and is not adopted. One aggregate row shows this. Sets the end of the lease."""
         operations = {entry.operation for entry in self.order.entries}
         row_ids = [entry.record for entry in self.order.entries]
-        if len(operations) != 1 or len(row_ids) > claims.CHUNK:
+        if len(operations) != 1 or len(row_ids) > MAX_ENTRIES:
             return False
         # Take the time before the answer, which may be late: the lease must not seem to end later.
         asked_at = time.monotonic()
@@ -137,7 +137,7 @@ class ClaimedOrder:
 
         def read() -> set[int]:
             # Nearly always all records carry the claim: one count shows that.
-            if len(row_ids) <= claims.CHUNK and self._count_claimed(row_ids)[0] == len(row_ids):
+            if len(row_ids) <= MAX_ENTRIES and self._count_claimed(row_ids)[0] == len(row_ids):
                 return row_ids
             return set(rows.order_by().values_list("id", flat=True))
 

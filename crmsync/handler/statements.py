@@ -22,7 +22,7 @@ from crmsync.models import Operation, Record, RecoveryEntry
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.monitor import failures
-from crmsync.orders import Order
+from crmsync.orders import MAX_ENTRIES, Order
 from msgplatform.core.data import claims, engines, sql
 from msgplatform.core.data.chunks import chunks
 
@@ -39,7 +39,7 @@ def is_uniform(result: DeliveryResult, answers: Sequence[Answer]) -> bool:
     first = answers[0].entry.operation
     return (
         result.is_plain
-        and len(answers) <= claims.CHUNK
+        and len(answers) <= MAX_ENTRIES
         and all(
             type(each.outcome) is Ok
             and each.entry.operation == first
@@ -60,7 +60,8 @@ def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | Non
     statement = (
         f"UPDATE {_RECORDS} {claims.by_primary_key(_RECORDS)} SET state = {_CONFIRMED}, "  # noqa: S608
         "sent_version = version, sent_digest = digest, attempt = 0, next_at = NULL, "
-        f"claimed_by = '', sending_operation = 0, error_class = '', updated_at = %s{values} "
+        "claimed_by = '', sending_operation = 0, error_class = '', room = '', "
+        f"updated_at = %s{values} "
         f"WHERE id IN ({row_ids}) AND state = {_QUEUED} AND claimed_by = %s "
         "AND operation_id = %s AND NOT is_adopted"
     )

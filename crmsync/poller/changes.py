@@ -103,7 +103,7 @@ class Changes:
         self._watermark = page.watermark
         if not page.more:
             self._finish()
-        if result.operation:
+        if result.operations:
             self._center.distribute(crm, round, result)
         return page.more
 
@@ -197,8 +197,9 @@ class Comparison:
             self._send(policy, crm, increment, keys[half:], True)
             return
         # No operation if the policy carries none of these rows: they are behind in each run.
-        if result.operation:
-            log.warning("rows_were_behind", policy=policy.name, count=len(result.requests))
+        if result.operations:
+            count = sum(operation.records for operation in result.operations)
+            log.warning("rows_were_behind", policy=policy.name, count=count)
             self._center.distribute(crm, round, result)
 
 

@@ -44,6 +44,7 @@ COLUMNS = (
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
 _NEW = ("id", "key", "version", "digest", "cleared")  # the columns that differ in new records
+_ROOM = "." * 32  # as the longest id that a CRM is likely to give, less what becomes empty
 MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
@@ -68,13 +69,16 @@ class StoredRound:
     """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
 
     `requests` are those of the operation, which is None when there was nothing to send; `size` is
-    its number of bytes. `read` counts the rows that were decided on, `held` those of removals.
-    `are_new`: no row had a record.
+    its number of bytes. Removals that are held have an operation of their own: the records of the
+    other one are all sent at once, and need no items. `read` counts the rows that were decided on,
+    `held` those of removals. `are_new`: no row had a record.
     """
 
     entries: list[Entry] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     operation: models.Operation | None = None
+    held_requests: list[Request] = field(default_factory=list)
+    held_operation: models.Operation | None = None
     lease_until: float = 0.0
     read: int = 0
     unchanged: int = 0
@@ -82,12 +86,18 @@ class StoredRound:
     size: int = 0
     are_new: bool = False
 
+    @property
+    def operations(self) -> list[models.Operation]:
+        both = (self.operation, self.held_operation)
+        return [operation for operation in both if operation]
+
 
 class Decisions:
     """The decisions of a round on each record, and the rows that store them."""
 
-    def __init__(self, round: Round, now: datetime) -> None:
-        self._this, self._now = round, now
+    def __init__(self, round: Round, now: datetime, held_operation: int) -> None:
+        """`held_operation` is the id of the operation of removals that are held."""
+        self._this, self._now, self._held_operation = round, now, held_operation
         self._has_versions = bool(round.policy.source.version_column)
         self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
         # Convert these two times once: hundreds of rows have them.
@@ -224,6 +234,7 @@ class Decisions:
         """Queue the record with this round, unless the mapping refused it."""
         round = self._this
         request = msgspec.structs.replace(each.request, previous=row["operation_id"] or 0)
+        requests = self.result.requests
         row |= {"operation_id": round.operation, "attempt": 0}
         if each.problem:
             row |= {
@@ -236,7 +247,9 @@ class Decisions:
             row |= {
                 "state": int(_State.HELD), "next_at": self._now_stored, "claimed_by": "",
                 "sending_operation": 0, "error_class": UNKNOWN if check else "",
+                "operation_id": self._held_operation,
             }  # fmt: skip
+            requests = self.result.held_requests
             self.result.held += 1
         else:
             row |= {
@@ -248,7 +261,7 @@ class Decisions:
                 Entry(row["id"], round.operation, request, row["remote_id"], check=check)
             )
         self._rows.append(_values(row))
-        self.result.requests.append(request)
+        requests.append(request)
 
     def write(self) -> None:
         round, result, table = self._this, self.result, models.Record._meta.db_table
@@ -258,14 +271,9 @@ class Decisions:
         sql.insert(table, COLUMNS, [row for row in rows if row[0] in self._new_ids])
         sql.insert_or_update(table, COLUMNS, [row for row in rows if row[0] not in self._new_ids])
         self._insert_new()
-        if result.requests:
-            data = dump(result.requests)
-            result.size = len(data)
-            result.operation = models.Operation.objects.create(
-                id=round.operation, data=data, policy_id=round.policy.id,
-                start_at=int(self._now.timestamp() * 1000), run_id=round.run,
-                records=len(result.requests),
-            )  # fmt: skip
+        result.operation = self._create_operation(round.operation, result.requests)
+        result.held_operation = self._create_operation(self._held_operation, result.held_requests)
+        result.size = len(result.operation.data) if result.operation else 0
         if self._endings:
             add_endings(self._endings, self._now)
         if self._dead:
@@ -297,6 +305,15 @@ class Decisions:
         self._counts.update({(round.policy.id, name): n for name, n in names.items() if n})
         counters.add(self._counts, self._now)
 
+    def _create_operation(self, pk: int, requests: list[Request]) -> models.Operation | None:
+        if not requests:
+            return None
+        return models.Operation.objects.create(
+            id=pk, data=dump(requests), policy_id=self._this.policy.id,
+            start_at=int(self._now.timestamp() * 1000), run_id=self._this.run,
+            records=len(requests),
+        )  # fmt: skip
+
     def _insert_new(self) -> None:
         """Insert records that are sent for the first time: most of their columns are equal."""
         round = self._this
@@ -305,7 +322,7 @@ class Decisions:
             "sending_operation": round.operation, "state": int(_State.QUEUED), "attempt": 0,
             "next_at": self._lease_stored, "claimed_by": round.claim, "sent_version": 0,
             "sent_digest": "", "remote_id": "", "error_class": "", "updated_at": self._now_stored,
-            "removal": int(_Removal.NONE),
+            "removal": int(_Removal.NONE), "room": _ROOM,
         }  # fmt: skip
         table = models.Record._meta.db_table
         sql.insert(table, _NEW, self._new_rows, constants=constants)

@@ -62,8 +62,8 @@ class DistributionCenter:
         self.has_held = self.has_held or result.held > 0
         began_at = spans.now()
         with self._report_refusal(crm, result.entries, round.claim):
-            if result.operation:
-                copies.keep(result.operation)
+            for operation in result.operations:
+                copies.keep(operation)
             queue, size = MainQueue(crm.name), result.size
             self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
         if began_at:

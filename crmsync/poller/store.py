@@ -34,7 +34,8 @@ def store(round: Round) -> StoredRound:
     stored."""
     # Reserve ids before the transaction, which may be repeated. Most ids remain unused.
     buckets = [ids.bucket(round.policy.id, each.key) for each in round.row_requests]
-    new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
+    buckets.append(ids.bucket(round.policy.id, None))  # the operation of held removals
+    new_ids = ids.reserve(len(buckets)).ids(buckets)
     # Rows that the policy no longer carries need a look at their records: they may have been sent.
     if any(each.is_outside for each in round.row_requests):
         round = replace(round, are_new=False)
@@ -90,9 +91,10 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
     with transaction.atomic():
         now = require_lease(round.policy, round.holder)
         rows_by_key = {} if round.are_new else _stored_rows(round)
-        decisions = Decisions(round, now)
+        *record_ids, held_operation = new_ids
+        decisions = Decisions(round, now, held_operation)
         decisions.result.are_new = not rows_by_key
-        for each, new_id in zip(round.row_requests, new_ids, strict=True):
+        for each, new_id in zip(round.row_requests, record_ids, strict=True):
             stored_row = rows_by_key.get(each.key)
             if stored_row or not each.is_outside:  # other outside rows were never sent
                 decisions.take(each, stored_row, new_id)

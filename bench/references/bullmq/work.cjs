@@ -1,6 +1,6 @@
 // Delivery with a BullMQ Worker: as many jobs at once as there are connections to the subscriber.
 //
-//   node work.cjs --redis SOCKET --connections 64
+//   node work.cjs --redis SOCKET --connections 64 [--max-stalled 1]
 //
 // undici's Pool keeps connections open and is the quickest client of Node; the signature is that of
 // Standard Webhooks. Anything but 2xx throws, so that BullMQ tries the job again later. On SIGTERM
@@ -13,7 +13,7 @@ const { Pool } = require("undici");
 const { QUEUE, connection, readOptions } = require("./deliveries.cjs");
 
 const SECRET = "a signing secret of 32 bytes ....";
-const options = readOptions("redis", "connections");
+const options = readOptions("redis", "connections", "max-stalled");
 const CONNECTIONS = Number(options.connections);
 const TIMEOUT = 15_000; // milliseconds, as the other sides have it
 
@@ -53,6 +53,7 @@ const worker = new Worker(QUEUE, deliver, {
   connection: connection(options.redis),
   concurrency: CONNECTIONS,
   removeOnComplete: { count: 0 },
+  maxStalledCount: Number(options["max-stalled"] ?? 1), // BullMQ's default
 });
 worker.on("error", (error) => console.error(error));
 process.on("SIGTERM", async () => {

@@ -16,9 +16,7 @@ admin-interface = 127.0.0.1
 smsbox-port = {ports.smsbox}
 smsbox-interface = 127.0.0.1
 box-allow-ip = 127.0.0.1
-store-type = spool
-store-location = "{store}"
-dlr-storage = internal
+{storage}
 log-level = 3
 
 group = smsc
@@ -39,12 +37,48 @@ bearerbox-host = 127.0.0.1
 bearerbox-port = {ports.smsbox}
 sendsms-port = {ports.http}
 sendsms-interface = 127.0.0.1
+http-request-retry = {tries}
+http-queue-delay = 1
 log-level = 3
 
 group = sendsms-user
 username = {user}
 password = {password}
 max-messages = 1
+"""
+# Messages in files that are never synced, receipts in memory.
+_SPOOL = """\
+store-type = spool
+store-location = "{store}"
+dlr-storage = internal"""
+# Messages and receipts in a Redis.
+_IN_REDIS = """\
+store-type = redis
+dlr-storage = redis"""
+_REDIS_GROUPS = """
+group = redis-connection
+id = kept
+host = 127.0.0.1
+port = {port}
+database = 0
+max-connections = 4
+
+group = store-db
+id = kept
+table = store
+
+group = dlr-db
+id = kept
+table = dlr
+field-smsc = smsc
+field-timestamp = ts
+field-destination = destination
+field-source = source
+field-service = service
+field-url = url
+field-mask = mask
+field-status = status
+field-boxc-id = boxc
 """
 
 
@@ -58,11 +92,12 @@ class Ports:
     center: int
 
 
-def write(file: Path, ports: Ports, store: Path) -> None:
-    """`store` is an existing folder, for messages that are not sent yet."""
-    file.write_text(
-        _TEXT.format(
-            ports=ports, store=store, user=USER, password=PASSWORD,
-            connections=CONNECTIONS, window=WINDOW,
-        )
+def write(file: Path, ports: Ports, store: Path | int, receipt_tries: int = 0) -> None:
+    """`store` is an existing folder, for messages that are not sent yet, or the port of a Redis. A
+    GET of a receipt that fails is repeated so many times."""
+    is_redis = isinstance(store, int)
+    text = _TEXT.format(
+        ports=ports, user=USER, password=PASSWORD, connections=CONNECTIONS, window=WINDOW,
+        storage=_IN_REDIS if is_redis else _SPOOL.format(store=store), tries=receipt_tries,
     )  # fmt: skip
+    file.write_text(text + (_REDIS_GROUPS.format(port=store) if is_redis else ""))

@@ -50,7 +50,7 @@ class SqlAdapter(CRMAdapter):
     title = gettext_lazy("The database")
     Settings = SqlSettings
     Credentials = SqlCredentials
-    batch_size = 500
+    batch_size = 1_000
     is_upsert = True
 
     settings: SqlSettings

@@ -101,7 +101,7 @@ class Statements:
         rows = [
             [
                 table.key(record.key),
-                *(table.value(name, record.fields[name]) for name in names),
+                *table.values(names, record.fields),
                 *([int(record.deleted)] if settings.deleted_column else ()),
                 record.version,
             ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -108,6 +108,16 @@ class Table:
     def key(self, key: str) -> str | int:
         return int(key) if self.key_is_number else key
 
+    def values(self, names: Sequence[str], fields: Mapping[str, Any]) -> list[Any]:
+        """The values of these columns in the form that `value` gives them."""
+        times, plain = self.time_kinds, _PLAIN
+        return [
+            value
+            if type(value := fields[name]) in plain and name not in times
+            else self.value(name, value)
+            for name in names
+        ]
+
     def value(self, name: str, value: Any) -> Any:
         """The value of a column in a form that the driver takes: a list or a mapping becomes JSON,
         and a time with a zone becomes what the column's type holds."""
@@ -123,7 +133,7 @@ class Table:
             if moment.tzinfo is not None and kind == "timestamp":
                 moment = moment.astimezone(UTC)
             return moment.replace(tzinfo=None).isoformat(" ")
-        if value is None or type(value) in _PLAIN:  # nearly always
+        if value is None or type(value) in _PLAIN:
             return value
         if isinstance(value, datetime):
             return self.connection.ops.adapt_datetimefield_value(value)
