@@ -214,7 +214,7 @@ def phone_forms(text: str, path: str = "phone") -> tuple[str, ...]:
     is_mobile = bool(_CHINESE_MOBILE.fullmatch(local))
     # `phone_digits` takes away China's prefix and the 0 of a trunk only.
     if number != local or (is_mobile and digits == number):
-        forms = (local if is_mobile else f"0{local}", f"86{local}", f"+86{local}", f"0086{local}")
+        forms = [local if is_mobile else f"0{local}", f"86{local}", f"+86{local}", f"0086{local}"]
     else:
-        forms = (number, f"+{number}", f"00{number}")
-    return tuple(dict.fromkeys((digits, *forms)))
+        forms = [number, f"+{number}", f"00{number}"]
+    return tuple(dict.fromkeys([digits, *forms]))

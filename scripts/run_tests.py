@@ -13,8 +13,8 @@ A test with the mark `full` runs in `make test-full` only. Most tests wait for
 something most of their time, so there are more processes than cores. How tests are spread over the
 processes of one pytest is in tests/spreading.py.
 
-Integration runs on MariaDB, and the tests with the mark `both_databases` on SQLite as well
-(tests/database_branches.py says which have to have it). Under the full load every test does. Where
+Integration runs on MariaDB, and the files with the mark `both_databases` on SQLite as well
+(tests/database_branches.py says which have to have it). Under the full load every file does. Where
 `make tools` could get a MySQL server (scripts/mysql.sh), the engines' suite and a walk through each
 flow run on it.
 
@@ -63,9 +63,7 @@ PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
 VENDORS = ("sqlite", "mysql")
 MYSQL_ROOT = Path(os.environ.get("MYSQL_ROOT") or ROOT / "var" / "mysql" / "root")
 QUESTIONS = ("of", "of_connection")  # for the engine of a database
-BOTH_DATABASES = re.compile(
-    r"^(pytestmark = .*|    | *@)pytest\.mark\.both_databases\b", re.MULTILINE
-)
+BOTH_DATABASES = re.compile(r"^(pytestmark = .*|    )pytest\.mark\.both_databases\b", re.MULTILINE)
 # The share judges what is lost or comes twice; on a machine that does other things it prints how
 # long a failover took (tests/scale/strikes.py). A test that is missing here is an error of pytest.
 SHARE_OF_CLUSTERS = (
@@ -176,25 +174,21 @@ class Runner:
 def rounds() -> list[list[Run]]:
     """Rounds of runs, in each the longest first. Under the full load flows have the machine to
     themselves."""
-    if IS_FULL:
-        on_sqlite = Run("integration-sqlite", "sqlite", 2, ["tests/integration"])
-    else:
-        marked = ["-m", "both_databases and not full"]
-        on_sqlite = Run("integration-sqlite", "sqlite", 2, files_for_both_databases(), marked)
+    sqlite_files = ["tests/integration"] if IS_FULL else files_for_both_databases()
     flows = Run("flows", "mariadb", 0 if IS_FULL else 3, ["tests/flows", "tests/chaos"])
     beside = [
         Run("integration", "mariadb", 3, ["tests/integration"]),
         Run("programs", "sqlite", 3, ["tests/programs"]),
         Run("browser", "sqlite", 2, ["tests/browser"]),
         Run("units", "sqlite", 0, ["tests/unit"]),
-        on_sqlite,
+        Run("integration-sqlite", "sqlite", 2, sqlite_files),
         *engines(),
         clusters(2),
     ]
     if not IS_FULL:
         return [[flows, *beside]]
-    reduced = {"FLOW_DATABASES": "sqlite", "MSGPLATFORM_FULL_LOAD": ""}
-    crashes = Run("crashes-sqlite", "sqlite", 2, CRASHES, environment=reduced)
+    on_sqlite = {"FLOW_DATABASES": "sqlite", "MSGPLATFORM_FULL_LOAD": ""}
+    crashes = Run("crashes-sqlite", "sqlite", 2, CRASHES, environment=on_sqlite)
     return [beside, [crashes], [flows]]
 
 

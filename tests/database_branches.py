@@ -1,11 +1,11 @@
 """A pytest plugin: code that does something else on another database is tested on each.
 
-The mark `both_databases` is for tests that reach such code, or for their file. In tests/integration
-they run on MariaDB and on SQLite (`scripts/run_tests.py`); elsewhere they have both themselves.
-Each process leaves behind, in a file beside TEST_RECORD, in which places its marked tests asked for
-the engine of a database: lines of vendor, path and number of the line. `scripts/run_tests.py` fails
-for a place that was not reached on both. Arguments of the mark are paths of modules that only those
-programs reach which the tests start.
+The mark `both_databases` is for a file whose tests reach such code. In tests/integration it runs
+on MariaDB and on SQLite (`scripts/run_tests.py`); a file elsewhere has both itself. Each process
+leaves behind, in a file beside TEST_RECORD, in which places its marked tests asked for the engine
+of a database: lines of vendor, path and number of the line. `scripts/run_tests.py` fails for a
+place that was not reached on both. Paths of modules that only the programs reach which a file's
+tests start are arguments of the mark.
 """
 
 from __future__ import annotations

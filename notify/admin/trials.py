@@ -56,10 +56,7 @@ class TrialSendForm(forms.Form):
     def clean_payload(self) -> str:
         # Browsers send the line breaks of a text area as two characters.
         text: str = self.cleaned_data["payload"].replace("\r\n", "\n")
-        try:
-            msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise forms.ValidationError(gettext("This is not JSON: %s.") % error) from None
+        parse_json(text)
         return text
 
 

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Greatest, Now
 
@@ -273,7 +273,15 @@ def _deliveries(subscription: int, status: int) -> QuerySet[ReceiveMsg]:
 
 def _finish_skipping(subscription: int) -> None:
     """Set a subscription that has skipped everything to normal."""
+    can_refuse = connection.features.has_select_for_update_nowait
     with transaction.atomic():
-        is_done = not _deliveries(subscription, _Delivery.HELD).exists()
+        # Lock: another maker may have inserted deliveries as held, and not committed them.
+        held_rows = _deliveries(subscription, _Delivery.HELD).select_for_update(nowait=can_refuse)
+        try:
+            is_done = held_rows.values_list("id", flat=True).first() is None
+        except OperationalError as error:
+            if not transactions.is_of_lock(error):
+                raise
+            return  # the next look decides
         if is_done and _has_status(subscription, _Status.SKIPPING):
             BizReceive.objects.filter(pk=subscription).update(status=_Status.NORMAL)

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from bench.preload import Disk, MachineClock
 from msgplatform.core.servers.private_server import PrivateServer, RedisServer
 from tests.cluster import LEASE_SECONDS, WEB
 from tests.flows import feed_town
 from tests.flows.sms_cluster import SmsCluster
 from tests.flows.sms_traffic import OPERATORS
-from bench.preload import Disk, MachineClock
 from tests.servers import DatabaseServer
 
 COMMANDS = {

@@ -25,15 +25,16 @@ _STRICT = {
 }  # fmt: skip
 
 
-def _packages(folder: Path, language: str) -> Path:
-    """The folder of the client package for this language, which is made once in a run."""
+def _package(folder: Path, pattern: str) -> Path:
+    """A client package. They are made once in a run, of one document."""
 
     def make(packages: Path) -> None:
-        execute([ROOT / "scripts" / "clients.sh", packages, language], folder)
+        execute([ROOT / "scripts" / "clients.sh", packages, "python", "typescript"], folder)
 
     packages = folder / "packages"
-    migrated.fill_folder(packages, make, f"client-{language}")
-    return packages
+    migrated.fill_folder(packages, make, "clients")
+    (package,) = packages.glob(pattern)
+    return package
 
 
 class PythonProject:
@@ -41,7 +42,7 @@ class PythonProject:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (self.wheel,) = _packages(folder, "python").iterdir()
+        self.wheel = _package(folder, "*.whl")
         venv.create(folder / "venv")
         self.python = folder / "venv" / "bin" / "python"
         self.msgp = folder / "venv" / "bin" / "msgp"
@@ -80,7 +81,7 @@ class TypeScriptProject:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (tarball,) = _packages(folder, "typescript").iterdir()
+        tarball = _package(folder, "*.tgz")
         (folder / "package.json").write_text('{"type": "module"}')
         execute(
             ["npm", "install", tarball, "--prefer-offline", "--ignore-scripts", "--no-audit",

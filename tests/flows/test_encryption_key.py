@@ -26,7 +26,7 @@ from tests.flows.conftest import KINDS
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, missing
 from tests.program_host import run_program
 
-ROUND = 100
+ROUND = 40
 _REST_SECONDS = 0.5  # between two rounds, so that restarts have the machine
 SPARE = 300  # consumers without a subscription, so that the command has pages to be killed between
 

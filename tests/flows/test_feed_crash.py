@@ -86,6 +86,7 @@ def dispatchers(cluster: Cluster) -> list[str]:
 
 def test_every_timeline_is_whole_after_kills(cluster: FeedCluster) -> None:
     people = Inhabitants(cluster, cluster.script(SET_UP))
+    people.pause = 0.1 if FULL else 0.3
     people.settle()
     people.start()
     try:

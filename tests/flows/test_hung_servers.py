@@ -24,9 +24,9 @@ from typing import Any
 
 import pytest
 
+from bench import preload
 from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
-from tests import preload
 from tests.cluster import DAEMONS, MIGRATE, WEB
 from tests.flows.sms_cluster import SmsCluster
 from tests.servers import DatabaseServer

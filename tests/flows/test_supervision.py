@@ -426,6 +426,7 @@ def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_
     def stop():
         platform.terminate()
         assert platform.wait(timeout=600) == 0
+        assert printed.read_text().endswith("The platform has stopped.\n")
 
     def link():
         until(lambda: "/console/password/" in printed.read_text())

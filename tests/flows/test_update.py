@@ -69,7 +69,7 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         number = 0
-        while not self.over.wait(0.05):
+        while not self.over.wait(0.15):
             number += 1
             begun, key = time.monotonic(), f"{self._name}-{number}"
             while not self._publish(key):

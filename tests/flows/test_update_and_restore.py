@@ -116,7 +116,7 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         number = 0
-        while not self.over.wait(0.03):
+        while not self.over.wait(0.1):
             number += 1
             # The platform is busy, or has been killed: what got no answer is not in the account.
             with contextlib.suppress(OSError, http.client.HTTPException):

@@ -42,6 +42,7 @@ class Child:
         content = {
             **order, "action": action, "url": url, "seconds": seconds,
             "allow": list(map(str, settings.OUTBOUND_ALLOW)), "proxy": settings.OUTBOUND_PROXY,
+            "state_dir": str(settings.STATE_DIR),
         }  # fmt: skip
         # Only the platform's own settings for outbound traffic, and no other variables.
         names = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHASHSEED", "COVERAGE_PROCESS_START")

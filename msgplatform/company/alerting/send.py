@@ -42,8 +42,10 @@ _FOLDERS = ("/etc/ssl/", "/etc/pki/", "/usr/share/", "/usr/lib/", "/usr/local/sh
 class Refusals:
     """The audit hook, and the reasons for which it refused something."""
 
-    def __init__(self, guard: AddressGuard, peers: frozenset[str]) -> None:
+    def __init__(self, guard: AddressGuard, peers: frozenset[str], state_dir: str) -> None:
         self._guard, self._peers = guard, peers  # `peers`: addresses of the operator's own proxy
+        # With the wheel it may be in a folder of Python, and it holds the secrets.
+        self._state_dir = f"{Path(state_dir).resolve()}/"
         self.reasons: list[str] = []
         roots = [f"{Path(root).resolve()}/" for root in (sys.prefix, sys.base_prefix, _OWN_CODE)]
         names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -68,7 +70,8 @@ class Refusals:
                 writes = any(letter in mode for letter in "wax+")
             else:
                 writes = bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR))
-            if writes or not path.startswith(self._files):
+            is_of_python = path.startswith(self._files) and not path.startswith(self._state_dir)
+            if writes or not is_of_python:
                 self._refuse("its address may name no file of this machine")
 
     def _refuse(self, why: str) -> None:
@@ -102,7 +105,7 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     except OSError as error:
         return _failure(f"the proxy's name cannot be resolved: {error}")
     proxy_addresses = frozenset(str(entry[4][0]) for entry in entries)
-    refusals = Refusals(AddressGuard(order["allow"]), proxy_addresses)
+    refusals = Refusals(AddressGuard(order["allow"]), proxy_addresses, order["state_dir"])
     sys.addaudithook(refusals)
     url = str(order["url"])
     try:

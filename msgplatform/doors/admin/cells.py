@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib import admin
 from django.urls import reverse
 from django.utils import formats, timezone
-from django.utils.html import escape, format_html
+from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -62,7 +62,7 @@ def state(row: Any) -> SafeString:
 def lines(first: str, below: str) -> SafeString:
     """Two lines, the second in small letters. One line if both texts are equal."""
     if not below or below.casefold() == first.casefold():
-        return escape(first)
+        return conditional_escape(first)
     return format_html(
         '<span class="lines">{} <small class="why" title="{}">{}</small></span>',
         first, below, below,

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import socket
 import time
 
 from django.urls import reverse
@@ -74,6 +75,13 @@ def _beat(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_soon(begin)
 
 
+def _tell_systemd() -> None:
+    """Say that this worker answers, to the systemd that started the server (sd_notify(3))."""
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.sendto(b"READY=1", address.replace("@", "\0", 1))
+
+
 structs.prepare()
 bounded_call.switch_on()
 _refuse_another_cell()
@@ -81,7 +89,9 @@ _refuse_another_cell()
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
 writers.keep_reporting(heartbeats.WEB)
-_beat(asyncio.get_event_loop())  # granian has set the loop that it will run
+_loop = asyncio.get_event_loop()  # granian has set the loop that it will run
+_beat(_loop)
+_loop.call_soon(_tell_systemd)
 for thread_name in features.web_threads:
     import_string(thread_name)()
 

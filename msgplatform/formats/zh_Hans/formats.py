@@ -3,3 +3,6 @@
 DATETIME_FORMAT = "Y-m-d H:i:s"
 DATE_FORMAT = "Y-m-d"
 TIME_FORMAT = "H:i:s"
+# As charts show numbers; Django leaves Chinese ones without groups.
+NUMBER_GROUPING = 3
+THOUSAND_SEPARATOR = ","

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,15 @@ def key_source(path: Path | None, key: str) -> Callable[[], str]:
         if not key:
             raise InvalidInput("no API key: name a file, or set AGENT_API_KEY", "key-file")
         return lambda: key
-    read = path.read_text
+    read = partial(path.read_text, encoding="utf-8-sig")
     try:
-        if not read(encoding="utf-8").strip():
+        if not read().strip():
             raise InvalidInput(f"{path} is empty", "key-file")
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(
             f"{path} is not a text file that this user can read", "key-file"
         ) from None
-    return lambda: read(encoding="utf-8").strip()
+    return lambda: read().strip()
 
 
 def build(

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 from django.test import Client
+from structlog.testing import capture_logs
 
 from crmsync.hive.pages import HONEYPOT
 from crmsync.models import LandingPage
@@ -311,3 +312,21 @@ def test_the_limit_lets_pass_while_redis_is_unavailable(page: LandingPage, serve
     finally:
         servers.work.start()
     assert len(stored()) == 1
+
+
+def test_a_visitor_while_the_database_is_away_writes_one_line(page: LandingPage) -> None:
+    """Each visitor causes it: no line is an error, and none has a traceback."""
+    name = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = "/no/such/place"
+    try:
+        with capture_logs() as lines:
+            answer = Client(raise_request_exception=False).get(f"/l/{page.appkey}")
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = name
+    assert answer.status_code == 503
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("request_unavailable", "warning")
+    ]
+    assert "exc_info" not in lines[0]

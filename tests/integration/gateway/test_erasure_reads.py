@@ -12,6 +12,7 @@ from gateway.lifecycle import archived_store, keys, store
 from gateway.lifecycle.archived_store import Batch
 from msgplatform.company.person_data import people
 from msgplatform.core.data import ids
+from msgplatform.core.person.stores import Row
 from tests.support import sms_rows
 from tests.support.person_world import ANN, BOB
 from tests.support.sms_rows import Caller
@@ -55,6 +56,17 @@ def test_lists_and_sets_of_ids_are_not_read(shop: Caller, sms_redis: Any) -> Non
     met = set(erase("sms.open"))
     assert bytes_sent(sms_redis) - before < 100_000
     assert {keys.mt(int(message)), keys.LIST_UNMATCHED, keys.MO_PARTS} <= met
+
+
+def test_no_list_is_searched_for_texts_that_end(shop: Caller, sms_redis: Any) -> None:
+    """LREM reads a list to its end, once for each text."""
+    messages = [sms_rows.send(shop.biz, to=ANN.phone) for _ in range(3)]
+    person = people.person_of({"phones": [ANN.phone]})
+    (of_open,) = [each for each in person_data.stores() if each.name == "sms.open"]
+    sms_redis.config_resetstat()
+    assert of_open.end(person, [Row(keys.mt(int(each)), {}, True) for each in messages]) == 3
+    assert "cmdstat_lrem" not in sms_redis.info("commandstats")
+    assert [each.final for each in store.read(messages)] == ["expired"] * 3
 
 
 def test_copies_are_read_once(shop: Caller, sms_redis: Any) -> None:

@@ -154,6 +154,22 @@ def test_a_frozen_maker_skips_nothing_that_is_held_since(row: BizReceive) -> Non
     assert BizReceive.objects.get().status == BizReceive.Status.PAUSED
 
 
+def test_what_a_frozen_maker_holds_is_skipped_too(row: BizReceive) -> None:
+    """It has stored them as held, and not committed; the operator skips what is held."""
+    if not ON_MARIADB:
+        return
+    say(row, BizReceive.Status.PAUSED)
+    publish(row.biz, 3)
+    with frozen("run_maker", "maker_split_before_commit") as process:
+        say(row, BizReceive.Status.SKIPPING)
+        Maker().turn()
+        wakes_up_and_ends(process)
+    maker = Maker()
+    subscriptions = BizReceive.objects.filter(status=BizReceive.Status.NORMAL)
+    wait_until(subscriptions.exists, maker.turn)
+    assert statuses() == {Status.SKIPPED: 3}
+
+
 def test_a_frozen_maker_gives_up_nothing_of_a_subscriber_that_came_back(row: BizReceive) -> None:
     publish(row.biz, 3)
     Maker().splitter.split()

@@ -165,7 +165,7 @@ def test_a_test_event_goes_through_the_intake_once(admin_client: Client, shop: B
     assert answer["Location"].startswith("/console/notify/")
     assert BizMsg.objects.count() == 3
     for change, text in (
-        ({"payload": "{"}, "it is not JSON"),
+        ({"payload": '{"a":\r\n 1 "b"}'}, "Line 2, column 4: this is not JSON"),
         ({"payload": '{"n": "x"}'}, "by the JSON Schema of order.sent"),
         ({"event_type": "Order paid!"}, "joined by dots"),
         ({"channel": "a b"}, "at most 64 letters"),

@@ -6,12 +6,15 @@ import email
 import json
 import re
 import socket
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email import policy
 from html import unescape
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -653,6 +656,22 @@ def test_no_library_connects_to_a_forbidden_address(url: str) -> None:
         server.settimeout(0)
         with pytest.raises(BlockingIOError):
             server.accept()
+
+
+@pytest.mark.parametrize("is_in_python", [False, True])
+def test_no_library_opens_a_file_of_the_platform(is_in_python: bool, settings: Any) -> None:
+    """Whether the platform keeps its files apart, or in the folder of its Python."""
+    folder = sys.prefix if is_in_python else None
+    with tempfile.TemporaryDirectory(dir=folder) as state_dir:
+        settings.STATE_DIR = Path(state_dir)
+        file = settings.STATE_DIR / "key.json"
+        file.write_text('{"key": "hunter2"}')
+        outcome = Child(
+            "send", f"workflows://example.com/WORKFLOW/SIGNATURE/?template={file}", title="t",
+            severity="info", more="", blocks=[{"text": "b", "markdown": "b"}],
+            tail={"text": "", "markdown": ""},
+        ).wait()  # fmt: skip
+    assert outcome.error == "its address may name no file of this machine"
 
 
 def titles(robots: Robots) -> list[str]:

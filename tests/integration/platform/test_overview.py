@@ -129,6 +129,17 @@ def test_a_card_says_each_thing_once(row: BizReceive, admin_client: Client) -> N
     assert re.search(r"open failures</dt><dd><a[^>]+/console/failures[^>]+>400<", card)
 
 
+def test_open_alerts_come_before_the_charts(row: BizReceive, admin_client: Client) -> None:
+    order = ("live-alerts", "live-notify")
+    count("notify", row.pk, delivered=6)
+    page = admin_client.get("/console/").content.decode()
+    assert sorted(order, key=page.index) == ["live-notify", "live-alerts"], "nothing needs anybody"
+    alerts.raise_alert("a.b", "Gateway 7 is down", "It does not answer.", "a.b:7")
+    page = admin_client.get("/console/").content.decode()
+    assert sorted(order, key=page.index) == ["live-alerts", "live-notify"]
+    assert page.count('id="live-alerts"') == page.count('id="live-troubles"') == 1
+
+
 def test_the_parts_alone_are_those_of_the_page(row: BizReceive, admin_client: Client) -> None:
     count("notify", row.pk, delivered=6)
     page = admin_client.get("/console/").content.decode()

@@ -252,7 +252,7 @@ def test_the_page_of_retention_has_what_the_document_has() -> None:
     assert page.status_code == 200
     shown = set(re.findall(r"<code>([A-Z_]+)</code>", page.content.decode()))
     text = (ROOT / "docs" / "run.md").read_text()
-    table = text.partition("## Retention")[2].partition("On MariaDB an archive")[0]
+    table = text.partition("## Retention")[2].partition("On a server an archive")[0]
     assert shown == set(re.findall(r"`([A-Z_]{8,})`", table))
     (line,) = [each for each in page.context["lines"] if str(each.title) == "alerts"]
     assert line.oldest

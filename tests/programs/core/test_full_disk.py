@@ -10,8 +10,8 @@ from typing import Any
 import MySQLdb
 import pytest
 
-from msgplatform.core.data import transactions
 from bench.preload import Disk
+from msgplatform.core.data import transactions
 from tests.servers import DatabaseServer
 
 _ROWS = 2000  # of half a page each: more than the room that a table has left

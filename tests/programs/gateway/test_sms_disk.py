@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
+from bench import preload
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt
 from msgplatform.core.connections import RedisError
 from msgplatform.core.servers.private_server import RedisServer
-from tests import preload
 
 SYNC_SECONDS = 1.5  # shorter than the two seconds for which `everysec` puts its writes off
 CALLERS = 8

@@ -221,6 +221,8 @@ class TestMos:
             (8, "你好".encode("utf-16-be"), "你好"),
             (15, "你好".encode("gbk"), "你好"),
             (4, b"\x01\xff", "01ff"),
+            (0, b"user\x00example.com\x00\x00", "user@example.com"),  # @ of GSM 03.38
+            (8, "你\0好".encode("utf-16-be"), "你\ufffd好"),
         ],
     )
     def test_one_is_taken_in_once(

@@ -245,7 +245,7 @@ def test_a_key_is_replaced_while_the_agent_runs(system: System) -> None:
         lambda: any("401" in text for text in system.shop.column("last_error")), system.logs()
     )
     assert "mp_wrong" not in system.logs()
-    system.key_file.write_text(good)
+    system.key_file.write_text(f"\ufeff{good}")  # with a byte order mark, as Notepad does
     system.until_empty()
 
 

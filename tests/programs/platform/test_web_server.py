@@ -247,3 +247,17 @@ def test_who_does_not_read_an_answer_is_left(tmp_path: Path) -> None:
         assert 0 < len(body) < int(size[1])
     server.stop()
     assert b"Traceback" not in log.read_bytes()
+
+
+def test_systemd_is_told_when_it_answers(tmp_path: Path, work_redis: object) -> None:
+    """The unit is of the type `notify`: `systemctl restart` returns then."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        name = f"mp-notify-{os.getpid()}"  # an abstract one, of which no path is too long
+        systemd.bind(f"\0{name}")
+        systemd.settimeout(SOON)
+        server = Server(tmp_path / "log", environment={"NOTIFY_SOCKET": f"@{name}"})
+        try:
+            assert systemd.recv(100) == b"READY=1"
+            assert server.request("GET", "/healthz")[0] == 200
+        finally:
+            server.stop()

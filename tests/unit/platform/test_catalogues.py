@@ -49,6 +49,17 @@ def test_texts_of_the_theme_and_of_django_are_chinese() -> None:
         assert engines["django"].from_string(source).render() == "欢迎回到 登录"
 
 
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_numbers_have_their_groups_in_each_language(language: str) -> None:
+    with translation.override(language):
+        assert (
+            engines["django"]
+            .from_string("{% load formats %}{{ 1688800|grouped }} {{ 999|grouped }}")
+            .render()
+            == "1,688,800 999"
+        )
+
+
 def test_texts_are_marked_by_names_that_makemessages_knows() -> None:
     """Under another name a text stays out of the catalogues, and nobody translates it."""
     sources = [path for name in PACKAGES for path in (settings.BASE_DIR / name).rglob("*.py")]

@@ -78,6 +78,7 @@ class Command(BaseCommand):
         platform.stop()
         if not is_requested:
             raise CommandError(f"supervisord ended with code {code}; see {platform.log}")
+        _say("The platform has stopped.")
 
 
 def _processes(text: str) -> tuple[str, int]:
