@@ -18,7 +18,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core.data import ids
+from msgplatform.core.data import ids, sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.models import Biz
@@ -184,7 +184,7 @@ def _latest(store: Store, biz_id: int, rule: Filter) -> Iterator[Any]:
     """Yield the latest messages of a system that the rule matches, newest first."""
     before = None
     for _page in range(_MAX_PAGES):
-        rows = store.messages.filter(biz_id=biz_id).order_by("-id")
+        rows = sql.of_one(store.messages, "biz_id", biz_id).order_by("-biz_id", "-id")
         rows = rows if before is None else rows.filter(id__lt=before)
         try:
             with reading(store):

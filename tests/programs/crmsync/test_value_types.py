@@ -19,6 +19,7 @@ from crmsync.adapters.sql.adapter import SqlAdapter
 from crmsync.policies import mapping
 from crmsync.poller.reading.increment import Increment
 from crmsync.poller.reading.source import Columns, Source
+from tests.servers import DATABASE
 from tests.support.sources import NAME, reader_url
 
 # Type → (a literal of SQL, the value as CRMs get it). The source's zone is +08:00.
@@ -72,9 +73,6 @@ TYPES: dict[str, list[tuple[str, Any]]] = {
     "NVARCHAR(10)": [("'北京'", "北京")],
     "TINYTEXT": [("'a\\n\\tb'", "a\n\tb"), ("'a\\0b'", "a\0b")],
     "JSON": [("'{\"a\": [1, null]}'", '{"a": [1, null]}')],
-    "UUID": [("'123e4567-e89b-12d3-a456-426655440000'", "123e4567-e89b-12d3-a456-426655440000")],
-    "INET4": [("'10.0.0.255'", "10.0.0.255")],
-    "INET6": [("'2001:db8::ff00:42:8329'", "2001:db8::ff00:42:8329")],
     "BINARY(4)": [("'text'", "text")],
     "VARCHAR(50)": [("'😀 北京'", "😀 北京"), ("' a '", " a ")],
     "LONGTEXT": [("REPEAT('x', 70000)", "x" * 70000)],
@@ -82,6 +80,13 @@ TYPES: dict[str, list[tuple[str, Any]]] = {
     "SET('a','b')": [("'a,b'", "a,b")],
     "VARBINARY(20)": [("'text'", "text")],
 }  # fmt: skip
+TYPES_OF_MARIADB: dict[str, list[tuple[str, Any]]] = {
+    "UUID": [("'123e4567-e89b-12d3-a456-426655440000'", "123e4567-e89b-12d3-a456-426655440000")],
+    "INET4": [("'10.0.0.255'", "10.0.0.255")],
+    "INET6": [("'2001:db8::ff00:42:8329'", "2001:db8::ff00:42:8329")],
+}
+if DATABASE != "mysql":
+    TYPES |= TYPES_OF_MARIADB
 _TABLE = (
     "CREATE TABLE {name} (id INT PRIMARY KEY, v {type} NULL, version BIGINT, "
     "changed TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6), KEY (changed, id)) CHARACTER SET utf8mb4"
