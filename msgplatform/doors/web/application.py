@@ -41,8 +41,11 @@ _BODY_BYTES = 256 * 1024 * 1024
 _SHARE = 0.5
 # One of so many answers says that its connection closes: otherwise all clients with open
 # connections would stay with the workers that started first. A prime number: it must meet each of
-# several clients that take turns.
+# several clients that take turns. After a start the clients have to find all workers first: many
+# use their newest connection again and again, and those are the first worker's.
 CLOSE_EVERY = 1009
+CLOSE_EVERY_AT_START = 101
+_ANSWERS_AT_START = 20_000
 _LEFT = 499  # nginx's status for a client that left before it had sent its body
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 # The ids of requests: random for the process, then a number.
@@ -164,7 +167,9 @@ class Application:
 
     async def _send(self, answer: Answer, send: Send, request_id: str) -> None:
         more = [(b"x-request-id", request_id.encode())]
-        if next(self._answers) % CLOSE_EVERY == 0 and answers.CLOSE not in answer.headers:
+        count = next(self._answers)
+        every = CLOSE_EVERY_AT_START if count <= _ANSWERS_AT_START else CLOSE_EVERY
+        if count % every == 0 and answers.CLOSE not in answer.headers:
             more.append(answers.CLOSE)
         try:
             await answer.send(send, *more)

@@ -18,7 +18,7 @@ import pytest
 
 from msgplatform.doors.api.access import keys
 from msgplatform.doors.web import bodies
-from msgplatform.doors.web.application import CLOSE_EVERY
+from msgplatform.doors.web.application import CLOSE_EVERY_AT_START
 from msgplatform.models import Biz
 from notify.models import BizMsg
 from tests.support.api_server import Server
@@ -140,7 +140,7 @@ def test_a_large_body_without_its_length(server: Server, key: str) -> None:
 def test_connections_are_closed_now_and_then(server: Server) -> None:
     """So that clients which keep theirs are spread over all workers again after a restart."""
     with connect(server) as connection:
-        for _ in range(CLOSE_EVERY):
+        for _ in range(CLOSE_EVERY_AT_START):
             connection.sendall(head("GET", "/healthz", None))
             answer = connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 200")
