@@ -212,9 +212,10 @@ def phone_forms(text: str, path: str = "phone") -> tuple[str, ...]:
     digits = clean_phone(text, path)
     number, local = digits.removeprefix("+").removeprefix("00"), phone_digits(digits)
     is_mobile = bool(_CHINESE_MOBILE.fullmatch(local))
-    # `phone_digits` takes away China's prefix and the 0 of a trunk only.
+    # `phone_digits` takes away China's prefix, a carrier's, and the 0 of a trunk only.
     if number != local or (is_mobile and digits == number):
         forms = [local if is_mobile else f"0{local}", f"86{local}", f"+86{local}", f"0086{local}"]
     else:
-        forms = [number, f"+{number}", f"00{number}"]
+        # +1 312 555 1234 without its + is a mobile in China, and somebody else's.
+        forms = [f"+{number}", f"00{number}", *(() if is_mobile else (number,))]
     return tuple(dict.fromkeys([digits, *forms]))

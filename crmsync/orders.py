@@ -17,13 +17,14 @@ from django.conf import settings
 
 from crmsync import signals
 from crmsync.adapters.base import Record
+from crmsync.models.sources import MAX_BATCH
 from msgplatform.core import logging
 from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)
 
 # The maximum of one order, which is claimed, decoded and marked as a whole.
-MAX_ENTRIES = 1_000
+MAX_ENTRIES = MAX_BATCH
 MAX_BYTES = 1024 * 1024
 _ENTRY_BYTES = 256  # an entry without its request: two ids, the id in the CRM
 

@@ -94,7 +94,7 @@ def _encryption_keys() -> Iterator[CheckMessage]:
 def malformed_keys(
     variable: str, use: str, id: str, read: Callable[[str], object] = Fernet
 ) -> Iterator[CheckMessage]:
-    """An error for each key of a variable that `read` takes for no key. `use`: what the first one
+    """An error for each key of a variable that `read` refuses. `use`: what the first one
     does."""
     keys = getattr(settings, f"{variable}S")
     for place, key in enumerate(keys, 1):

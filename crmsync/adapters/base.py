@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 _MAX_TEXT = 500  # characters of a message
-# Characters of a secret that is masked inside of words.
+# A shorter secret is masked only where it stands alone: other words contain it, too.
 _MIN_SECRET = 4
 
 
@@ -247,7 +247,7 @@ class CRMAdapter(ABC):
         for secret in sorted(filter(None, self.secrets()), key=len, reverse=True):
             if len(secret) >= _MIN_SECRET:
                 text = text.replace(secret, "•••")
-            else:  # other words contain it, too
+            else:
                 text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "•••", text)
         return text
 

@@ -24,7 +24,7 @@ from crmsync.models import ExceptionEntry, Item, Operation, Record
 from msgplatform.core import personal
 from msgplatform.doors.admin import AdminPage, IdTimeFilter, PickFilter, audit, cells, row_id
 
-# With 500 records and several tries an operation may have thousands of items.
+# With 900 records and several tries an operation may have thousands of items.
 _ITEMS = 200  # that the page of an operation shows
 TONES = {"ok": "good", "retry": "warn", "throttled": "plain", "unknown": "warn", "conflict": "warn"}
 

@@ -19,6 +19,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='policy',
             name='batch_size',
-            field=models.PositiveIntegerField(default=1000, help_text='Records in one operation, at most.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(1000)], verbose_name='batch size'),
+            field=models.PositiveIntegerField(default=900, help_text='Records in one operation, at most.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(900)], verbose_name='batch size'),
         ),
     ]

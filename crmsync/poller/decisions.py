@@ -44,7 +44,7 @@ COLUMNS = (
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
 _NEW = ("id", "key", "version", "digest", "cleared")  # the columns that differ in new records
-_ROOM = "." * 32  # as the longest id that a CRM is likely to give, less what becomes empty
+_ROOM = "." * 32  # what the first confirmation fills (digest, id), less what it empties
 MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
@@ -69,8 +69,8 @@ class StoredRound:
     """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
 
     `requests` are those of the operation, which is None when there was nothing to send; `size` is
-    its number of bytes. Removals that are held have an operation of their own: the records of the
-    other one are all sent at once, and need no items. `read` counts the rows that were decided on,
+    its number of bytes. Removals that are held have an operation of their own, because an operation
+    whose records are all sent at once needs no items. `read` counts the rows that were decided on,
     `held` those of removals. `are_new`: no row had a record.
     """
 
@@ -128,7 +128,7 @@ class Decisions:
             "deleted": each.request.deleted,
         }
         row["updated_at"] = self._now_stored
-        is_held = stored_row["state"] == _State.QUEUED and stored_row["next_at"] > self._now
+        is_in_flight = stored_row["state"] == _State.QUEUED and stored_row["next_at"] > self._now
         sending, operation = stored_row["sending_operation"], stored_row["operation_id"]
         if stored_row["state"] == _State.CONFIRMED and each.digest == stored_row["sent_digest"]:
             row["sent_version"] = version
@@ -151,7 +151,7 @@ class Decisions:
         row |= self._removal(each, stored_row)
         # The handler in charge finds the newer version when it marks. A row that the mapping
         # refused has nothing to send later: it is dead now.
-        if is_held and not each.problem:
+        if is_in_flight and not each.problem:
             if sending != operation:  # a version in between was never sent
                 self._endings[operation, "replaced"] += 1
             row["operation_id"] = self._this.operation

@@ -25,7 +25,7 @@ _AHEAD = 3
 _SHARE_OF_LEASE = 0.1
 # Records in an order: the minimum, because each order costs several statements, and the first size
 # while the CRM's speed is unknown.
-_MIN, _FIRST = 20, 100
+_MIN, _FIRST, _FIRST_OF_ALL = 20, 100, 500
 QUEUE = "queue"  # the error class of records that a queue refused
 
 
@@ -50,7 +50,7 @@ class DistributionCenter:
         if waiting >= _AHEAD + crm.concurrency:
             return 0
         if not live or not live.per_second:  # the first orders show how fast the CRM is
-            return _FIRST if waiting else orders.MAX_ENTRIES
+            return _FIRST if waiting else _FIRST_OF_ALL
         records_in_time = live.per_second * settings.CRM_LEASE_SECONDS * _SHARE_OF_LEASE
         return max(_MIN, min(orders.MAX_ENTRIES, int(records_in_time)))
 
@@ -64,8 +64,9 @@ class DistributionCenter:
         with self._report_refusal(crm, result.entries, round.claim):
             for operation in result.operations:
                 copies.keep(operation)
-            queue, size = MainQueue(crm.name), result.size
-            self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
+            if result.entries:
+                queue, size = MainQueue(crm.name), result.size
+                self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
         if began_at:
             keys = [entry.request.key for entry in result.entries]
             leads = lead_spans.contexts(self._policy.id, keys)

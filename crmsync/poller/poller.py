@@ -133,9 +133,7 @@ class Poll(Worker):
         self._cleaner = ThreadLoop("cleaner", self._clean)  # deleting old rows may take long
 
     def start(self) -> None:
-        # The garbage collector runs seldom: modules stay, and rows are freed without it.
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 20)
+        gc.freeze()  # imported modules live for ever
         self._cleaner.start()
 
     def turn(self) -> bool:

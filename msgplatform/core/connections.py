@@ -8,6 +8,7 @@ patient there, too: a late answer is better than none.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -41,7 +42,8 @@ def numbers_of(hash_rows: Mapping[bytes, bytes]) -> dict[str, float]:
     numbers = {}
     for name, value in hash_rows.items():
         with suppress(ValueError):
-            numbers[name.decode()] = float(value)
+            if math.isfinite(number := float(value)):
+                numbers[name.decode()] = number
     return numbers
 
 

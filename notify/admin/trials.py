@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from django import forms
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform import person_limits
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import schema as json_schema
-from msgplatform.core.json.text import parse_json
+from msgplatform.core.json.text import SYNTAX, parse_json
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, audit, sees_personal
 from msgplatform.doors.admin.pages import send_form, show_page
 from msgplatform.person_limits import answers_limited_people
@@ -56,7 +56,11 @@ class TrialSendForm(forms.Form):
     def clean_payload(self) -> str:
         # Browsers send the line breaks of a text area as two characters.
         text: str = self.cleaned_data["payload"].replace("\r\n", "\n")
-        parse_json(text)
+        try:
+            parse_json(text)
+        except ValidationError as error:  # as for publishing: the rest is the consumer's to judge
+            if error.code == SYNTAX:
+                raise
         return text
 
 

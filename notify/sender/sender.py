@@ -77,9 +77,7 @@ class Sender(Worker):
         self._has_moved = False
 
     def start(self) -> None:
-        # Imported modules live for ever, and messages die by themselves: collect seldom.
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 20)
+        gc.freeze()  # imported modules live for ever
         self.refresher.start()
         self._listener.start()
         self.results.start()

@@ -50,7 +50,7 @@ class SqlAdapter(CRMAdapter):
     title = gettext_lazy("The database")
     Settings = SqlSettings
     Credentials = SqlCredentials
-    batch_size = 1_000
+    batch_size = 900  # an order as a whole
     is_upsert = True
 
     settings: SqlSettings

@@ -44,10 +44,11 @@ class Refusals:
 
     def __init__(self, guard: AddressGuard, peers: frozenset[str], state_dir: str) -> None:
         self._guard, self._peers = guard, peers  # `peers`: addresses of the operator's own proxy
-        # With the wheel it may be in a folder of Python, and it holds the secrets.
-        self._state_dir = f"{Path(state_dir).resolve()}/"
         self.reasons: list[str] = []
         roots = [f"{Path(root).resolve()}/" for root in (sys.prefix, sys.base_prefix, _OWN_CODE)]
+        # STATE_DIR holds the secrets. It may lie in a folder of Python, and Python in it.
+        self._state_dir = f"{Path(state_dir).resolve()}/"
+        self._roots_in_it = tuple(root for root in roots if root.startswith(self._state_dir))
         names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
         files = [str(Path(os.environ[name]).resolve()) for name in names if name in os.environ]
         self._files = (*roots, *files, *_FOLDERS)
@@ -70,8 +71,8 @@ class Refusals:
                 writes = any(letter in mode for letter in "wax+")
             else:
                 writes = bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR))
-            is_of_python = path.startswith(self._files) and not path.startswith(self._state_dir)
-            if writes or not is_of_python:
+            is_state = path.startswith(self._state_dir) and not path.startswith(self._roots_in_it)
+            if writes or is_state or not path.startswith(self._files):
                 self._refuse("its address may name no file of this machine")
 
     def _refuse(self, why: str) -> None:

@@ -74,17 +74,17 @@ class Person:
             return True
         return spellings.with_base64(text, self._erase_plain) != text
 
-    @property
-    def phone_spellings(self) -> list[str]:
+    @cached_property
+    def phone_spellings(self) -> frozenset[str]:
         """The numbers in all forms of columns with exact numbers: 13800138000, 8613800138000,
         with the trunk's 0 (01012345678, 8601012345678), with a carrier's prefix; those of other
         countries after + or 00."""
-        return [
+        return frozenset(
             prefix + trunk + phone
-            for phone in sorted(self.phones)
+            for phone in self.phones
             for prefix in ("", "+", "00", "86", "+86", "0086", *spellings.CARRIERS)
             for trunk in ("", "0")
-        ]
+        )
 
     def is_in(self, text: str) -> bool:
         """True if a phone number or e-mail address of the person stands in the text."""

@@ -143,7 +143,7 @@ class ModelAdmin(ComparedAdmin):
 
     def row_for(self, request: HttpRequest, pk: int, verb: str = "change") -> Any:
         """The row that a further page is about. Raises Http404, and PermissionDenied for people who
-        may not view, change or operate it. '' for `verb`: the page decides that."""
+        may not do that. `verb`: view, change or operate; '': the page checks it itself."""
         row = self.get_queryset(request).filter(pk=pk).first()
         if row is None:
             raise Http404(_("There is no such %s.") % self.opts.verbose_name)

@@ -74,8 +74,8 @@ class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has n
 
 
 class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
-    """A filter whose subclass has `lookups`. Its value is that of `column`, which may be called
-    `parameter_name`; with `is_id` it is the id of a row."""
+    """A filter by `column` ('': the one named `parameter_name`), whose subclass has `lookups`; with
+    `is_id` its value is the id of a row."""
 
     template = _TEMPLATE
     column = ""

@@ -78,8 +78,10 @@ def _beat(loop: asyncio.AbstractEventLoop) -> None:
 def _tell_systemd() -> None:
     """Say that this worker answers, to the systemd that started the server (sd_notify(3))."""
     if address := os.environ.get("NOTIFY_SOCKET"):
+        if address.startswith("@"):  # a name that is no path
+            address = f"\0{address[1:]}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-            notify.sendto(b"READY=1", address.replace("@", "\0", 1))
+            notify.sendto(b"READY=1", address)
 
 
 structs.prepare()

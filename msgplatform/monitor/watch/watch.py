@@ -1,7 +1,7 @@
 """Every daemon runs the watch beside its loop; the daemon that holds the lease looks for all.
 
-Programs do not work that are silent, end again and again, or fail at every turn; programs of two
-releases run only for the time of an update.
+A program does not work if it is silent, ends again and again, or fails at every turn; programs of
+two releases run only for the time of an update.
 """
 
 from __future__ import annotations

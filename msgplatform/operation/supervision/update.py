@@ -219,7 +219,7 @@ class Update:
         )
 
     def _beat(self, pid: int) -> Heartbeat | None:
-        """The heartbeat of the process; of the web server that of one of its workers."""
+        """The heartbeat of the process, or of one of its workers if it is the web server."""
         host = socket.gethostname()
         beats = [beat for beat in heartbeats.alive() if beat.host == host]
         its_beats = (beat for beat in beats if pid in (beat.pid, os_process(beat.pid).parent))

@@ -166,6 +166,8 @@ class _Application:
         if relations := [relation for relation in relations if relation]:
             rows = rows.select_related(*relations)
         for row in rows:
+            if time.monotonic() > self._deadline:
+                raise FileFaults([*self._faults, Fault("", 0, section, _TOO_LONG)])
             if systems and value_at(row, kind.system_lookup) not in systems:
                 continue
             address = kinds.address_of(kind, row)

@@ -59,7 +59,7 @@ def keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> N
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """Make the row for `lock_turn`, in a transaction of its own. Writers of SQLite wait for each
+    """Hold the turn for the block, with the row for `lock_turn`. Writers of SQLite wait for each
     other, so a process lets only one file wait among them. Raises NotNow."""
     is_server = engines.of_connection(connection).is_server
     if not (is_server or _turn_of_file.acquire(blocking=False)):

@@ -81,7 +81,10 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     with suppress(Resolver404):
         path = request.path.rstrip("/")
         if path != request.path and resolve(path).func is not unknown_api_address:
-            detail = f"There is nothing at {request.path}: leave out the slash at its end."
+            detail = (
+                f"There is nothing at {request.path}: leave out the slash at its end. "
+                "/api/docs/ lists all addresses."
+            )
     return _answer(request, Problem(KINDS["not-found"], detail), "404.html", _reason(exception))
 
 
