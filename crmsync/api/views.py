@@ -45,7 +45,7 @@ _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
 # (`IDLE_TRANSACTION_SECONDS`), so that a caller who follows the changes misses none.
 _SETTLED = timedelta(seconds=15)
 # The filters of the changes, with their columns.
-_OF_CHANGES = {"phone": "phone", "uid": "uid", "appkey": "appkey", "deleted": "is_delete"}
+_OF_CHANGES = {"phone": "phone__in", "uid": "uid", "appkey": "appkey", "deleted": "is_delete"}
 
 
 class LeadListView(MessageListView):
