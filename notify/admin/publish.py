@@ -9,7 +9,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -19,12 +19,12 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
-from msgplatform.core.json.text import SYNTAX, parse_json
 from msgplatform.core.lazy_text import translated
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.models import Biz
 from msgplatform.person_limits import answers_limited_people
+from notify.admin.trials import payload_of
 from notify.intake import catalogue, intake
 from notify.models import EventType
 
@@ -61,14 +61,7 @@ class PublishForm(forms.Form):
     key = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
     def clean_payload(self) -> str:
-        # Browsers send the line breaks of a text area as two characters.
-        text = str(self.cleaned_data["payload"]).replace("\r\n", "\n")
-        try:
-            parse_json(text)
-        except ValidationError as error:  # with line and column
-            if error.code == SYNTAX:
-                raise
-        return text
+        return payload_of(self.cleaned_data["payload"])
 
 
 @answers_limited_people

@@ -54,14 +54,19 @@ class TrialSendForm(forms.Form):
         choice.choices = [(name, name) for name in dict.fromkeys(names)]
 
     def clean_payload(self) -> str:
-        # Browsers send the line breaks of a text area as two characters.
-        text: str = self.cleaned_data["payload"].replace("\r\n", "\n")
-        try:
-            parse_json(text)
-        except ValidationError as error:  # as for publishing: the rest is the consumer's to judge
-            if error.code == SYNTAX:
-                raise
-        return text
+        return payload_of(self.cleaned_data["payload"])
+
+
+def payload_of(text: str) -> str:
+    """The payload in a text area. Raises ValidationError, with line and column, for a text that is
+    no JSON; whatever else may be wrong intake or the consumer judges."""
+    payload = text.replace("\r\n", "\n")  # as browsers send line breaks
+    try:
+        parse_json(payload)
+    except ValidationError as error:
+        if error.code == SYNTAX:
+            raise
+    return payload
 
 
 @answers_limited_people
