@@ -477,7 +477,7 @@ class TestPolicies:
             ({"key_prefix": "12"}, "two sources of one CRM need different prefixes"),
             ({"appkeys": "a"}, "The source has no column appkey"),
             ({"interval_seconds": "0"}, "greater than or equal to 1"),
-            ({"batch_size": "1001"}, "less than or equal to 1000"),
+            ({"batch_size": "1001"}, "less than or equal to 900"),
         ],
     )
     def test_what_is_wrong_is_said_at_its_field(
