@@ -251,7 +251,7 @@ def proxy(path: Path, server_path: str, version: bytes) -> Iterator[None]:
 
 
 def test_a_proxy_is_named(engine: Engine, tmp_path: Path) -> None:
-    """It tells its own version, as ProxySQL does; a file has none before it."""
+    """The proxy names its own version, as ProxySQL does; a file has none before it."""
     if not engine.is_server:
         return
     server_path = connection.settings_dict["OPTIONS"]["unix_socket"]

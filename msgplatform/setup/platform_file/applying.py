@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, transaction
 
 from msgplatform.core.data import engines
 from msgplatform.core.errors import Changed, NotNow
@@ -91,7 +91,7 @@ class _Application:
     def __init__(self, description: Description, options: Options) -> None:
         self._options, self._outcome, self._faults = options, Outcome(), list[Fault]()
         self._audit_entries: list[AuditLog] = []
-        is_shared = engines.of_connection(connection).is_server or options.is_move
+        is_shared = engines.of().is_server or options.is_move
         self._deadline = math.inf if is_shared else time.monotonic() + _WRITER_SECONDS
         self._sections = description.sections
         self._entries: dict[Kind, list[Entry]] = {}

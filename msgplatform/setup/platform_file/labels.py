@@ -61,7 +61,7 @@ def keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> N
 def turn() -> Iterator[None]:
     """Hold the turn for the block, with the row for `lock_turn`. Writers of SQLite wait for each
     other, so a process lets only one file wait among them. Raises NotNow."""
-    is_server = engines.of_connection(connection).is_server
+    is_server = engines.of().is_server
     if not (is_server or _turn_of_file.acquire(blocking=False)):
         raise NotNow(_BUSY)
     try:

@@ -674,6 +674,15 @@ def test_no_library_opens_a_file_of_the_platform(is_in_python: bool, settings: A
     assert outcome.error == "its address may name no file of this machine"
 
 
+def test_python_may_lie_in_the_folder_of_the_platform(settings: Any) -> None:
+    settings.STATE_DIR = Path(sys.prefix).resolve().parent
+    outcome = Child(
+        "send", "json://192.0.2.1/", title="t", severity="info", more="",
+        blocks=[{"text": "b", "markdown": "b"}], tail={"text": "", "markdown": ""},
+    ).wait()  # fmt: skip
+    assert "192.0.2.1" in outcome.error, "only the address is refused"
+
+
 def titles(robots: Robots) -> list[str]:
     return [call.body["title"] for call in robots.of(PLAIN) if call.method == "POST"]
 
