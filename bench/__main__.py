@@ -6,8 +6,6 @@ object on standard output; progress goes to standard error. Benches at scale wri
 their statements into a file of `var/bench`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """System checks of CRM sync's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

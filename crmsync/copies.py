@@ -9,8 +9,6 @@ CRM_OPERATION_DAYS; before that the oldest go when all copies exceed CRM_COPIES_
 Redis takes no message of any flow. All functions raise RedisError.
 """
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections import defaultdict

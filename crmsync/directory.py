@@ -1,7 +1,5 @@
 """The objects that people set up, cached in a process: landing pages, CRMs, policies."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

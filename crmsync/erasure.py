@@ -10,8 +10,6 @@ Where a request of an earlier release names none, or an operation is gone, the o
 the policy are read one by one; so are operations that only Redis has.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """CRM sync, as the platform sees it."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 

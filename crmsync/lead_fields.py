@@ -4,8 +4,6 @@ A landing page keeps its fields as JSON, `[{"name": "phone", "required": true, "
 `name` and `phone` are columns of a lead, everything else goes into its `extra`.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping

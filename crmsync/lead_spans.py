@@ -3,8 +3,6 @@
 Only leads have traces: a row of another source came by no request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from crmsync.models import Policy

@@ -6,8 +6,6 @@
 A record ends once each time that it is sent; it is counted in the transaction that ends it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime

@@ -6,8 +6,6 @@ programs may read them. The names of queues are those of the original platform; 
 which RQ splits.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar

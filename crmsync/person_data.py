@@ -8,8 +8,6 @@ When the CRMs have confirmed that, its values are erased from all that was sent,
 row, which stays.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial

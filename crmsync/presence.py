@@ -5,8 +5,6 @@ paces itself by a CRM's state; the console, metrics and alerts read both. All fu
 RedisError.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from msgplatform.core.connections import work_redis

@@ -5,8 +5,6 @@ A run that may still read and an operation that has not ended stay, unless their
 Records stay for ever: they hold the state of each CRM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 

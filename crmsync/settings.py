@@ -1,7 +1,5 @@
 """The settings of CRM sync; `msgplatform.settings` takes over every name in capitals."""
 
-from __future__ import annotations
-
 from msgplatform import env
 
 # Leads without an API key that one address may send; many people share that of a mobile network.

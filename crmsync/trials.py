@@ -3,8 +3,6 @@
 A trial lead is one made-up record, sent to a CRM at once, past the queues, and not counted. Each
 question has a time limit, in a thread of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

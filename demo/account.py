@@ -4,8 +4,6 @@ Standard library only: it is made from the demo's own list of what was answered,
 code with the programs that it checks.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A business system's program: requests with keys, some of them repeated as after a lost answer."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,6 @@
 """The demo: the whole platform on this machine, real traffic through all flows side by side, an
 account of every message; then a trickle of traffic through every flow, until it is stopped."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -10,8 +10,6 @@ input is closed, so that it cannot outlive its starter. It uses the standard lib
 it must not share code with the sender that it checks.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64

@@ -1,7 +1,5 @@
 """A message of Redis as a row of the archive: the pump writes it, pages show it before it ends."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -4,8 +4,6 @@ E2xx, W2xx are seen by `check --database default`, which asks servers; those abo
 `check --deploy`.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

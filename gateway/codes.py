@@ -1,7 +1,5 @@
 """SGIP's numbers and what they mean, for forms, lists and pages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.utils.functional import Promise

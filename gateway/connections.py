@@ -1,7 +1,5 @@
 """The Redis of SMS."""
 
-from __future__ import annotations
-
 import redis
 
 from msgplatform.core.connections import RedisRole

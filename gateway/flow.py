@@ -1,7 +1,5 @@
 """SMS, as the platform sees it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from django.utils.translation import gettext_lazy, gettext_noop

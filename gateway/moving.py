@@ -4,8 +4,6 @@ Redis has the keys as digests, so that they are found through the messages: in R
 the archive, to which a message may go meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any

@@ -1,8 +1,6 @@
 """The events of SMS for business systems: `sms.report` or `sms.reports`, and `sms.mo`
 (`docs/sms.md`)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A person's data in SMS: messages in Redis, their copies there, and the archive."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The SMS Redis keeps them, so that no other server is needed. Every function but 
 `process_name` raises RedisError.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 import uuid

@@ -1,8 +1,6 @@
 """Recovery after a restore of the database: texts and MOs that were archived, or whose events were
 published, since the backup are still in the SMS Redis."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The replicas of the SMS Redis: problems that make acknowledged messages or a failover unsafe, and
 the alert for missing replicas."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The settings of SMS; `msgplatform.settings` takes over every name in capitals."""
 
-from __future__ import annotations
-
 from msgplatform import env
 
 # The truth of SMS until it is archived: `appendonly yes`, `appendfsync always`, `maxmemory-policy

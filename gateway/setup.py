@@ -1,7 +1,5 @@
 """Gateways and accounts as people set them up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.models import Q

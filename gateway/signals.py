@@ -1,7 +1,5 @@
 """Wake-up signals: accepted messages wake a sender, Reports and MOs the forwarder."""
 
-from __future__ import annotations
-
 from msgplatform.core.daemons.wake_signal import WakeSignal
 
 SENDER = WakeSignal("sms_sender")

@@ -4,8 +4,6 @@ E0xx a wrong setting; nothing starts · E1xx, W1xx seen by `check --deploy` · E
 `check --database`. Only the last kind talks to a server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any

@@ -5,8 +5,6 @@ system check (`msgplatform.checks`) names the variable and how to repair it. So 
 and `manage.py check` can always speak, while `wsgi.py` and the daemons refuse to start.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import sys

@@ -5,8 +5,6 @@ A limited person sees and changes what belongs to these systems, and nothing els
 superuser too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit

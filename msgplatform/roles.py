@@ -6,8 +6,6 @@ keeps the groups up to date, so that the permissions of a new flow are in them; 
 left alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ The comment above each is its meaning in `docs/configuration.md`, which `make do
 MSGPLATFORM_PROFILE=daemon (set by manage.py for run_* commands) leaves out what serves pages.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every address of the platform. Daemons serve no HTTP and never import this module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """System checks of Notify's settings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """The cache of subscriptions' settings. Daemons use the cache while the database is
 unavailable."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Mapping, Sequence

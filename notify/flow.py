@@ -1,7 +1,5 @@
 """The declaration of Notify for the platform."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from django.utils.translation import gettext_lazy, gettext_noop

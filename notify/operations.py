@@ -1,7 +1,5 @@
 """Actions on a subscription or its consumer: pause, resume, deliver now, a new signing secret."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

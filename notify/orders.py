@@ -1,8 +1,6 @@
 """Orders from maker to sender, results from sender to marker; the names of their queues, and turns
 between business systems."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter

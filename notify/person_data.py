@@ -1,7 +1,5 @@
 """Data that Notify holds of a person: payloads with their attempts, hot and archived."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ A field is named by a JSON Pointer (RFC 6901), with * for each entry of a list: 
 /passengers/*/name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ belong together, so that one of ten passengers is erased. In other fields only a
 e-mail address of the person is erased.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any

@@ -5,8 +5,6 @@ reports to queue no more than will be sent, the console shows them, and a sender
 queue goes on with its predecessor's breaker. All functions raise RedisError.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """The settings of Notify; `msgplatform.settings` takes over every name in capitals."""
 
-from __future__ import annotations
-
 from msgplatform import env
 
 # How long the work of a killed program waits until another one takes it; a sender's waits less.

@@ -1,8 +1,6 @@
 """Wake-up signals: of a maker for accepted messages, of a sender for orders on a queue, and for
 changed consumers and subscriptions; of the web servers in which listeners wait for a delivery."""
 
-from __future__ import annotations
-
 from msgplatform.core.daemons.wake_signal import WakeSignal
 
 MAKER = WakeSignal("maker")

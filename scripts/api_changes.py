@@ -5,8 +5,6 @@ property or value that is gone, a new duty in a request, a promise less in an an
     scripts/api_changes.py RELEASED.json NEW.json      exit code 1: there are some
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ The picture is an SVG without scripts: lines appear at their time, with pauses o
 most, and the last screen stays. Who asks for less motion sees that at once.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import os

@@ -10,8 +10,6 @@ later, with the hashes of all files of its release, and behind each the sets tha
 requirements.txt is for `pip install -r`: the sets platform and mysql.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

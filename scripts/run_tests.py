@@ -23,8 +23,6 @@ passes then, it is unsteady: the run goes on and prints both outputs, and fails 
 such tests on.
 """
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import json

@@ -10,8 +10,6 @@ The product is every tracked Python file of the four packages without migrations
 by the rules of CONTRIBUTING.md. Python 3.11 or later, the standard library only.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

@@ -4,8 +4,6 @@ A skipped test is a failed one, and no folder may collect fewer tests than expec
 says (when the whole folder was asked for): a test that quietly went missing shows nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

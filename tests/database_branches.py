@@ -8,8 +8,6 @@ place that was not reached on both. Paths of modules that only the programs reac
 tests start are arguments of the mark.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Generator

@@ -4,8 +4,6 @@ Django's own way deletes from every table, and makes all permissions anew. That 
 hundreds of quick tests cost, so here only tables with rows are emptied, and permissions stay.
 """
 
-from __future__ import annotations
-
 from functools import cache, partial
 
 from django.core.management.color import no_style

@@ -6,8 +6,6 @@ process that runs tests leaves a file beside it, with the core-seconds of each o
 own, those of the processes that it has started and that have ended, and those of programs' hosts.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter, defaultdict

@@ -4,8 +4,6 @@ Each `Client` makes the middleware anew, and WhiteNoise then reads the size and 
 file of every package. That is 20 ms of CPU, more than most requests of a test take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path

@@ -9,8 +9,6 @@ DATABASE_URL names, so that processes which a test starts see what the test sees
 Everything lives in one folder below /tmp and goes away with the run, however that ends.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import re

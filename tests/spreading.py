@@ -5,8 +5,6 @@ of tests/browser, which share a platform. Files that take longest begin first, s
 all processes at work; how long a file takes was measured (`make times`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

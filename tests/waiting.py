@@ -1,7 +1,5 @@
 """How long a test waits between two looks at something that will be so."""
 
-from __future__ import annotations
-
 import time
 
 MAX_SECONDS = 0.5

@@ -1,8 +1,6 @@
 """Every page that the bench asks for: the side bar, lists, searches, messages, statistics, bulk
 jobs, the API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The hive and what a CRM has got of it: leads, records, operations, the recovery log."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The lists of the admin: each filter alone, some together, searches that find and that do not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any

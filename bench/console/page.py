@@ -1,7 +1,5 @@
 """A page that the bench asks for."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Every page of the console and every list of the API beside a million messages."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

@@ -1,8 +1,6 @@
 """What the platform keeps beside the messages: the audit log, alerts, bulk jobs, failures,
 and the counters of the statistics."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

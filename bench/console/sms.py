@@ -1,7 +1,5 @@
 """An archive of SMS: messages with their parts and Reports, what handsets sent, user reports."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows at even distances over some days, as expressions of SQL."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 

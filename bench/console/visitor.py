@@ -8,8 +8,6 @@ caches. An answer other than 200 ends it with an error. Standard library only, b
 little beside the server.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import time

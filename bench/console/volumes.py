@@ -1,7 +1,5 @@
 """Databases with rows of every flow, each filled once for all runs."""
 
-from __future__ import annotations
-
 import sys
 import time
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """HTTP engine: the part of the sender that speaks HTTP, alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bench.harness.measure import Side

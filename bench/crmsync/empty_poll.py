@@ -1,7 +1,5 @@
 """What a poll costs that finds nothing, beside a thousand leads and beside five million."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Sequence

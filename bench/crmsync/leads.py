@@ -3,8 +3,6 @@
 Of the platform it uses only the hive's table, so that the check is the same for all sides.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Many policies on one server: first loads side by side, and how long a row takes to every CRM."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any

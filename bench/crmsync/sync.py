@@ -1,7 +1,5 @@
 """The hive into the table of a CRM: a first load, and the leads that change afterwards."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages and unread counts of timelines beside ten million entries, and beside a hundredth."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

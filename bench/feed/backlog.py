@@ -1,7 +1,5 @@
 """A backlog of ten million events is worked off as fast as one of ten thousand."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Fan-out: from events to an entry in the timeline of every friend."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache

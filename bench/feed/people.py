@@ -4,8 +4,6 @@ User `u` of `users` has the friends `u ± k·(users DIV (friends + 1))`, k = 1 �
 far apart in the index, as those of a real user are, and friendship goes both ways.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from bench.harness.mariadb import numbers

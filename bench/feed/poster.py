@@ -6,8 +6,6 @@ On SIGTERM it prints how long it took from the answer to the poster until the fo
 showed the post.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -3,8 +3,6 @@
 Of the platform it uses only the tables, so that the check is the same for all sides.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from bench.feed import people

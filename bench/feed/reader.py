@@ -6,8 +6,6 @@ It reads those of `--readers` of the `--users`, each as often as the others; an 
 `--expected` posts. On SIGTERM it prints how long answers took.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

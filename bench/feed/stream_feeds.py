@@ -1,7 +1,5 @@
 """What the Redis of the reference stream-framework must hold after its fan-out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC
 

@@ -1,7 +1,5 @@
 """From the answer to the poster until the last follower sees the post."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bench.feed import people, posts

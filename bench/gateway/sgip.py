@@ -1,7 +1,5 @@
 """SGIP: the protocol engine at both ends of a message's way, with its Report."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

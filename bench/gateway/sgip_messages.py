@@ -4,8 +4,6 @@ Everything about a message follows from its number. A record is the number (32 b
 of what was seen of the message (32 bits); each end keeps its own. Standard library only.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from pathlib import Path

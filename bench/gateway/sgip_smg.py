@@ -5,8 +5,6 @@
 It uses the same engine as the SP. On SIGTERM it writes what it saw.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import signal

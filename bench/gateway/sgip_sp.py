@@ -5,8 +5,6 @@
 On SIGTERM it sends nothing new, waits for what is in flight and writes what it saw.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from datetime import datetime

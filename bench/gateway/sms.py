@@ -1,7 +1,5 @@
 """SMS as a whole: REST in, Submit, response, Report, the business system, the archive."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

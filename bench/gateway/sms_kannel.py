@@ -1,7 +1,5 @@
 """The same short messages through Kannel, over HTTP and SMPP."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -6,8 +6,6 @@ On SIGTERM it waits for requests in flight and writes a line for each accepted m
 `--accepted`: its id and its number. A message that was not created ends it with an error.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import count

@@ -4,8 +4,6 @@ Standard library only. Each has its own text, as a code for one user has, so tha
 Submit.
 """
 
-from __future__ import annotations
-
 
 def recipient(number: int) -> str:
     """The mobile number as a caller writes it."""

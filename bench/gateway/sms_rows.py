@@ -1,7 +1,5 @@
 """Rows and keys of SMS that its bench starts from, and what must be there afterwards."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Our side of the bench `sms`: the whole way of a short message, by our programs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Work that is given at once and has an end: the clock runs until all of it is done."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ no ratio of rates with `IS_OPEN` (its times are to be compared), and none of the
 are in `OTHER_WORK`.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What `manage.py bench` does: run the wanted benches one after another, show and write results."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 Nothing that the user has configured is used or changed: the environment is built from nothing.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """All runs of one bench, its sides in turns: what slows the machine down meets all of them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The machine that the figures were measured on, without its name."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

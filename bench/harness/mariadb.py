@@ -1,7 +1,5 @@
 """A MariaDB server of its own, for tests and benchmarks."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -6,8 +6,6 @@
 Whatever makes or takes in the work runs as a process of its own, and its CPU is shown beside.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

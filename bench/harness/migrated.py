@@ -6,8 +6,6 @@ in the folder that MIGRATED_DATABASES names, which all processes of a run share;
 server installs its tables, and every database is migrated.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pickle

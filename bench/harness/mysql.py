@@ -1,7 +1,5 @@
 """A MySQL server of its own, beside the class for MariaDB, whose client programs speak to it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

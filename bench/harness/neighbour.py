@@ -1,8 +1,6 @@
 """A release beside this one, made of a copy of the tree: a *before* and an *after* migration, a new
 field in an order, an item and a result, a setting renamed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

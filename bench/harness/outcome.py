@@ -1,7 +1,5 @@
 """The result of a bench, made of its stretches: medians, spread, ratios."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

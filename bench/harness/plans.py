@@ -5,8 +5,6 @@ then its reads are counted by the server's handler counters. So the statements a
 really sent, and a plan that reads more where tables are larger is seen by a number.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

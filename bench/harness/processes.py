@@ -1,7 +1,5 @@
 """The processes of one stretch: started in order, CPU and memory read, stopped in order."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The results for people: a table for the terminal, and a Markdown document."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from collections import Counter

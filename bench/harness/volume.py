@@ -7,8 +7,6 @@ exhausted, 5 % pending until some hours from now, 3 % held and 2 % skipped. Keys
 UUIDs are.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ how long messages took until their first byte at the subscriber, once from the m
 (`due_…`) and once from the answer to the publisher, and the ledger. Standard library only.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

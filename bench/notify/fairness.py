@@ -1,7 +1,5 @@
 """How long the messages of one business system take while another one has very many."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

@@ -3,8 +3,6 @@
 Standard library only, as it must cost little beside the server.
 """
 
-from __future__ import annotations
-
 import json
 
 from bench.harness.programs import load

@@ -1,7 +1,5 @@
 """Intake: one message a request, over 64 keep-alive connections."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Intake of batches: publish_many() with 1000 events."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bench.harness.measure import Side

@@ -1,7 +1,5 @@
 """From the answer to the publisher until the first byte at the subscriber."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bench.harness.measure import Side

@@ -1,7 +1,5 @@
 """Maker: from accepted messages to deliveries in the subscriptions' queues."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

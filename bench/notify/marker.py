@@ -1,7 +1,5 @@
 """Marker: from the senders' results to rows that say what became of each delivery."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 

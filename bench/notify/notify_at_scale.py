@@ -1,7 +1,5 @@
 """Notify as a whole beside tables of ten million rows, and beside a tenth of them."""
 
-from __future__ import annotations
-
 import sys
 from datetime import timedelta
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Notify as a whole: HTTP in, delivered, marked, by all its processes on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.db.models import Sum

@@ -1,7 +1,5 @@
 """Rows of Notify that its benches start from and check afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Publishes one batch after another: `python -m bench.notify.publish_batches …`."""
 
-from __future__ import annotations
-
 from bench.harness.programs import messages, worker
 
 

@@ -1,7 +1,5 @@
 """Sender: from prepared work orders to a subscriber that answers at once."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator, Sequence

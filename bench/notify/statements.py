@@ -1,7 +1,5 @@
 """Every statement on a message's way through Notify, recorded by `bench.harness.plans`."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.utils import timezone

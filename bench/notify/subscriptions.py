@@ -1,7 +1,5 @@
 """What thousands of subscriptions cost the messages of those that have any."""
 
-from __future__ import annotations
-
 from bench.harness.measure import Side
 from bench.harness.programs import messages
 from bench.notify import notify_rows

@@ -1,8 +1,6 @@
 """Libraries in C that take the place of the system's: a disk that is slow or full, a clock that
 steps. A process gets one by LD_PRELOAD, so no test needs rights of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

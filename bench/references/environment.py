@@ -5,8 +5,6 @@ changed; two benches that start at once make it once. All raise SideMissing, wit
 something cannot be installed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,8 +1,6 @@
 """A soak in a process of its own: `python -m bench.soak --hours 2`; `manage.py bench soak` starts
 it. The result is one JSON object on standard output; progress goes to standard error."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

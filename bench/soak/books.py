@@ -1,7 +1,5 @@
 """What callers and consumers wrote down, read while they go on writing."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ due and never sent is a line with 0 tries.
 Standard library only.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import select

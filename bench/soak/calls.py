@@ -6,8 +6,6 @@ that whoever gets it knows how long it took: seconds of the machine's monotonic 
 processes share.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

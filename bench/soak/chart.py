@@ -1,7 +1,5 @@
 """Line charts as SVG, one above the other, over the same time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What `manage.py bench soak` does: run the soak in a process of its own, show and write it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

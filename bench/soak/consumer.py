@@ -9,8 +9,6 @@ when its first byte came. A message with the content of another is a line of `wr
 `DIR/<where>.progress` has the counts. Standard library only.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

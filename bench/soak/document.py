@@ -1,7 +1,5 @@
 """A soak for people: a table on the terminal, a section of a document, a chart."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

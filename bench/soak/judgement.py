@@ -4,8 +4,6 @@ Memory, descriptors, threads and connections are compared with the second quarte
 in the first one; latencies with the first, without the windows in which a program was restarted.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass

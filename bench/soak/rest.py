@@ -1,7 +1,5 @@
 """The messages that are still on their way, counted cheaply while programs run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.models import CharField, Exists, OuterRef

@@ -3,8 +3,6 @@
 MariaDB's memory is counted without the pages in its buffer pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 start ─ capacity ─┤ load … samples … restarts in the first quarter … ├─ rest ─ stop ─ ledger
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,8 +1,6 @@
 """What a soak plays on: business systems with their keys, three subscriptions, a gateway, a CRM,
 readers and authors; and the programs of the whole platform."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -6,8 +6,6 @@ broken release, which must go back by itself. The ledger of the soak says what w
 twice; the books say how long anybody waited.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

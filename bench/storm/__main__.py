@@ -1,8 +1,6 @@
 """`python -m bench.storm PEER`: the strikes over ours and over a peer, and what both accepted,
 lost and delivered twice. `make storm PEER=bullmq` calls it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

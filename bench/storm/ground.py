@@ -1,7 +1,5 @@
 """The servers of a storm: their files are on a disk that can be full."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 from typing import Self

@@ -1,7 +1,5 @@
 """Peers under a storm, each with the safest settings that it documents."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence

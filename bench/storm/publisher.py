@@ -9,8 +9,6 @@ answer; what it does not get through in `_LAST_SECONDS` was never accepted. One 
 on with the first message that is not in its book.
 """
 
-from __future__ import annotations
-
 import argparse
 import http.client
 import random

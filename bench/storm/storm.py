@@ -1,7 +1,5 @@
 """Strikes, one after another, while the load goes on; then the books."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

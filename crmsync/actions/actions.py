@@ -1,8 +1,6 @@
 """CRM sync's bulk actions: their entries or records, the effect on these, and the result of each
 resent record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime

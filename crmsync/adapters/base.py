@@ -5,8 +5,6 @@ One thread at a time uses it. A new kind of CRM fills in `Settings`, `Credential
 `deliver` and `read`; this module exports every name that it needs, `outcomes` the outcomes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import re

@@ -1,8 +1,6 @@
 """HTTP for adapters: requests over the platform's engine, the meaning of an answer's status, and
 `RestAdapter`, the base of the adapters for particular products."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from abc import abstractmethod

@@ -12,8 +12,6 @@ Unknown     the record may be stored: look it up before it is sent again, unless
 Refused     the batch was refused as a whole, and no record of it is stored: send its halves
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext as _

@@ -1,7 +1,5 @@
 """Records as adapters take them, and as a CRM holds them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A package names its adapter in the entry point group `msgplatform.crm_adapters`.
 cannot be loaded is listed with the reason, and does not stop the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Settings and credentials of adapters, and how the stored JSON is checked and read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 

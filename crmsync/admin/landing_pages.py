@@ -1,7 +1,5 @@
 """Landing pages: their title, text and fields, and where else they are hosted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import admin

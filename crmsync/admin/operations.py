@@ -1,8 +1,6 @@
 """Operations: the requests of one round of reading as they are stored, and the CRM's answers.
 And the exception log: calls that failed as a whole."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime

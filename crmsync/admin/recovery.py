@@ -1,7 +1,5 @@
 """The recovery log: dead records with their reasons, and the actions of people on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

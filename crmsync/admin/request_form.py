@@ -1,7 +1,5 @@
 """The request of a dead record: its fields for a page, and a form to correct them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

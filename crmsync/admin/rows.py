@@ -3,8 +3,6 @@
 Rows refer to policies and CRMs by id; names are read for all rows of a page at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs: the list with their progress, and the page of one, which renews itself while it goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ preflight request). A caller that is no browser can claim any origin: the list o
 other people's pages from using an APPKEY. The limits hold for everybody.
 """
 
-from __future__ import annotations
-
 from django.http import HttpResponseBase
 from django.utils.cache import patch_vary_headers
 from rest_framework.exceptions import PermissionDenied, Throttled

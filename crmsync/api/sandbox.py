@@ -1,7 +1,5 @@
 """A sandbox CRM over the management API: what it holds, the calls that came, and how it answers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from django.http import Http404

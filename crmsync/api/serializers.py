@@ -1,7 +1,5 @@
 """JSON shapes of the leads' endpoints. Every id is a string."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

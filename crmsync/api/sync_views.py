@@ -3,8 +3,6 @@
 A business system sees and starts its own policies, and those that carry the leads of all systems.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db.models import Q, QuerySet

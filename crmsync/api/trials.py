@@ -1,7 +1,5 @@
 """Tests of a CRM over the management API: its connection, and a made-up lead."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any

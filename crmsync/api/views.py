@@ -1,7 +1,5 @@
 """The REST endpoints of leads, under /api/v1/."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -5,8 +5,6 @@ the record is sent with its id, so that a handler that is killed afterwards cann
 platform's own. The policy decides how such a record is changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from django.db import transaction

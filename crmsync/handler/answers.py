@@ -1,7 +1,5 @@
 """The answers that delivery has for the records of an order; `marks` writes them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TypeGuard

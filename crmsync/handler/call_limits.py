@@ -5,8 +5,6 @@ Rate, quota and pauses are in Redis for all processes: CRM `n` has `crm:rate:<n>
 memory of the only process that serves the CRM. Methods that ask Redis raise RedisError.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from bisect import bisect_right

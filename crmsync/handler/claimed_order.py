@@ -1,7 +1,5 @@
 """An order that a worker has claimed: which of its records it still owns, and for how long."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

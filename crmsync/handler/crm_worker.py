@@ -6,8 +6,6 @@ no order ── claim ──> claimed ── deliver ──> unmarked ── mar
                          └── an error: the order is dropped; its records return after the lease
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

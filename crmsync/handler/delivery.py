@@ -1,7 +1,5 @@
 """Deliver an order to the CRM, call by call: one answer for each record, whatever happens."""
 
-from __future__ import annotations
-
 import threading
 import time
 import traceback

@@ -4,8 +4,6 @@ A CRM is served by one process at a time. The loop decides which CRMs this proce
 the leases of claimed orders and reports; workers (threads) claim the orders, send and mark them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

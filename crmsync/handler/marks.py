@@ -3,8 +3,6 @@
 One transaction with a few statements marks hundreds of records.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

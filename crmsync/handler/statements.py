@@ -6,8 +6,6 @@ all records, and one counts them in their operation. If these are all records of
 each was stored at its first try, the operation gets the time and no items are written:
 `messages.timeline` makes items from the operation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any

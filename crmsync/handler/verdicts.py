@@ -6,8 +6,6 @@ came meanwhile, that one is sent next, with all its attempts. When an older vers
 newer one was confirmed, the newest is sent once more: the CRM may hold the older one now.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The landing page at `/l/<appkey>`, and the page that says thank you."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Mapping

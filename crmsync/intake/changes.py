@@ -1,7 +1,5 @@
 """Change and delete leads. A deleted lead stays as a row, so that every CRM learns of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Limits on leads without an API key: for an address, where every attempt counts, and for a landing
 page, where only stored leads count."""
 
-from __future__ import annotations
-
 import math
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """The reason why a record is where it is, in a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The fields by which leads and records are found."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.db.models import Q, QuerySet

@@ -5,8 +5,6 @@ A search lists leads. It lists records, also of other sources, if its filter ask
 only for states at a CRM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace

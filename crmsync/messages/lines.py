@@ -1,7 +1,5 @@
 """The lines of leads and records in a list."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.utils.translation import gettext as _

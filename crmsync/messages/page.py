@@ -4,8 +4,6 @@ The page says everything as it is stored, sent and answered; `console/views/page
 people who may not see personal data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

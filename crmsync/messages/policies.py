@@ -1,7 +1,5 @@
 """The policies, and those that carry a lead."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from crmsync.models import Lead, Policy

@@ -1,7 +1,5 @@
 """The states of leads at their CRMs: the version that each holds, and the one that waits."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

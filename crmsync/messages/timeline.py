@@ -1,8 +1,6 @@
 """The history of records: read, tried, recovered, and their state now; and their latest tries, the
 requests that were sent and the answers of the CRMs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

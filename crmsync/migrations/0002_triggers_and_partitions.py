@@ -3,8 +3,6 @@
 Apart from the tables, so that it can be run again where the database refused the triggers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import migrations

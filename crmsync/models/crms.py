@@ -1,7 +1,5 @@
 """CRMs: the systems that get the leads."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from django.core.exceptions import ValidationError

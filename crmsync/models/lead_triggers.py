@@ -19,8 +19,6 @@ On SQLite only an UPDATE that names nothing but UpdateTime and version passes un
 triggers when Django makes a table anew: a migration that alters `lead` calls `create` again.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import connections

@@ -1,7 +1,5 @@
 """The hive: landing pages, and leads with the columns by which the synchronisation sees changes."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from typing import Any

@@ -20,8 +20,6 @@ An operation keeps the requests of one round, an item the outcome of one record 
 operation of which every record was stored at the first try needs no items.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

@@ -3,8 +3,6 @@
 The subject of a counter is its policy, which belongs to a CRM and to a source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from django.db.models import Q

@@ -3,8 +3,6 @@
 Counts stop at COUNTED: dead records pile up until a person looks at them, and a count must not
 take longer each day."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ crm.recovery    entries of the recovery log are open for more than a day
 crm.removals    a run would delete or clear so much in a CRM that a person has to confirm it
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path

@@ -5,8 +5,6 @@
 and `call_ms` give the speed of a CRM's answers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime
 

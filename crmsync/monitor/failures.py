@@ -4,8 +4,6 @@ A dead record has an open entry of the recovery log. Code that opens or closes s
 `add` or `take_back` in the same transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any

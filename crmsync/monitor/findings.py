@@ -1,7 +1,5 @@
 """Findings of `doctor` about CRM sync."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from django.db import connection

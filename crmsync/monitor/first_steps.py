@@ -1,7 +1,5 @@
 """The first steps of a newcomer: objects to set up, and a first call."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm, LandingPage, Lead, Policy, Record

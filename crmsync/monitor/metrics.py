@@ -1,7 +1,5 @@
 """The state of CRM sync right now, for the overview and `/metrics`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta

@@ -10,8 +10,6 @@
 A field whose every choice is empty is not sent, so that the CRM keeps what it has.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

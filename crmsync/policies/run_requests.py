@@ -1,8 +1,6 @@
 """People's requests to the poller that holds a policy: runs, which begin within seconds, and the
 decision on removals that the guard has stopped."""
 
-from __future__ import annotations
-
 from django.db import transaction
 from django.utils.translation import gettext as _
 

@@ -2,8 +2,6 @@
 day. Everything is in the time zone of the platform (TIME_ZONE).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

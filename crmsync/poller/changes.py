@@ -1,7 +1,5 @@
 """The rounds of runs that read changed rows, and of runs that compare versions (sweeps)."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ The effect of a version on its record (the states are in `models/operations.py`)
     anything else                              queued with this round
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """DistributionCenter: puts orders into the queues of a CRM, no more than the CRM can take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

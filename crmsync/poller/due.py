@@ -8,8 +8,6 @@
 Only the poller that holds the policy claims its records.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence

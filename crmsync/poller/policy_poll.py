@@ -9,8 +9,6 @@ A round reads one page and stores it. The policy is read again between two round
 run notices changes in the console.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

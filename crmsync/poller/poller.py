@@ -10,8 +10,6 @@ threads, and reports; another thread deletes old rows. Each policy belongs to on
 Pollers share the policies evenly: each reports its presence, and takes no more than its share.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import time

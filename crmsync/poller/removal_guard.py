@@ -16,8 +16,6 @@ Everything is in the database: the held records, the stop and the decision. The 
 the policy carries them out, page by page, and its successor goes on where it was killed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Make requests to a CRM from the rows of a source."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

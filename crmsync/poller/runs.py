@@ -6,8 +6,6 @@
 A run begins with the first rows that are read: a look without rows leaves no run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from django.db import transaction

@@ -1,7 +1,5 @@
 """Store a round: records, the operation and the watermark, in one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace

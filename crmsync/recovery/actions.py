@@ -3,8 +3,6 @@
 All functions raise InvalidInput, in the language of the person who acts.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

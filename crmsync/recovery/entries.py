@@ -15,8 +15,6 @@ An entry whose record is no longer dead is out of date, since a newer version wa
 done to a record that is in flight or confirmed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

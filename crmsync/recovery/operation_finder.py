@@ -1,7 +1,5 @@
 """Find the operations to replay: those in the database, then those that only Redis has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime

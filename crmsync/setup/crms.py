@@ -1,8 +1,6 @@
 """CRMs as people set them up: their connection, whose settings and credentials the adapter
 checks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Landing pages as people set them up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from django.utils.translation import gettext as _

@@ -1,7 +1,5 @@
 """Policies as people set them up: how one source is carried to one CRM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 

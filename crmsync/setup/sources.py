@@ -1,7 +1,5 @@
 """Sources as people set them up: tables of other databases, whose changes are read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from django.db.models import QuerySet

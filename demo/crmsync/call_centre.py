@@ -8,8 +8,6 @@ calls now and then, and fails once after it has stored. It holds everything in m
 its standard input is closed. Standard library only: it must not share code with the platform.
 """
 
-from __future__ import annotations
-
 import http.server
 import json
 import os

@@ -4,8 +4,6 @@ Standard library only: the account is made from this list, so it must not share 
 programs that it checks. A phone number belongs to one person.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

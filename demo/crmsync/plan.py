@@ -1,7 +1,5 @@
 """Rows: business systems with their landing pages, two CRMs, a policy for each CRM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

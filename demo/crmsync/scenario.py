@@ -1,7 +1,5 @@
 """Leads come in, change and go, until two CRMs hold the same as the hive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Leads come by forms of landing pages, and from business systems with their key.
 """
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections import Counter

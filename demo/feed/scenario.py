@@ -1,8 +1,6 @@
 """People of a town post, make friends and fall out, stay away and come back, until every timeline
 is as the demo's own list says."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

@@ -8,8 +8,6 @@ The demo compares the platform's timelines with these. That is why this module s
 the programs that it checks, and looks at every post for each timeline.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from dataclasses import dataclass, field

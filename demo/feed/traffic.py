@@ -1,7 +1,5 @@
 """The traffic of the town, on several threads; the demo's own list gets what was answered."""
 
-from __future__ import annotations
-
 import random
 import threading
 import uuid

@@ -1,7 +1,5 @@
 """Business systems publish, consumers behave differently, every delivery is accounted for."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Publishes over HTTP as business systems do, and remembers what was answered with 2xx."""
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping

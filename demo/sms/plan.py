@@ -1,7 +1,5 @@
 """The operators, the business systems and their rows, and all texts: the same in each run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Business systems send over XML-RPC and REST, users answer, every message is accounted for."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping

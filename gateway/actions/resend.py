@@ -5,8 +5,6 @@ job over the same messages, sends nothing twice. That key is kept longer than me
 again; a new message that fails too can be sent again itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

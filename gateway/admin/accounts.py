@@ -2,8 +2,6 @@
 test SMS: one text to one number over a chosen gateway, through the normal intake; its page shows
 what becomes of it, step by step."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import replace
 from functools import partial

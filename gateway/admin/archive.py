@@ -1,8 +1,6 @@
 """The lists of MOs, Reports and changes of users, of any size: on indexes, in the order of the ids,
 without joins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gateways: the addresses and settings of the operator's SMGs, and the present state of each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import admin, messages

@@ -1,8 +1,6 @@
 """The body that a caller sends, the same over REST and XML-RPC, and the request that it stands
 for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated

@@ -1,7 +1,5 @@
 """A test SMS over the management API."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The SMS endpoints under /api/v1/, and the JSON shapes of their answers. Every id is a string."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -9,8 +9,6 @@ higher ending published both.
                                       │ the lease is over: the next forwarder takes it
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -6,8 +6,6 @@ net's loop ── put ─┬▶ Reports ── turn (the worker's thread): one s
                                     └─▶ respond           hang, and Reports do not wait for it
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

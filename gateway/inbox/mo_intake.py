@@ -1,7 +1,5 @@
 """MOs and changes of users, taken in once: long ones joined, in any order, over any connection."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 

@@ -3,8 +3,6 @@
 The checks: account, recipients, text, times, the account's limit of a day.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time

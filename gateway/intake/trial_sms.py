@@ -1,7 +1,5 @@
 """A test SMS: one text to one number, through the usual intake."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gateway.intake.accept import accept

@@ -5,8 +5,6 @@ A sorted set has a member for each batch of the pump. Members are compressed, so
 takes about a hundred bytes, and bounded by hours and by bytes.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any

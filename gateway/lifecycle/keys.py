@@ -1,7 +1,5 @@
 """The names of the keys; `docs/sms-redis.md` says what each holds. Scripts make the same names."""
 
-from __future__ import annotations
-
 import hashlib
 
 # The braces keep all keys on one node of a Redis cluster, because scripts need that.

@@ -8,8 +8,6 @@ The parts of a long MO wait in one hash, where every receiver finds them:
                     └───────────────────────────────────────────────┘
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ With SMS_REPLICAS a script that takes something in, or that allows a Submit to b
 `run_replicated`: script and WAIT in one pipeline, since WAIT counts the writes of its connection.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path

@@ -6,8 +6,6 @@ stops, and can go on from its cursor. A message that is there throughout the wal
 message that leaves meanwhile is in the archive, which is to be searched afterwards.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

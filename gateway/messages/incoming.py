@@ -4,8 +4,6 @@ A caller that asks "since" the last MO that it has seen misses none. Ids are not
 long MO has the id of its first part, which may be hours older than its last part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 

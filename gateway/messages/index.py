@@ -4,8 +4,6 @@ Messages of the archive are found by its indexes; messages in flight, which are 
 idempotency key, and by what else they have as far as a short walk gets (`in_flight`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The lines of messages in lists, from Redis and from the archive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from django.utils.translation import gettext as _

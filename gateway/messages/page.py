@@ -1,7 +1,5 @@
 """Everything about one message, from Redis while it is there, else from the archive."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

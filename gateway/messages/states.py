@@ -4,8 +4,6 @@ archive.
 Redis is asked first, then the archive: the pump deletes keys only after the archive has the rows,
 so that one of them always has the message."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime

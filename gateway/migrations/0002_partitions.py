@@ -1,7 +1,5 @@
 """The archive of SMS has partitions by id range, where the database has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import migrations

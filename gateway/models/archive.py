@@ -5,8 +5,6 @@ A multi-part message is one SgipMt and a SgipMtPart for each Submit that carried
 Report finds it by sequence and user. Only the pump writes rows.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

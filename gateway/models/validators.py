@@ -1,7 +1,5 @@
 """Validators of what people enter for gateways and accounts: names, networks, prefixes, texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The meaning of the counters of SMS, for the overview and the statistics (see `counters`)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 

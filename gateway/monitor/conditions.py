@@ -8,8 +8,6 @@ One daemon of the platform asks for them (`monitor/watch`), so that no program o
 for an alert about its own end.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta

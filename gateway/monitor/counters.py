@@ -4,8 +4,6 @@ Each message counts once, with its segments and the ending that it had when it w
 subject of an account's counter is the account's id, that of a gateway's counter the negated id.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

@@ -6,8 +6,6 @@ reaches the business system as `sms.report`, and the statistics count it.
 The pump counts failures in the transaction that archives them; resending a message takes it back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The first steps of a newcomer: settings and a first message."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from gateway.connections import sms_redis

@@ -1,7 +1,5 @@
 """The present state of SMS, for the overview and `/metrics`: counts that Redis has ready."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Keeps connections to a peer open: connects, binds, waits longer and longer when that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Listens for connections of peers, which bind to it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A thread with an event loop for the sockets; it does nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -4,8 +4,6 @@ A message that had ended as `unknown` gets its real ending and a second event. A
 message is kept for a while (a pump may be about to archive its message), then archived alone.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from copy import copy

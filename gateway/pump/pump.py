@@ -8,8 +8,6 @@ next pump writes the same rows again.
                                       │ the lease is over: the next pump takes it
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

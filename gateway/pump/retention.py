@@ -4,8 +4,6 @@ Parts and Reports are deleted with their message, whatever their age. A Report w
 MO and a user report are deleted by their own age.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

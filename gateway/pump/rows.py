@@ -8,8 +8,6 @@ deleted from Redis. So a pump asks for its lease while it holds the rows' locks:
 writes them until its commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial

@@ -10,8 +10,6 @@ the oldest of them is closed.
        └▶ closed        └────────────────────────────────────────────────────────────────┘
 """
 
-from __future__ import annotations
-
 import hmac
 import socket
 import time

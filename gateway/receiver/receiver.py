@@ -3,8 +3,6 @@
 Several may run, also on one port of one machine: Redis joins the parts of a message.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 

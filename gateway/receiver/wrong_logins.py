@@ -1,8 +1,6 @@
 """Each wrong login from an address doubles the time for which the address is kept out. From an
 address of a known gateway only the wrong login's name is kept out."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ pending ─ _claim ─▶ held, packed ─ _send: the speed limit ─▶ remembe
    └─ release: a third of the lease is over, or it stops           └─ _repeat: the same bytes
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable

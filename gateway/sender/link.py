@@ -12,8 +12,6 @@ Other threads read only numbers. Submits that a link lost are written again when
 only until a response would be late: from then on Redis hands out the same bytes, and counts.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,8 +1,6 @@
 """From messages to Submits: texts are split into parts, packed for many recipients and encoded. The
 pace of packs follows a sender's share of the speed limit, and pauses."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

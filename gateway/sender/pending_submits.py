@@ -1,8 +1,6 @@
 """Submits that a link is to write or has written: each is here once, until it has its response;
 and the meaning of a response for the Submit's messages."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from dataclasses import dataclass

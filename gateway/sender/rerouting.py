@@ -3,8 +3,6 @@
 A message that was in a Submit stays with its gateway, which may have accepted it, unless the
 gateway refused each of its Submits."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable
 

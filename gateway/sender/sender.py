@@ -11,8 +11,6 @@ and the threads of `Arrivals` take in MOs and raise alerts. A turn asks it only 
 gateway at all.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Collection

@@ -3,8 +3,6 @@
 Fields have the specification's names and order, with `sequence` in front.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from struct import Struct
 from typing import ClassVar

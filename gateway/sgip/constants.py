@@ -1,7 +1,5 @@
 """The numbers of SGIP 1.2 (§4.2, §5.1 to §5.4), with names."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 HEADER_LENGTH = 20

@@ -21,8 +21,6 @@
 command in question, as far as its header could be read.
 """
 
-from __future__ import annotations
-
 from .constants import Result
 
 

@@ -5,8 +5,6 @@ fills its field has no 0x00. A text is read up to its first 0x00. Bytes above 12
 Latin-1, so that a frame that was read is written unchanged.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields

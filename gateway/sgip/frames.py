@@ -1,7 +1,5 @@
 """From bytes to frames, from a whole frame to its command, and the response to a refused frame."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from struct import Struct
 from typing import TypeVar

@@ -3,8 +3,6 @@
 A sequence is node id, MMDDhhmmss as a decimal number, and a counter; it is unique within a year.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 
 from .fields import SequenceNumber

@@ -3,8 +3,6 @@
 Fields are named as in the specification and stand in its order, with `sequence` in front.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from .constants import HEADER_LENGTH, NO_RESERVE, CommandId

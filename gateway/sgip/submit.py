@@ -8,8 +8,6 @@ between these are remembered in written and in read form: without that, writing 
 times as long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct

@@ -1,7 +1,5 @@
 """How a simulated SMG behaves: well, or in the ways that gateways in the field do not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

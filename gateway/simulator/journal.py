@@ -2,8 +2,6 @@
 and a journal and an outbox of the Reports and MOs that it owes to an SP, until they are
 answered."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

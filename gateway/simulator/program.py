@@ -3,8 +3,6 @@
 Lines on its standard input, `user:sp:text`, are MOs. It ends at SIGTERM and SIGINT.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -5,8 +5,6 @@ that no two cells make the same id. API keys and APPKEYs begin with the cell, so
 the cell. A platform without the setting CELL is the only one, and names no cell.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Self

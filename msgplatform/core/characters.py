@@ -6,8 +6,6 @@ categories Pd and Zs, Bidi_Control. The punctuation of phone numbers is that of 
 (`VALID_PUNCTUATION`).
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -6,8 +6,6 @@ asked again only after 5 s, and slow answers have 2 s in all. Code that stores a
 patient there, too: a late answer is better than none.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,8 +1,6 @@
 """Durations that people write (`5 s`, `30 min`, `2 h`, `1 d`), ages for readers, and times for
 alerts."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 

@@ -18,8 +18,6 @@ The class of each error says whether it is permanent. UNAVAILABLE are the errors
 does not answer": a caller that catches one waits and goes on, never exits, and blames no item.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from django.db.utils import InterfaceError, OperationalError

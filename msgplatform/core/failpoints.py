@@ -4,8 +4,6 @@ The process gets SIGKILL (or another signal: `STOP` freezes the process) when it
 for the n-th time (default: 1). If the variable is not set, passing a place costs one comparison.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -17,8 +17,6 @@ management    commands
 of the platform.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache

@@ -1,8 +1,6 @@
 """Model fields with text compared exactly on every database, and the rules for names that people
 give. `core/secrets/fields.py` has the encrypted fields."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.exceptions import ValidationError

@@ -10,8 +10,6 @@ Catalogues have the text of a call (`scripts/messages.sh`); a text in a variable
 parameters of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

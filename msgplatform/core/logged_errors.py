@@ -1,7 +1,5 @@
 """The errors in the logs of a run, for tests, the demo and the supervisor."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """Logging. Each event is one line (JSON in production) with a name for programs."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import MutableMapping

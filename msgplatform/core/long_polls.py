@@ -5,8 +5,6 @@ server then keeps the request in its event loop until the topic is woken, and as
 after SECONDS it sends the answer. A server without support for topics sends the answer at once.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,8 +1,6 @@
 """The setting OUTBOUND: while it is off, as in a rehearsal of a restore, the platform sends
 nothing. Programs that would send take no work, so that no message fails or uses an attempt."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.utils.translation import gettext_noop as _
 

@@ -4,8 +4,6 @@ Every flow's pages mask data that may identify a person: payloads, texts, teleph
 addresses. Ids, keys and the names in a mapping stay. People with PERMISSION see the data itself.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

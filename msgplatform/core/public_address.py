@@ -1,7 +1,5 @@
 """The address at which people reach the console, for programs beside `up`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from django.conf import settings

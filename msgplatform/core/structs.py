@@ -5,8 +5,6 @@ to other threads before the types are complete: a thread that decodes the same c
 a null pointer, and the process crashes. This happens with classes that have a class in a field.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

@@ -5,8 +5,6 @@ to the work Redis, so that any web process knows the sums of all. A killed proce
 seconds; a flush of Redis resets the counters, which Prometheus allows.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 from bisect import bisect_left

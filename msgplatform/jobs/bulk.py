@@ -12,8 +12,6 @@ does not hold up a later job. The cursor is saved after each page, under the job
 runner's job goes on after the last saved page, and repeating a page changes nothing.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any

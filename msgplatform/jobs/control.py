@@ -1,7 +1,5 @@
 """Starting, pausing, resuming and cancelling bulk jobs. The callers check permissions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

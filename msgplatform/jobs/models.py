@@ -1,7 +1,5 @@
 """Bulk jobs, and the messages of their steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

@@ -6,8 +6,6 @@ have ended. So a job's page only adds up the numbers of the batches. Ids are kep
 listed batch by batch.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A feature adds its own to `features.upkeep`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

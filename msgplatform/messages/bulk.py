@@ -5,8 +5,6 @@ order, `select_in_places` reads the index place by place. A place is a subscript
 rows come in the order of the index.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

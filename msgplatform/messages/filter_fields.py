@@ -1,7 +1,5 @@
 """Fields that the filters of several flows have (`core/flows/messages.py`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

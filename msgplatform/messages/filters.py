@@ -4,8 +4,6 @@ A flow has readers for its own filters. Every reader gets (text, field) and rais
 naming the field, in the language of the person.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, time
 from typing import Any

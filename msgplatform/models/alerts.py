@@ -1,7 +1,5 @@
 """Alerts for people. The channels and rules that send alerts are in `company/alerting`."""
 
-from __future__ import annotations
-
 from zoneinfo import available_timezones
 
 from django.conf import settings

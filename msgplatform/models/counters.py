@@ -3,8 +3,6 @@
 `msgplatform.monitor.counters` adds up and deletes, `msgplatform.monitor.time_steps` reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar, TypeVar

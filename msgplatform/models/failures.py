@@ -3,8 +3,6 @@
 `msgplatform.monitor.failure_store` writes and reads these tables.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

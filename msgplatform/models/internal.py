@@ -1,8 +1,6 @@
 """Rows that the platform keeps for itself: the objects that platform files keep, the cell of the
 database, node numbers for making ids, the traces of messages."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

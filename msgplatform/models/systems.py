@@ -1,7 +1,5 @@
 """Callers: business systems, and their API keys."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

@@ -1,7 +1,5 @@
 """Keeps alerts in the database."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace

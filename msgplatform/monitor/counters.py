@@ -4,8 +4,6 @@ Days are in settings.TIME_ZONE, hours in UTC. Every step may be repeated, and ru
 processes at once, because hours and days are always computed anew from their minutes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta

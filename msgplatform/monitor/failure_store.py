@@ -8,8 +8,6 @@ archive.
 A count that cannot be exact is too high, never too low.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The findings of `doctor` about alerts and failures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgplatform.core import flows

@@ -6,8 +6,6 @@ answers for the whole platform, and Prometheus scrapes no other process. `docs/m
 every metric.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

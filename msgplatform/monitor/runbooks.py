@@ -7,8 +7,6 @@ docs/runbook.zh-hans.md from them. The texts are written nowhere else; their lin
 of docs/.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection

@@ -4,8 +4,6 @@ A flow declares its subject once, such as its subscriptions, gateways or CRMs. F
 and alerts take the subject's name, page and texts from there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ and up to date but for a minute or more. The last hours, which are not added up 
 minutes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Literal

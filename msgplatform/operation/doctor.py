@@ -1,7 +1,5 @@
 """Examines this installation: parts, problems, and the commands that repair them."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The declaration of each kind of object that people set up: its fields, its rules, its texts."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -5,8 +5,6 @@ REST framework's own fields convert values: they take "5" as a number, 1 as true
 a zone as a time in the server's zone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from datetime import datetime
 from functools import cache

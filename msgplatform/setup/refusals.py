@@ -1,7 +1,5 @@
 """The errors by which a change of something that people set up is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Notify's bulk actions: the deliveries that an action selects, its preview, and the outcome of
 resent deliveries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta

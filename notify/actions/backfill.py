@@ -3,8 +3,6 @@
 An existing delivery does not change, whatever its status.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ An action reads the messages of the period page by page, hot and archived, in th
 ids, and sends the deliveries of each page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime

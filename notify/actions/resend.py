@@ -2,8 +2,6 @@
 attempts stays. Archived deliveries are brought back first. The bulk action resends deliveries that
 ended without success, or deliveries that a person names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial

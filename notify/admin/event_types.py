@@ -1,8 +1,6 @@
 """The catalogue of event types, and the reference of events. The reference shows the developers of
 consumers what consumers get, with the texts of the AsyncAPI document."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The health of subscriptions: read for all rows of a page in a fixed number of queries."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

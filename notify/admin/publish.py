@@ -1,7 +1,5 @@
 """Publish a test event from the console. The event is real and goes through the intake."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """Sandboxes of consumers in the console. A sandbox of a business system is a consumer, and the
 subscription that joins the two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

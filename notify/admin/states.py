@@ -5,8 +5,6 @@ The page of a subscription posts to the list's action with itself as the only se
 action that loses messages asks for confirmation first.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from django.contrib import admin, messages

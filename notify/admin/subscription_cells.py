@@ -1,8 +1,6 @@
 """Cells of the subscriptions' list, and the card above a subscription's settings: its state, the
 last day, its failures."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

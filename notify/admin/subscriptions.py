@@ -1,7 +1,5 @@
 """Subscriptions: the list with live state, the form, the page of a subscription."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from django import forms

@@ -2,8 +2,6 @@
 
 A test send is one message, sent at once. It goes past the queues and is not counted."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

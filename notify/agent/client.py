@@ -4,8 +4,6 @@ Only a whole answer that names an outcome for every event counts. Any other answ
 with 200, a proxy's error, a cut body) says nothing about any event.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The migration makes the tables from the files in `ddl/`. The models name their a
 the Agent can use them without the installed app.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _

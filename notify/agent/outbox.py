@@ -7,8 +7,6 @@
 Order and event are committed together. The Agent (`run_agent`) relays the event to the intake.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

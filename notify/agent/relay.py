@@ -17,8 +17,6 @@ Outcomes of a request of one or many rows:
                          that was too slow comes back later, because it may be at fault
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The DDL of the tables, and the migration operations that load the DDL."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -7,8 +7,6 @@ Statements find rows by primary key only, with a hint on MySQL: a statement that
 would wait for rows that a producer has inserted and not yet committed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

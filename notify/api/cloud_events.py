@@ -5,8 +5,6 @@ Sources: CloudEvents 1.0.2, §2 (attributes), and its HTTP protocol binding, §3
 channel. `time` and other extensions are not carried on.
 """
 
-from __future__ import annotations
-
 import hashlib
 from codecs import BOM_UTF8
 from urllib.parse import quote, unquote

@@ -1,7 +1,5 @@
 """The deliveries that are held for paused and disabled subscriptions: list, release, skip."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A consumer's sandbox over the management API, for the tests of developers of consumers."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from drf_spectacular.utils import OpenApiParameter

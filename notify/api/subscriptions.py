@@ -1,7 +1,5 @@
 """Consumers and subscriptions over the management API: a new signing secret, deliver now, lists."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import msgspec

@@ -1,8 +1,6 @@
 """Trials of a subscription, over the management API: a test send to its consumer, and a filter on
 the latest messages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Notify's REST endpoints under /api/v1/."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated
 

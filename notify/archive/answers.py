@@ -7,8 +7,6 @@ answers for the same time share a walk. The walk's cursor is in the subscription
 such a subscription a step reads only the small table of subscriptions.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta

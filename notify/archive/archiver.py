@@ -3,8 +3,6 @@
 Several archivers may run: rows are locked while they move, so each row moves once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial

@@ -4,8 +4,6 @@ The archiver finds messages by the age of their ids. A restored message of last 
 once, or would not be looked at for a year. So restored messages have times of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -5,8 +5,6 @@ to be sent, or does not come back. The rows in the archive stay: the hot rows co
 move replaces the archived rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ Read the hot store first: a message that moves meanwhile is in the archive befor
 deleted. So a message may be found twice, and is never missed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """System checks of Feed's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

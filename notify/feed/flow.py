@@ -1,7 +1,5 @@
 """The declaration of Feed for the platform."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.utils.translation import gettext_lazy as _

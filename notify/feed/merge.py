@@ -1,7 +1,5 @@
 """Fan-out on read: the newest posts of each author, for the merged part of timelines."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence

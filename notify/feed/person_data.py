@@ -5,8 +5,6 @@ of others, and the counts of others stay right. When the events of these changes
 remaining rows are erased.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

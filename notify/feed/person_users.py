@@ -5,8 +5,6 @@ key of these tables begins with the business system. So a slice is for one syste
 of the system's users, and their rows range by range.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

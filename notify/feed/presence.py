@@ -4,8 +4,6 @@ Reports may be lost: after a flush they return within a second. Dispatchers foll
 console and metrics show the decision. All functions raise RedisError.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

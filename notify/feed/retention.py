@@ -1,7 +1,5 @@
 """The tables from which the cleaner deletes, and the times for which their rows are kept."""
 
-from __future__ import annotations
-
 from django.conf import settings
 
 from msgplatform.core.archive.ages import DAY

@@ -1,7 +1,5 @@
 """The settings of Feed; every name in capitals becomes a setting in `msgplatform.settings`."""
 
-from __future__ import annotations
-
 import os
 
 from msgplatform import env

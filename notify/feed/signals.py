@@ -1,7 +1,5 @@
 """Wake-up signals: posts wake a dispatcher."""
 
-from __future__ import annotations
-
 from msgplatform.core.daemons.wake_signal import WakeSignal
 
 DISPATCHER = WakeSignal("feed_dispatcher")

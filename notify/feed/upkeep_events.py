@@ -1,7 +1,5 @@
 """Events of the queue, stored in the transaction that changes posts or relations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

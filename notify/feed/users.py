@@ -1,7 +1,5 @@
 """Lock rows of users: needed to change their relations or visits, or how their posts are merged."""
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Iterable, Sequence
 

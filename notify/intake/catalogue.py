@@ -4,8 +4,6 @@ A process keeps the compiled schemas, and notices a change within seconds. For a
 not validate a check is a look into a set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime

@@ -4,8 +4,6 @@ The API, SMS and the Agent call this module. `publish_many` returns a verdict fo
 (`created`, `duplicate`, `rejected`) and raises only when no verdict is known. `publish` is for
 single requests: requests that arrive in a process at the same time share one commit."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import time

@@ -1,8 +1,6 @@
 """Listening: a program on an engineer's machine fetches the deliveries of a consumer for
 development, one after the other, and sends back each result."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 

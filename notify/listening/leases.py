@@ -15,8 +15,6 @@ first. So deliveries come in order, whatever was killed. An UPDATE applies only 
 not changed since it was read. The claim is the fencing token.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid

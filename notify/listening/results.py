@@ -1,7 +1,5 @@
 """Store the result that a listener sends for a delivery, if the listener's claim still holds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A step chooses deliveries with their sizes, claims them, and puts them on the qu
 that a killed maker claimed and did not put is due again when its lease is over.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field

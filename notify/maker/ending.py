@@ -1,7 +1,5 @@
 """Ends waiting deliveries without an attempt: the caller's, or deliveries that cannot be sent."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime
 

@@ -2,8 +2,6 @@
 subscriptions, and put claimed deliveries on the queues as work orders, several in one round trip to
 Redis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -14,8 +14,6 @@ Then it is skipped, because nothing failed and nobody needs to act. After a stan
 platform engineers have MIN_LISTEN_SECONDS to listen again.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

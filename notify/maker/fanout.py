@@ -1,7 +1,5 @@
 """The deliveries of a slice of messages: their recipients, and the INSERT … SELECT."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import defaultdict

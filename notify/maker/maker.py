@@ -12,8 +12,6 @@ that a million deliveries need no long request, and a killed maker's work is con
     discarded          held, pending, queued (after the lease) → skipped
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Collection, Iterable, Mapping

@@ -11,8 +11,6 @@ A split queues the deliveries of a subscription that has capacity and no older w
 deliveries are inserted as claimed, and put on the queue after the commit.
 """
 
-from __future__ import annotations
-
 import math
 import time
 import uuid

@@ -8,8 +8,6 @@ Alerts follow from the stored rows (`monitor/conditions.py`).
        └──────success───────┘
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

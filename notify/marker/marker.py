@@ -4,8 +4,6 @@ A batch of results is one transaction. Every batch can be repeated, and its jobs
 the commit. If a marker dies in between, another marker takes the jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -2,8 +2,6 @@
 subscriptions, failures and counters. The marker applies batches of results, the API applies the
 result that a listener sends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.db import transaction

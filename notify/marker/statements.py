@@ -6,8 +6,6 @@ another sender. The results that apply are chosen once, from locked rows, so tha
 and rows agree.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The fields of a message's filter, which search, bulk actions and the API have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ of a filter on the latest messages.
 An excluded message has no delivery. So the present filter is applied again.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import time

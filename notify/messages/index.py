@@ -1,7 +1,5 @@
 """The search of Notify's messages for search, list and API, in hot tables and archive."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial

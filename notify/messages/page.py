@@ -1,7 +1,5 @@
 """The page of one message, hot or archived: facts, recipients, timeline, payload."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The recipients of a message: a card for each delivery, with its attempts and their answers."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress

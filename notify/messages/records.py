@@ -3,8 +3,6 @@
 An archived message is a `BizMsg` too, made from the archive's row, with `archived` set.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate

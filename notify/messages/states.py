@@ -1,8 +1,6 @@
 """States of a message and of its deliveries: names, colours, their text in a list; and the lines of
 messages in a list."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The tables have no foreign keys and no unique key but the primary key, so that a
 partition the tables by id and drop a month at once.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

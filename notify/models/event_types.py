@@ -1,8 +1,6 @@
 """The catalogue of event types: a description of published events for the developers of publishers
 and consumers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Consumers, and the subscriptions that join them with business systems."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Notify's figures on the overview and in the statistics, and their counters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from functools import partial

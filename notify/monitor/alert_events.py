@@ -10,8 +10,6 @@ The idempotency key is made of the alert's id, so an event that several processe
 shown in the console, because they would report their own delivery.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from datetime import timedelta

@@ -6,8 +6,6 @@ The watch of any running program reads the conditions every few seconds
 Conditions follow from stored rows: resuming a subscription resolves its alerts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta

@@ -8,8 +8,6 @@ subscription. `accepted`, `delivered`, `failed` and `exhausted` are counted a se
 event type, whose subject is negative. Only event types of the catalogue have a subject each: a
 business system may publish any event type, so the number of counters would have no bound."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict

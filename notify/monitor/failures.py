@@ -4,8 +4,6 @@ A transaction that ends or resends deliveries counts them by these functions, wh
 `msgplatform/monitor/failure_store.py`. `subjects.py` shows the failures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any

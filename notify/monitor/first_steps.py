@@ -1,7 +1,5 @@
 """The first steps of a newcomer, the first call, and code that verifies a delivery."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from django.utils.translation import gettext_lazy as _

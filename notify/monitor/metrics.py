@@ -4,8 +4,6 @@ Counts stop at COUNTED, because exhausted deliveries pile up until a person rese
 delivery of each subscription costs one index dive.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

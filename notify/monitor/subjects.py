@@ -1,8 +1,6 @@
 """Subscriptions as the subject of counters and failures; the failures of subscriptions for the page
 Failures."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any

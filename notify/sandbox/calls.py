@@ -1,7 +1,5 @@
 """The calls that a sandbox has kept, and the reason why a signature is good or not."""
 
-from __future__ import annotations
-
 import hmac
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ The address needs no login: only the platform knows the token of the path. Every
 the same 404, so that nobody learns which sandboxes exist.
 """
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt

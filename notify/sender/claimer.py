@@ -1,7 +1,5 @@
 """The sender's claiming thread: takes orders from Redis so that the sending thread never waits."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The orders in flight in a sender, each from its claim to its last result, and the memory that
 they take: the usage of each system, and the queues whose orders fit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

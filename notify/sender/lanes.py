@@ -4,8 +4,6 @@ A lane joins three limits: requests in flight, the rate limit, the circuit break
 I/O: the sender asks the lane, and reports every answer to the lane.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import OrderedDict, defaultdict, deque

@@ -7,8 +7,6 @@ Three threads, joined by bounded buffers, so that the thread that drives libcurl
     from Redis                                                        forgets the finished orders
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

@@ -10,8 +10,6 @@ A sender that only stood still begins no request some seconds after its last ren
 (`OrderClaimer.may_begin`), and learns with the next renewal which orders it has lost.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 

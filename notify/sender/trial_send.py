@@ -4,8 +4,6 @@ The request is sent as a sender would send it (address guard, networks, signatur
 and is not counted. Paused, discarded and disabled subscriptions can be tried too.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

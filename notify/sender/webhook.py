@@ -1,8 +1,6 @@
 """Make a request of an item (Standard Webhooks, in the subscription's format), and a Result of the
 answer."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Consumers as people set them up: where messages go."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The catalogue of event types as people set it up."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The name of a subscription is `system/consumer`: orders/warehouse.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any

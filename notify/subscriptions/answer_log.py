@@ -4,8 +4,6 @@ An answer is its headers and its body, as far as the log of attempts holds them.
 error class of an attempt are not part of the answer, and always stay.
 """
 
-from __future__ import annotations
-
 from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy

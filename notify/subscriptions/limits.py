@@ -1,8 +1,6 @@
 """The values that a consumer or a subscription may have, checked in forms and by the API; and the
 parts of a consumer that people may see."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A pattern is an event type in which `*` stands for any characters: `order.*`, `*
 A filter without patterns matches every event type; without channels, every channel.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Collection, Iterable

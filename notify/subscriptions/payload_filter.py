@@ -12,8 +12,6 @@ written. A missing path matches only `$neq`, `$nin`, `$not` and `{"$exist": fals
 value.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ The path has a token made from the consumer's signing secret. So only the platfo
 and the database does not store it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Standard Webhooks 1.0.0: sign and verify on exact bytes."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -1,7 +1,5 @@
 """`python -m scripts.reference` writes the pages. It reads the code: no key, no server."""
 
-from __future__ import annotations
-
 import os
 
 import django

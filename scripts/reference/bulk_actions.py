@@ -1,7 +1,5 @@
 """`docs/bulk-actions.md`: every action of a bulk job with the fields of its filter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgplatform.core import flows

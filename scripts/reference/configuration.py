@@ -5,8 +5,6 @@ the comment above it has the meaning. A line `By default: …` there replaces a 
 written as a constant.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

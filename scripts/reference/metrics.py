@@ -1,7 +1,5 @@
 """`docs/metrics.md`: every metric as the code declares it, with the alerts that use it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

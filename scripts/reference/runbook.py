@@ -1,7 +1,5 @@
 """`docs/runbook.md` and its translations: what to do about each alert."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgplatform.monitor import runbooks

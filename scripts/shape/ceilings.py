@@ -9,8 +9,6 @@ and the sum of what the ceiling was lowered by since. Below it stands each raise
 The ceiling has to be `start - lowered + raises`, so a ceiling that is changed alone is an error.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

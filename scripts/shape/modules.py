@@ -1,7 +1,5 @@
 """One module of the product, read once."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from collections import Counter

@@ -1,7 +1,5 @@
 """Names that the rules of CONTRIBUTING.md advise against."""
 
-from __future__ import annotations
-
 # Irregular participles and adverbs; regular participles are told by their ending.
 _WORDS = """
     again ago alike alone apart aside asked away back before begun behind beside beyond borne

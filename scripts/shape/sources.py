@@ -1,7 +1,5 @@
 """Comments and duplicate lines of source text."""
 
-from __future__ import annotations
-
 import io
 import tokenize
 from collections import defaultdict

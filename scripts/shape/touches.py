@@ -1,7 +1,5 @@
 """The places at which tests touch what is private, or replace an attribute."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ repository/, and a link to a folder becomes its text. Lists of CommonMark, inden
 their markers, become lists of Python-Markdown, indented by four.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from pathlib import Path

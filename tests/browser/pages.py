@@ -1,7 +1,5 @@
 """What tests do on pages of the console."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from axe_playwright_python.sync_playwright import Axe

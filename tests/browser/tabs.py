@@ -1,7 +1,5 @@
 """Pages in which tests look at the console as somebody who is signed in."""
 
-from __future__ import annotations
-
 import contextlib
 import urllib.request
 from collections.abc import Collection, Iterator

@@ -1,8 +1,6 @@
 """The documentation as the platform serves it: its search works without the network, under the
 platform's Content-Security-Policy."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from collections.abc import Iterator

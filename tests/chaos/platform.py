@@ -2,8 +2,6 @@
 emptied or full. The second machine's clock can step, and a consumer can answer with a text that no
 column of attempts holds."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

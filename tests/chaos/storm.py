@@ -1,8 +1,6 @@
 """What happens to the platform in a round: strikes in any order, one after another, while programs
 that were frozen before come to life again."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

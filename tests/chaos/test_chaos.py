@@ -7,8 +7,6 @@ answers with a text that its column does not hold.
 those of the clients, the consumers, the simulated gateways, the CRMs and the readers.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

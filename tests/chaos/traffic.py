@@ -1,7 +1,5 @@
 """The traffic of all four flows during a storm, and the accounts of those who made and got it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,8 +1,6 @@
 """One suite for each engine: the promises on which the platform is built, on TEST_DATABASE. Where a
 thing has no meaning on SQLite, a test says what holds there instead."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

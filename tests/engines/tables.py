@@ -1,7 +1,5 @@
 """The tables of the suite; they belong to no app, and no migration makes them."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from msgplatform.core.fields import ExactCharField

@@ -1,7 +1,5 @@
 """Locks, and ends of a transaction from outside: the error says what became of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A page of a large table costs what it holds, however many rows the table has."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

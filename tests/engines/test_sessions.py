@@ -1,7 +1,5 @@
 """Sessions: their clock, zone and isolation, whatever the server has; connections that end."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

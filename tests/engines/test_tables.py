@@ -1,7 +1,5 @@
 """Tables that change while programs work: partitions and triggers; tables of others."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Rows that are inserted, kept, changed and counted, many in one statement."""
 
-from __future__ import annotations
-
 import threading
 from decimal import Decimal
 from functools import partial

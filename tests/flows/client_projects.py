@@ -1,7 +1,5 @@
 """Empty projects in which a client library is installed by itself, as a business system has it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Two CRMs of a test, one a table and one a server that counts, and what must be in both."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping

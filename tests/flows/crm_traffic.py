@@ -1,7 +1,5 @@
 """Leads that are created, changed and deleted over REST, and a list of what was answered."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import random

@@ -1,7 +1,5 @@
 """Everything that databases and Redis hold, as bytes to be searched for what must not be there."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

@@ -5,8 +5,6 @@ which it writes a line for each page: when it was asked for (unix seconds), and 
 Each page is followed by a small update, as a visit is. Goes on until it is killed.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

@@ -1,7 +1,5 @@
 """A town under fire: posts and relations that change over REST, and a list of what was answered."""
 
-from __future__ import annotations
-
 import random
 import threading
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Forms of the console, filled in and sent as a browser without scripts does."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser

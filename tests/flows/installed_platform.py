@@ -1,8 +1,6 @@
 """A platform that was installed below a folder of its own, as a new user runs it: programs of that
 folder, servers of this machine, and the first signed delivery."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

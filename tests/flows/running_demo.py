@@ -1,7 +1,5 @@
 """`make demo` in a terminal that stays open, and what its web server tells Prometheus."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

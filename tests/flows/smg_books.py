@@ -1,7 +1,5 @@
 """What a simulated gateway wrote down, read on as it grows: nothing else is believed of it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The account of an SMS crash run: what became of every message, by those who saw it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

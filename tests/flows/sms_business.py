@@ -1,7 +1,5 @@
 """The business systems of the SMS crash test: they send as processes, and listen as processes."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

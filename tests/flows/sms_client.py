@@ -9,8 +9,6 @@ outcome, so that it is repeated with the same keys, `accepted <id> <number>` for
 with 2xx, and `share` after each share.
 """
 
-from __future__ import annotations
-
 import argparse
 import http.client
 import json

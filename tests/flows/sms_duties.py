@@ -1,7 +1,5 @@
 """How to see that a program of SMS has work before it, that it works, and what it has in hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """SMS under fire: each kill at a moment at which the killed process has work in its hands."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections import Counter

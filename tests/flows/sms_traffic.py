@@ -3,8 +3,6 @@
 The list has no end: the test takes as much of it as its kills need.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field

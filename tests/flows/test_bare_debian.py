@@ -1,8 +1,6 @@
 """From a Debian with nothing but apt to the first signed delivery, by the wheel, and to the client
 that the platform serves. Root, with `apt-get install mmdebstrap`."""
 
-from __future__ import annotations
-
 import html
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """The clients for Python and TypeScript, built and installed by themselves, against the running
 platform."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

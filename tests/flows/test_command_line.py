@@ -1,7 +1,5 @@
 """`msgp` as it is installed from the wheel, against a running platform."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

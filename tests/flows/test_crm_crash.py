@@ -1,8 +1,6 @@
 """CRM sync under fire: poller and handler killed with work in flight, Redis emptied, and a CRM that
 fails after it has stored. Nothing lost, nothing twice, nothing older over something newer."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

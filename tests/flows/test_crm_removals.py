@@ -1,8 +1,6 @@
 """A source that is emptied, with the programs killed between the stop and the decision: the CRM
 keeps everything until a person has confirmed, and then loses what was confirmed."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The encryption of what was stored in clear, and the rotation of the key under traffic."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

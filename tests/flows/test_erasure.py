@@ -5,8 +5,6 @@ fails, some is archived, some still waits. Then all that is stored is read: dump
 both Redis, the logs and STATE_DIR.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

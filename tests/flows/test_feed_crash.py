@@ -1,8 +1,6 @@
 """Feed under fire: dispatchers killed with work in flight and at each named place, and one that is
 frozen inside its transaction. No recipient is missing, nobody is shown a post twice."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys

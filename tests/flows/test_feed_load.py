@@ -4,8 +4,6 @@ Two dispatchers on a long backlog, and processes that read pages of timelines. E
 compared within one run: what the dispatchers reach alone, and what the readers see without them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

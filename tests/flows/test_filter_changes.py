@@ -1,8 +1,6 @@
 """Filters that change under load while programs are killed: nothing is lost, and nothing that a
 filter leaves out comes after the second from which it was said to hold."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -1,7 +1,5 @@
 """A flow in a folder of its own (`tests/letters`) is seen everywhere when FLOWS names it."""
 
-from __future__ import annotations
-
 import http.cookiejar
 import json
 import os

@@ -4,8 +4,6 @@ it. Every door that does not need it answers as before; the table of seconds is 
 The clients of what hangs are more than the web server has threads.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

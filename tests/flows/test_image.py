@@ -1,8 +1,6 @@
 """The image, built without an engine, and the Debian package that is made of it: their programs
 deliver a message. Root on Debian with `apt-get install mmdebstrap umoci`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

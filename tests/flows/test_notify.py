@@ -3,8 +3,6 @@
 Accounting is by what the client saw accepted and what the consumers' own files say.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Duplicates are bounded: a kill may repeat what was sent and not yet marked at th
 taken from the consumers' files and the database while everything else stands still.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

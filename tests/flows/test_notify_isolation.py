@@ -5,8 +5,6 @@ answers after five seconds and one that refuses connections, each with the same 
 traffic. Latency is the consumer's time of arrival minus the time at which intake had answered.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

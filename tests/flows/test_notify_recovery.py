@@ -1,8 +1,6 @@
 """A consumer was away and is back: one request, and what waits for it is delivered at once. A
 consumer that is slow: everybody sees that deliveries wait, and for how long."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

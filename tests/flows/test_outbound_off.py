@@ -3,8 +3,6 @@
 The same programs with OUTBOUND on reach each listener, so that the silence before is theirs.
 """
 
-from __future__ import annotations
-
 import shutil
 import socket
 import tempfile

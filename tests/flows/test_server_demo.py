@@ -2,8 +2,6 @@
 MySQL is set up as strictly as a managed service may have it. On MariaDB it runs under the full
 load."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

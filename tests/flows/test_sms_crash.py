@@ -5,8 +5,6 @@ gateways and redis-server too; links are cut all the time. What counts is what t
 accepted, what the gateways wrote down, what the endpoints wrote down, and the archive.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

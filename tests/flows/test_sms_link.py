@@ -4,8 +4,6 @@ What counts is the gateways' own logs: no (part, user) got Result 0 under two se
 `test_sms_crash.py` has the kills.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections import Counter

@@ -1,8 +1,6 @@
 """Traces through real programs, each killed with the message in its hands, as a collector sees
 them: a message to its consumer, a text to its Report, a lead to its CRM. A collector that hangs."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil

@@ -4,8 +4,6 @@ back by itself. Clients publish all the while, and the consumer keeps the books.
 Notify alone, so that few programs are replaced; all flows under load: `bench.soak.update`.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

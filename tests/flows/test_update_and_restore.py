@@ -3,8 +3,6 @@ another user of a server with a binary log. What clients were told yes to, and w
 handsets got, are compared: nothing is missing, and what comes twice can be told by id or key.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

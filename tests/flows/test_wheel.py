@@ -2,8 +2,6 @@
 the product. Installed into an empty environment, the command delivers messages from an empty folder
 and writes nothing beside its STATE_DIR."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Business systems, consumers as processes, and the account of what became of their messages."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What every integration test starts from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The demo of letters: twenty are posted and delivered."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

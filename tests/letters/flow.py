@@ -1,7 +1,5 @@
 """Letters, as the platform sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any

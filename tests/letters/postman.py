@@ -1,7 +1,5 @@
 """`run_postman`: deliver what was posted."""
 
-from __future__ import annotations
-
 from msgplatform.core.daemons.daemon import Worker
 from tests.letters.models import Letter
 

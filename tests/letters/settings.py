@@ -1,7 +1,5 @@
 """The settings of letters."""
 
-from __future__ import annotations
-
 from msgplatform import env
 
 # The Redis of letters.

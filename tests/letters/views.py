@@ -1,7 +1,5 @@
 """`GET` and `POST /api/v1/letters`."""
 
-from __future__ import annotations
-
 from rest_framework.mixins import CreateModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response

@@ -6,8 +6,6 @@ Only the waits of the set that is named are changed, after Django's setup: setti
 code are the program's own.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from typing import Any

@@ -4,8 +4,6 @@ Each language runs as a program of its own; those that are not installed are lef
 Node never are.
 """
 
-from __future__ import annotations
-
 import base64
 import shutil
 import subprocess

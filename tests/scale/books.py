@@ -3,8 +3,6 @@ and the account of both: what was lost, came twice, and the longest time without
 delivery.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import itertools

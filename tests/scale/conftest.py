@@ -1,7 +1,5 @@
 """How often a strike is repeated, and the last line of a run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

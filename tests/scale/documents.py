@@ -1,7 +1,5 @@
 """The commands of docs/scale.md and docs/cells.md, and machines on which they run as written."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

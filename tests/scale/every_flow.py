@@ -1,7 +1,5 @@
 """The load of SMS, CRM sync and Feed at once, and what the books of each say afterwards."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import threading

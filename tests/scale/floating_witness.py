@@ -3,8 +3,6 @@
 python -m tests.scale.floating_witness <file> <address> <own address> <port of a database> …
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """HAProxy with the configuration that operators deploy, on private ports in a private folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket as sockets

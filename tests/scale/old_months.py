@@ -1,7 +1,5 @@
 """Messages of months that the archiver drops; runs in a process of the platform."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.conf import settings

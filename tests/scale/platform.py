@@ -1,7 +1,5 @@
 """The platform on a cluster of databases."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

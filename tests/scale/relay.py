@@ -1,7 +1,5 @@
 """A machine that dies: what its Redis has sent to replicas never leaves it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,8 +1,6 @@
 """A business system that sends short messages at a steady rate, its endpoint, the gateway's log,
 and the account of all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

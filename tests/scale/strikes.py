@@ -5,8 +5,6 @@ under a small load. It judges whether anything is lost or comes twice; a gap is 
 other tests take the machine's time.
 """
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -1,7 +1,5 @@
 """Cells: no id twice, a lost database stops its own cell only, a system moves under load."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import shutil

@@ -4,8 +4,6 @@ Files go to private roots, where the programs themselves judge them; what asks o
 server does so on a cluster of databases, and on two groups of Redis.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

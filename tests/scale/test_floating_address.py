@@ -1,8 +1,6 @@
 """Two HAProxy, one address: it moves when a machine, its HAProxy or its keepalived is lost, and
 nobody works on two databases, or through two machines, at a time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile

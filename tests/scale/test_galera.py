@@ -1,7 +1,5 @@
 """A database that survives its server: Galera with one writer behind HAProxy, under load."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Several machines on one database: every program twice, and one set is lost at once."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A Redis that survives its server: Sentinel and HAProxy, under load, for the work and for SMS."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

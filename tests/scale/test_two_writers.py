@@ -1,7 +1,5 @@
 """Two writers by mistake: a proxy that spreads connections, and SMS, CRM sync and Feed at work."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """What the tests of the Agent share: a business system's database, and an intake that obeys."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import threading

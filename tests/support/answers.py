@@ -1,7 +1,5 @@
 """What Django's test client answers with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Protocol
 

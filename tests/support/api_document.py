@@ -1,7 +1,5 @@
 """The OpenAPI document of a URL configuration, and the views behind it."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The web server as a process of its own, with the tests' API beside the platform's."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

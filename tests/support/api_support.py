@@ -3,8 +3,6 @@
 api = pytest.fixture(api_support.api)
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from datetime import datetime

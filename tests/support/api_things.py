@@ -1,7 +1,5 @@
 """Something to find at every address of the API, and keys that may do everything."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Views and addresses that only the tests of the API have; ROOT_URLCONF of those tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

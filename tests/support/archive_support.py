@@ -1,7 +1,5 @@
 """Old messages with copies and attempts, and an archive in a database of its own."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator, Sequence

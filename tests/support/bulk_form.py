@@ -1,7 +1,5 @@
 """The console's form of bulk jobs, as a person uses it: count, then start."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.test import Client

@@ -1,7 +1,5 @@
 """nginx with the shipped msgplatform.conf and cells.conf, on private ports and without TLS."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Real processes for tests: they see the test's own database and Redis by their environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

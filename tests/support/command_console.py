@@ -1,7 +1,5 @@
 """Commands of manage.py in one process, one after another: its start takes longer than most."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

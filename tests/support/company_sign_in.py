@@ -1,7 +1,5 @@
 """A platform whose people sign in by a provider of the test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

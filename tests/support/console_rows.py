@@ -3,8 +3,6 @@
 Run inside an empty platform: `make(folder, password)` returns the ids of each flow by name.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from django.contrib.auth.models import Permission, User

@@ -3,8 +3,6 @@
 Run inside the platform: `make(folder)` returns the ids by name.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from datetime import timedelta

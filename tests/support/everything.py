@@ -1,7 +1,5 @@
 """One of everything in every flow, with personal data that a walk through the console can find."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Iterable

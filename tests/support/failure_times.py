@@ -1,7 +1,5 @@
 """Times of failures that the database's clock can tell apart."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from msgplatform.core.data import sql

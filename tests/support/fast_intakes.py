@@ -1,7 +1,5 @@
 """The same requests through the fast intake and through Django."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

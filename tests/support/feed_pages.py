@@ -1,7 +1,5 @@
 """The pages of Feed's console, as tests ask for them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.models import Permission, User

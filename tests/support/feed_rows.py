@@ -1,7 +1,5 @@
 """Rows of Feed for tests of its console, and one of everything for tests in a browser."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import timedelta

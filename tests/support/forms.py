@@ -1,7 +1,5 @@
 """The forms of the console, without a page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import admin

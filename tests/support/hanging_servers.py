@@ -1,7 +1,5 @@
 """A server that hangs, as a stopped machine or a disk that does not answer makes it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A web application with long answers, and little patience for clients that do not read them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the tests of the HTTP engine share: requests, names, and engines to be made fixtures of."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 That the shapes are HubSpot's is shown by its own client in test_hubspot_client.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A server with a JSON interface on a real socket, whose answers a function makes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """A person who reads Chinese, and a catalogue that has every text that is said (`core/said.py`)."""
 
-from __future__ import annotations
-
 import pytest
 from django.utils import translation
 

@@ -1,7 +1,5 @@
 """A CRM with a REST interface of its own, and the settings with which the adapter speaks it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.json_stub import Answer, Asked

@@ -3,8 +3,6 @@
 A log line is (key, version, deleted, written, committed): the version is counted by the writer.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """Listeners to wake-up signals."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 

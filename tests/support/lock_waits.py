@@ -1,7 +1,5 @@
 """To wait until somebody waits for a lock of the database, and to be waited for."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """A caller of the management API, and answers held against the OpenAPI document."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Tables of Notify with many rows, and how much of them a statement reads."""
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -1,7 +1,5 @@
 """Rows that Notify's tests start from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgplatform.core.data import sql

@@ -1,7 +1,5 @@
 """The programs of Notify, a turn each."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The OpenID provider of npm as a process (`oidc_provider.mjs`)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """An OpenID provider that can be told to be wrong: what it says and how it fails is set by the
 test. Written from OpenID Connect Core 1.0; the test's client is the browser."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@
 tables and all keys, so that a test can look for them.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

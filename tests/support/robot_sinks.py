@@ -10,8 +10,6 @@ refuses what its document refuses, with HTTP 200 and its own error.
 - Slack: "Sending messages using incoming webhooks" (docs.slack.dev)
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

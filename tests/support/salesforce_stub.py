@@ -3,8 +3,6 @@
 That the shapes are Salesforce's is shown by a client of others in test_salesforce_client.py.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Bulk actions that read little at once, so that a test needs few rows to see several pages."""
 
-from __future__ import annotations
-
 import pytest
 
 from msgplatform.messages import engine

@@ -1,8 +1,6 @@
 """Long MOs in Redis and in a model: parts in any order, over receivers that die between scripts,
 references used again, repeats. Nothing that was answered may be missing in what is taken in."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Each method is one step of the lifecycle; it changes the model and gives the ans
 give. Time is a yes or a no: a lease, a schedule or a deadline is over, or it is far off.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

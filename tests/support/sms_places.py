@@ -1,7 +1,5 @@
 """Where Redis has each message, and whether that agrees with sms_model.py."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator

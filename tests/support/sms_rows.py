@@ -1,8 +1,6 @@
 """What the tests of SMS share: a gateway, an account, a business system with a key, and the steps
 of a message's life without a socket."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Holders, forwarders and pumps die by doing nothing more; a lease, a schedule or 
 at once, or far off until `time_passes`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field

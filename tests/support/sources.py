@@ -1,7 +1,5 @@
 """Sources of somebody else on a real MariaDB, and a reader that goes on from where it is."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

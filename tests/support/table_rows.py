@@ -1,7 +1,5 @@
 """Tens of thousands of rows for tests of plans, in a tenth of the time that `bulk_create` takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

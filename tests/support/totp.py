@@ -1,7 +1,5 @@
 """Codes of an authenticator app, by RFC 6238 with the code of the platform closed."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

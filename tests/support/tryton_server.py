@@ -1,7 +1,5 @@
 """A real Tryton on SQLite: installed once beside the virtual environment, a copy for each run."""
 
-from __future__ import annotations
-
 import http.client
 import shutil
 import sqlite3

@@ -1,8 +1,6 @@
 """Two business systems with one of everything: the own one of a limited person, and a foreign one
 whose words and ids may be in no answer to that person."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from dataclasses import dataclass, field

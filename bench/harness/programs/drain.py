@@ -6,8 +6,6 @@ On SIGTERM it takes what is left and writes a record for each delivery to `--see
 id, subscription, digest of the payload.
 """
 
-from __future__ import annotations
-
 import struct
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The requests that consumers of a bench take in: accepted and read in their owner's epoll loop."""
 
-from __future__ import annotations
-
 import select
 import socket
 import time

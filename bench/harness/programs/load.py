@@ -9,8 +9,6 @@ count; with `--kinds N` the messages have so many event types in turns. Standard
 one epoll loop, because it must cost little beside the server.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import select

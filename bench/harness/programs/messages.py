@@ -3,8 +3,6 @@
 Standard library only. A payload has about 300 bytes; as in real life, a part cannot be compressed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

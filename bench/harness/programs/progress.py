@@ -3,8 +3,6 @@
 Standard library only, because programs that use it must not import what they measure.
 """
 
-from __future__ import annotations
-
 import mmap
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Quantiles of times, in milliseconds, as each load generator prints them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 # With the fewest times that say something about it: 1 / (1 - part).

@@ -8,8 +8,6 @@ is the number of requests, with `--count TEXT` of occurrences of the text in the
 library only: it shares no code with what it checks.
 """
 
-from __future__ import annotations
-
 import argparse
 import select
 import signal

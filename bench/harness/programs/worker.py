@@ -1,7 +1,5 @@
 """What programs have in common: options, Django, and when to stop."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """The programs of this folder, and a look into BullMQ's queue."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What both echoes have in common: their frames, and the start of their programs."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from pathlib import Path

@@ -12,8 +12,6 @@ itself, and the answers of what came together are one write. No frame is decoded
 but length and number, no sequence is kept, nothing times out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Callable

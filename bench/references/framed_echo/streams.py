@@ -4,8 +4,6 @@ A task for each connection; a frame is two `readexactly`, an answer one `write` 
 client waits at a semaphore until its window has capacity.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 

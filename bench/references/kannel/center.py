@@ -6,8 +6,6 @@ On SIGTERM it writes a line for each submit_sm: the destination and the text in 
 Layouts are those of SMPP 3.4, chapters 4.1 to 4.6.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import signal

@@ -1,7 +1,5 @@
 """Kannel's configuration for the bench, one file for both of its programs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -6,8 +6,6 @@ On SIGTERM it waits for requests in flight and writes the number of each accepte
 `--accepted`. The business system hears of a message by a GET of `--hook` with its number.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from itertools import count

@@ -1,7 +1,5 @@
 """Any HTTP/JSON interface: its calls and how to read their answers are settings."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence

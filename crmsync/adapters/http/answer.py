@@ -4,8 +4,6 @@
 failures by phone. So the status is half of the answer, and a setting says where the other half is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

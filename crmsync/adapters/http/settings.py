@@ -1,8 +1,6 @@
 """The settings of an HTTP/JSON interface, the requests that their templates make of records, and
 the records in the answers to its reading call."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

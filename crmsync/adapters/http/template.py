@@ -10,8 +10,6 @@ A text that is one place gets the value with its type; a property whose field is
 out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ HubSpot answers a batch with 200, or with 207 when some records failed. Which pa
 record shows by `objectWriteTraceId`, or by the unique property where that is missing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Outcomes of records by HubSpot's errors, of one record or of a whole batch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import datetime, time, timedelta

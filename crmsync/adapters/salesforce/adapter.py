@@ -6,8 +6,6 @@ PATCH  sobjects/<object>/<id>                  by remote id, after a conflict
 DELETE composite/sobjects?ids=                 deleted records
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode

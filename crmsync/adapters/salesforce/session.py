@@ -5,8 +5,6 @@ A refused call is answered with a list of errors that have an `errorCode`; in th
 the same thing is called `statusCode`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

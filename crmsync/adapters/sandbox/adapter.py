@@ -1,7 +1,5 @@
 """The sandbox as a CRM: it keeps records for an hour, and fails as its behaviour says."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any

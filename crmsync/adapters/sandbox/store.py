@@ -1,7 +1,5 @@
 """The records and calls of a sandbox CRM, in the work Redis for an hour."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime

@@ -6,8 +6,6 @@ The table needs a column with the key, under a unique key of its own, and one wi
 older version never overwrites a newer. A deleted record is marked in `deleted_column`, or its row
 is deleted when there is none; a deleted row forgets its version."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The statements of one transaction on a CRM's table."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A table as the database describes it, and the check of records against it."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@
 Each of these calls is all or nothing. The model needs the field `active`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

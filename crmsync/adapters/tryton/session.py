@@ -1,8 +1,6 @@
 """JSON-RPC with Tryton, and the meaning of its errors. The session is opened with the first call,
 and again once after it has ended. Errors of a method come with HTTP 200."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The kinds of CRMs in a form, and the help with the settings of each."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Policies: list, form, the page of one with its runs; requests for runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """Views that try a policy before it is saved: a mapped sample, a dry run, the fields that a mapping
 can name. `preview` does the reading."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import closing
 from typing import Any

@@ -3,8 +3,6 @@
 Both read the newest rows of the source. Nothing is stored and nothing is sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta

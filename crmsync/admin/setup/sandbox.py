@@ -1,7 +1,5 @@
 """Sandbox CRMs in the console: the records that one holds, the calls that came, and its answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sources: the hive, and tables of other databases, whose changes are read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import admin

@@ -1,8 +1,6 @@
 """Sources' databases: sessions that only read, tables that are compared with their descriptions,
 and errors that say how to repair the problem."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ writer, and the present time is the horizon. While another writer holds it, its 
 than the newest committed row, which is the horizon then.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A page is read by keyset in the order (time, key), from the watermark up to the 
 is read once more. A soft delete is a change like any other.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import time

@@ -24,8 +24,6 @@ says, and is taken for one until the program looks at the table anew: its thread
 for a while.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

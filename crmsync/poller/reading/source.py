@@ -1,7 +1,5 @@
 """The description of a source: a table of a database, and the meaning of its columns."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone, tzinfo

@@ -5,8 +5,6 @@ The API key is the first parameter of every method. Every error is a fault with 
 bounds on depth, without DTD and entities.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import xmlrpc.client

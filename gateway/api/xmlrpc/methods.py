@@ -1,7 +1,5 @@
 """The methods of /rpc/ with their signatures and help texts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Remembers commands, so that a repeated command is taken only once (§3.7.2.4.3)."""
 
-from __future__ import annotations
-
 from ..constants import RETRY_RESULTS, Result
 
 UNANSWERED = -1

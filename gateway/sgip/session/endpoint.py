@@ -1,7 +1,5 @@
 """The part of a session that needs no bytes from the peer: sending, and the passing of time."""
 
-from __future__ import annotations
-
 from struct import Struct
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A session's events for its owner. A request of the peer is reported as its command."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar

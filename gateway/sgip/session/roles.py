@@ -1,7 +1,5 @@
 """The two sides of a connection, what each serves, and the limits both keep."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -16,8 +16,6 @@ closes it, or is silent for some seconds, instead of answering.
 All times are seconds of one clock that never goes back, given as `now`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ..commands import Bind, Trace, Unbind

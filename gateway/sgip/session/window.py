@@ -1,7 +1,5 @@
 """The commands that were sent and have no response yet (§3.7.2.4)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..errors import SequenceInUse, WindowFull

@@ -4,8 +4,6 @@ MessageCoding 0 is ASCII, 8 UCS2 (in truth UTF-16, big-endian, without a byte or
 others follow GSM 03.38 section 4, such as 0x18 for a flash message in UCS2.
 """
 
-from __future__ import annotations
-
 from ..constants import Coding
 from ..errors import TextError
 

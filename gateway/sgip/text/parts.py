@@ -3,8 +3,6 @@
 `part_of` and `text_of` keep no state: received parts can be stored where all processes see them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise

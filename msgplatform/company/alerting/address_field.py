@@ -3,8 +3,6 @@
 Each kind makes the address that `send` takes; the address itself can be entered as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

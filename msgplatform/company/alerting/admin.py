@@ -1,7 +1,5 @@
 """Where alerts go: channels and rules; and the messages that wait, were sent or failed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Alert channels and rules, and the test of a channel, over the management API."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import Http404

@@ -1,7 +1,5 @@
 """The child process that sends (`send.py`): started without waiting for it, with a time limit."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

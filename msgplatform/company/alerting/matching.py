@@ -1,7 +1,5 @@
 """Which rules are about an alert."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Where alerts go: channels, rules, and the messages that have gone or wait."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

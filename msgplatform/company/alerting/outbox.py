@@ -2,8 +2,6 @@
 once by the process that was asked for it. The alert about a failing channel is sent over the other
 channels (`matching.py`)."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ Two processes may do all of this at once, or again after one has died: a notice 
 is deleted in the transaction that writes its notices.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple

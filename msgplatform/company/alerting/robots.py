@@ -9,8 +9,6 @@ apprise reads the addresses and knows the limits; these classes send by the robo
   that has a secret, which apprise cannot make.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -9,8 +9,6 @@ Python and the certificates, other programs, and sockets without an address are 
 process ends by itself when its time is over.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

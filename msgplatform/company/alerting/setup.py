@@ -1,8 +1,6 @@
 """Where alerts go, as people set it up: channels, whose address is checked and shown without its
 secrets, and rules."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

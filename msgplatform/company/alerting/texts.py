@@ -4,8 +4,6 @@ An alert's texts may come from outside, such as a consumer's answer. So they can
 mention or style in a chat, and telephone numbers and addresses of people are masked.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One look of a program's watch at the alerts that are to be sent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo

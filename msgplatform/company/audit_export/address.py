@@ -1,7 +1,5 @@
 """The address to which lines go, as the setting AUDIT_EXPORT has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Any, NamedTuple

@@ -8,8 +8,6 @@ them. An entry whose transaction commits late gets a later number: nothing depen
 ids. One process at a time has the lease; what is not handed over waits in the database.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ key. The signature is over the bytes before `,"signature":`. A line is ASCII, wi
 and at most MAX_BYTES long; a longer `detail` is replaced by its hash.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

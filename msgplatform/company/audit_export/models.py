@@ -1,7 +1,5 @@
 """The cursor of the exporter of the audit log."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

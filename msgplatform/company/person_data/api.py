@@ -1,7 +1,5 @@
 """One person's data over the management API: found, exported, erased."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 

@@ -7,8 +7,6 @@ restored database has lost, and is run once more. A cancelled one leaves `{"key"
 true}`, so that neither a restored database nor the file of another machine brings it back.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

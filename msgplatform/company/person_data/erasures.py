@@ -3,8 +3,6 @@
 All functions that change something write a line of the audit log, without an identifier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 

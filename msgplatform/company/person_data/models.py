@@ -1,7 +1,5 @@
 """Erasures of one person's data."""
 
-from __future__ import annotations
-
 import secrets
 from functools import partial
 

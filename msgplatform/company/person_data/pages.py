@@ -3,8 +3,6 @@
 Identifiers are never in an address: they would stand in logs and in the browser's history.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

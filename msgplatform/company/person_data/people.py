@@ -1,7 +1,5 @@
 """A person, made from identifiers, and the keyed hashes that prove an erasure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from django.utils.crypto import salted_hmac

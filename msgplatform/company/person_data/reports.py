@@ -1,7 +1,5 @@
 """Find and export a person's data, without changing any."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

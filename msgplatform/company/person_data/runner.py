@@ -7,8 +7,6 @@ replay, the archiver or a pump moved during an earlier pass is found by the next
 person is still on its way the erasure waits, and then begins a new pass.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """All stores with data of people: those of the flows, and the platform's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

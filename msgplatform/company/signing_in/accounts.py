@@ -1,8 +1,6 @@
 """django-allauth's accounts as this console has them: nobody signs up, addresses identify nobody,
 and the platform's own rules say who is asked again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter

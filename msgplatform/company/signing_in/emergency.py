@@ -1,8 +1,6 @@
 """The emergency way in: a link that `manage.py login_link` prints, for when the provider is away or
 a password is lost. A second factor is asked for as at each login."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode

@@ -1,8 +1,6 @@
 """The checks of each signed-in person's request: the list of sessions, and second factors where
 they are required."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from django.conf import settings

@@ -2,8 +2,6 @@
 asks again who a person is (`admin/confirmation.py`). The login is the theme's page, then what
 follows a right password: `django-allauth` asks for a second factor, if the person has one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The pages on which people set a password: the first user by the link that `up` prints, and
 everybody their own, by Django's page with our form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from allauth.account.utils import perform_login

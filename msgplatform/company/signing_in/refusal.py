@@ -1,8 +1,6 @@
 """The page of a refused person, with the reason and whom to ask. The log gets a line, and the audit
 log an entry."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The pages of signing in, below `/console/sign-in/` or under Django's addresses, by names that
 django-allauth knows. Its sign-up, its password reset and its e-mail pages are not among them."""
 
-from __future__ import annotations
-
 from allauth.account.views import reauthenticate
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView

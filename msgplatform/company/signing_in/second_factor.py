@@ -1,8 +1,6 @@
 """Second factors of people (TOTP, WebAuthn, recovery codes; the pages are `allauth.mfa`'s): where
 they are required, how their secrets are stored, and the audit log's entries."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Sessions of people: a page on which a person sees and ends their own, and one on which an
 administrator ends anybody's, and takes lost second factors from them."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from typing import Any

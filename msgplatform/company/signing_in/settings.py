@@ -4,8 +4,6 @@ django-allauth, which is behind the latter.
 The comment above each is its meaning in `docs/configuration.md`, which `make docs` writes.
 """
 
-from __future__ import annotations
-
 from msgplatform import env
 
 # -- signing in ----------------------------------------------------------------------------------

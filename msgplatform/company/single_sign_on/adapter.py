@@ -4,8 +4,6 @@ subject join accounts: an address or a name that two people share never does.
 Groups of the token are the roles and the business systems that a person has here (OIDC_ROLES,
 OIDC_SYSTEMS). They are set at each login, as the token has them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ OpenID Connect Core 1.0 (3.1, the code flow; 3.1.3.7, what of an ID token is che
 1.0 (4.3: the issuer in the document is the one that was asked).
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import time

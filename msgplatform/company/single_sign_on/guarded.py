@@ -2,8 +2,6 @@
 HTTP engine, so that the address guard, the proxy and the trusted certificates of OUTBOUND_* hold,
 and end in time."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Signing out at the provider (OpenID Connect RP-Initiated Logout 1.0), and being signed out from
 there (Back-Channel Logout 1.0)."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from typing import Any

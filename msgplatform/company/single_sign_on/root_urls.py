@@ -1,7 +1,5 @@
 """The pages of the company's provider and of chats, by names that django-allauth knows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any

@@ -3,8 +3,6 @@
 The comment above each is its meaning in `docs/configuration.md`, which `make docs` writes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgplatform import env

@@ -1,7 +1,5 @@
 """Tokens that the provider has signed: the keys that may have signed them, and the checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Pages for people, and alerts for operators, when the provider cannot be reached or its answer is
 not accepted."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 import requests

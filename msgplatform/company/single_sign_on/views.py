@@ -1,7 +1,5 @@
 """The views to the provider and back. A fault of the provider never raises an error in them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus

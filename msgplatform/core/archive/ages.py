@@ -1,7 +1,5 @@
 """Ids are ordered by time, so an age is an id."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from msgplatform.core.data import ids

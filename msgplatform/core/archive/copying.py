@@ -8,8 +8,6 @@ before the main commit, the rows are in both stores, the hot rows count, and the
 the cold rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

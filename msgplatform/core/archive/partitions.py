@@ -6,8 +6,6 @@ no row is lost in any case. Rows older than the first month go into the first mo
 months.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, NamedTuple

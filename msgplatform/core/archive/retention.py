@@ -5,8 +5,6 @@ A month with a row that is not final stays, and so do the months after it. Every
 repeated: the next step finishes the work of a killed process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial

@@ -4,8 +4,6 @@ The table of a model is there if its base is ColdModel: `class ColdBizMsg(ColdMo
 a flow writes in one transaction with tables of the main database must not be there.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.apps import apps

@@ -10,8 +10,6 @@ row, so that every row is looked at once; the other cursors begin at the rows th
 now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any

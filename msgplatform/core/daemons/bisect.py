@@ -1,7 +1,5 @@
 """Set an item aside that makes its whole batch fail, so that the other items go on."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ For a process that answers requests: most of what it needs is cached, and a hang
 delay neither the request that refreshes the cache nor later requests.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -4,8 +4,6 @@ Each child runs the same command line for one process, dies with the parent, and
 when it ends by itself. The parent only waits, and opens no connection.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

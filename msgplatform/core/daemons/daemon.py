@@ -5,8 +5,6 @@ signal ends at once, clean database connections, heartbeats, and patience while 
 database is unavailable. Tests drive the turn, never the loop.
 """
 
-from __future__ import annotations
-
 import _thread
 import os
 import signal

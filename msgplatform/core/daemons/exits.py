@@ -4,8 +4,6 @@ The records are in the work Redis, for the whole platform, and in a file in STAT
 machine while the work Redis does not answer.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 from contextlib import suppress

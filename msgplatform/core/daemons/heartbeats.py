@@ -1,8 +1,6 @@
 """Heartbeats of daemons and web workers: records in the work Redis that vanish when the process is
 gone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

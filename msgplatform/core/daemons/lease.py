@@ -1,7 +1,5 @@
 """A lease in Redis for one process at a time. The holder renews it. Methods raise RedisError."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 

@@ -3,8 +3,6 @@
 Methods raise RedisError when Redis is unavailable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Generic, TypeVar

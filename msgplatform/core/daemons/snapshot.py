@@ -1,7 +1,5 @@
 """Settings in memory, which a process goes on using while the database is unavailable."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping

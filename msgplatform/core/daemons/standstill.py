@@ -4,8 +4,6 @@ A part is the loop of a daemon, or a thread beside the loop. A part stands still
 of a failed turn until a turn ends without an error.
 """
 
-from __future__ import annotations
-
 import time
 from typing import NamedTuple
 

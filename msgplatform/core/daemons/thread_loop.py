@@ -1,7 +1,5 @@
 """A thread beside a daemon's loop, for work that may hang with a server."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

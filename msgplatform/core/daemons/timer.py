@@ -1,7 +1,5 @@
 """Timers of a loop: for work now and then, and for batches that are worth a wait."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A signal is a PUBLISH in the work Redis, which does not keep it: after a lost si
 for the program's next poll. `send()` never waits for Redis: a thread publishes.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -5,8 +5,6 @@ two servers could lock the same row, and both commit. A process reports its serv
 seconds; the watch compares.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections import defaultdict

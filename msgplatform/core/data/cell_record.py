@@ -5,8 +5,6 @@ another cell. So a program compares its CELL with the row before it starts work,
 an id node.
 """
 
-from __future__ import annotations
-
 from django.db import DatabaseError, connections
 
 from msgplatform.core import cells, logging

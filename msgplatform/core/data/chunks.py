@@ -1,7 +1,5 @@
 """Cut a long list into short ones, so that statements and requests have a bounded size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 

@@ -14,8 +14,6 @@ an UPDATE has waited for one.
                       claimed ── the lease is over ──▶ free; the old holder's token wins nothing
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Mapping, Sequence

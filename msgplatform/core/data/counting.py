@@ -1,8 +1,6 @@
 """Bounded counts of many parts of a table, whose cost does not grow with the table; and counts that
 are kept for a while, so that frequent callers cost the database little."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Connect Django to a database by a URL that is known only at run time."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec

@@ -10,8 +10,6 @@ taken over. Leases use the database's clock.
                                       which starts above the old ceiling
 """
 
-from __future__ import annotations
-
 import random
 import time
 import uuid

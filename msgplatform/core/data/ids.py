@@ -11,8 +11,6 @@
   idempotency row keeps all its bits, so that keys remain known after a change of CELL.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

@@ -9,8 +9,6 @@ run. Migrations with Django's `initial = True` made the first release: no progra
 that add one meet in git.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Check that a database has every migration, and every table that its migrations made."""
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Sequence

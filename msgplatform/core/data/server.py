@@ -1,7 +1,5 @@
 """The database server behind this process's connections: its address, and whether it works."""
 
-from __future__ import annotations
-
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.utils import ProgrammingError
 

@@ -3,8 +3,6 @@
 Statements here are written for a cursor with parameters: a literal % is doubled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType

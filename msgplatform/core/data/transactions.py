@@ -1,7 +1,5 @@
 """Repeat failed transactions, and tell the certain outcome after an error."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

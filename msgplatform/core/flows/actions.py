@@ -1,7 +1,5 @@
 """Actions on many messages or one: the selection, the change, the outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

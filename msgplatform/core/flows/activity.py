@@ -4,8 +4,6 @@ The counters themselves are the platform's (`MinuteCounter` and `DayCounter` in 
 declares the meaning of their names. `msgplatform/monitor/statistics/` reads them.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

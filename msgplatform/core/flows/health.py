@@ -1,7 +1,5 @@
 """The state of a flow, for the overview, alerts, the page Failures, `/metrics` and `doctor`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

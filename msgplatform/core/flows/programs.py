@@ -1,7 +1,5 @@
 """The programs of a flow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

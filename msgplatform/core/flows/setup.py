@@ -1,7 +1,5 @@
 """The first steps with a flow, for the page "Getting started"."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts for people, and pages of the console named as data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -8,8 +8,6 @@ The ranges are from IANA's special-purpose registries (RFC 6890), with the docum
 addresses of clouds.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ This module uses no HTTP library. A job gets a slot, then addresses, then a tran
 without a transfer.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ address is not the connected one. So ambiguous URLs are refused, and the origina
 any further.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import lru_cache

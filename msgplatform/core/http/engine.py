@@ -19,8 +19,6 @@
   vetted address).
 """
 
-from __future__ import annotations
-
 import math
 import time
 from contextlib import closing

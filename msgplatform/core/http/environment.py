@@ -1,7 +1,5 @@
 """Trusted certificates and open files: the HTTP engine's needs of the machine."""
 
-from __future__ import annotations
-
 import resource
 import ssl
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The HTTP engine's Request and Response, and the common part of many requests, which is parsed and
 checked once (Outline). Free of any HTTP library."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from enum import Enum, auto

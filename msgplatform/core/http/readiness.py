@@ -6,8 +6,6 @@ registered with epoll until it reports an event that nobody waits for. In return
 socket must call `opened`: the kernel forgets a closed socket by itself, and reuses its number.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import threading

@@ -6,8 +6,6 @@ understand a delivery are kept, and no header that grants access: no cookie, cha
 credential.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 import zlib

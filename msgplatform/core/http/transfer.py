@@ -1,7 +1,5 @@
 """One transfer: a libcurl handle that serves one job after another, and its callbacks."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket

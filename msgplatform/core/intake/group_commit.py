@@ -12,8 +12,6 @@ An item's stages:
 `_wakeup` guards the queue, the stages and `_started`. Only the committing thread commits.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -6,8 +6,6 @@ that one shard holds both. Rows are kept longer than callers repeat requests; th
 deletes them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Sequence

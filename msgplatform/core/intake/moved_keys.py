@@ -1,7 +1,5 @@
 """The idempotency rows of a business system that moves from one cell to another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any

@@ -5,8 +5,6 @@ A small schema can need years of work: references that double, alternatives in a
 validation has a number of steps, and ends when the steps are used.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A person writes the expression and a business system sends the text, so an engin
 could stop a process. RE2 does not backtrack, and has no look-ahead, look-behind or back-references.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Any

@@ -6,8 +6,6 @@ numbers that a float holds exactly, no schema that contains itself. Our own func
 are used here, too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

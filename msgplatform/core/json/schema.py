@@ -4,8 +4,6 @@ Draft 2020-12, unless `$schema` names another draft. References may lead only to
 document: no document is fetched. `format` is not checked, as the specification allows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

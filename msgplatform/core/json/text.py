@@ -1,7 +1,5 @@
 """JSON for readers, and JSON that people write into forms."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Compare JSON values, and measure how deeply they are nested."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ Phone numbers are compared without signs and without the prefix of China: +86 13
 users and leads only in fields for such ids, because 1001 may be anything.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

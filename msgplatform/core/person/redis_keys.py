@@ -1,7 +1,5 @@
 """The keys of a Redis in which a person stands, whatever their types."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

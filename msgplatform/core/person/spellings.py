@@ -5,8 +5,6 @@ texts in texts: URLs (`%40`, also twice), JSON in JSON (`\\u0040`), HTML (`&#64;
 quoted-printable (`=40`), base64, digits of other widths and scripts, and Chinese ones.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import html

@@ -10,8 +10,6 @@ it.
     queued ── its ttl is over: claim, `recovery` ──▶ dropped
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ and go with subscriptions and CRMs. So the mapping has an entry for every name t
 and lists the queues that Redis knows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

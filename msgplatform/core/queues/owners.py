@@ -6,8 +6,6 @@ stands still, long before the claim is over, and another process may take the or
 process that could not renew in time works on no order before it has renewed, and called `held`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ queues fails each order (`jobs.not_for_workers`): the order is not delivered, an
 year in a registry that no daemon reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Pauses before the next attempt. All times are in seconds."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Protocol

@@ -8,8 +8,6 @@ A breaker has no clock and no I/O: the caller passes `now`, in seconds of one mo
 thread-safe; its owner is one loop.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from dataclasses import dataclass

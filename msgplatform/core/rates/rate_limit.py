@@ -4,8 +4,6 @@ A limit has no clock and no I/O: the caller passes `now`, in seconds of one mono
 thread-safe; its owner is one loop.
 """
 
-from __future__ import annotations
-
 import math
 
 # A loop that looks every few milliseconds must be able to send all calls that became due since the

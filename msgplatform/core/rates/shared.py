@@ -3,8 +3,6 @@
 `rate_limit.py` spreads the calls of one loop without any I/O; here each decision is one script.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ The stored text is `enc1:` and a Fernet token (AES-128-CBC with HMAC-SHA256) of 
 `core.secrets.fields` has the model fields that use this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache

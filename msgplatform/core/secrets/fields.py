@@ -1,7 +1,5 @@
 """Model fields for secrets: encrypted text and JSON, and bytes that may be sealed."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

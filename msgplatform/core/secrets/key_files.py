@@ -1,8 +1,6 @@
 """The files in STATE_DIR that hold SECRET_KEY and ENCRYPTION_KEY where no variable does, and names
 of keys. Settings read the files, so this module is for the time before Django starts."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

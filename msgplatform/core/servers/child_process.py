@@ -13,8 +13,6 @@ them (`die_with_parent`).
 This file imports only the standard library, because it runs alone with `python -I -S`.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import json

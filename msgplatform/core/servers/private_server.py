@@ -5,8 +5,6 @@ Only this user may enter the folder. The child dies with the thread that started
 (`child_process`): start servers from a thread that stays.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

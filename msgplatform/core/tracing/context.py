@@ -6,8 +6,6 @@ A header that breaks the specification is ignored, as the specification says. `t
 dropped, as a participant may: the platform adds nothing to it.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import time

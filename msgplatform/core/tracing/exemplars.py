@@ -1,8 +1,6 @@
 """Exemplars of histograms: the last traced observation of each bucket. The work Redis keeps them,
 and may lose them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import suppress

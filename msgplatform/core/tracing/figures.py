@@ -1,8 +1,6 @@
 """The numbers of exported and dropped spans of all processes, and the processes that cannot export.
 The work Redis keeps these figures, and may lose them."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

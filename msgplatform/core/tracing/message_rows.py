@@ -4,8 +4,6 @@ The table has a row for each traced message of Notify, SMS (when archived) and C
 other rows. Programs read it only while traces are on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from django.db import connection

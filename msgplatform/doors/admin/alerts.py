@@ -1,7 +1,5 @@
 """Alerts, open and resolved; people acknowledge and resolve them here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

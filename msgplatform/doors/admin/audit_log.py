@@ -1,7 +1,5 @@
 """The audit log in the console: the changes of people, with the values before and after."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The audit log: who did what in the console, field by field, before and after."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

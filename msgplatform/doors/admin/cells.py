@@ -1,7 +1,5 @@
 """Cells of lists: coloured marks, second lines, links, numbers and times as text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any

@@ -1,8 +1,6 @@
 """Charts over time: the numbers, for the template `console/chart.html`; `console/charts.js` draws
 them with the theme's Chart.js."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

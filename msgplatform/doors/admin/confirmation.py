@@ -9,8 +9,6 @@ A login is such a proof, unless the company's provider had remembered the person
 provider sign in there again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import wraps

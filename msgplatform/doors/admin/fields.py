@@ -1,7 +1,5 @@
 """Form fields that flows share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

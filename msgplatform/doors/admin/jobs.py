@@ -1,7 +1,5 @@
 """Bulk jobs, and the counters of minutes that their program adds up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any

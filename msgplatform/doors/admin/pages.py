@@ -1,8 +1,6 @@
 """Pages about a model's rows beside the admin's lists and forms: how they are shown, forms that
 send something, and the page that shows a new secret exactly once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress

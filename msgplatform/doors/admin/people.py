@@ -1,7 +1,5 @@
 """People and their groups. Nobody can give permissions that they do not have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any

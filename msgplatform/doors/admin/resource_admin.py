@@ -4,8 +4,6 @@ The resource says which fields are in which group, the texts, the refusals, the 
 whether rows can be deleted. A subclass adds lists, cells and widgets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial

@@ -1,7 +1,5 @@
 """Lists of rows that have a page of their own instead of a form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -9,8 +9,6 @@ msgspec checks types. Bounds are shown in the document and checked by the intake
 for each error: the Agent and XML-RPC come to the intake too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

@@ -6,8 +6,6 @@ the Python client has a method for the operation, the sample calls it. The API k
 environment variable API_KEY.
 """
 
-from __future__ import annotations
-
 import json
 import pprint
 import shlex

@@ -1,7 +1,5 @@
 """Path converters of the API."""
 
-from __future__ import annotations
-
 from django.urls import register_converter
 
 _MAX_ID = 2**63 - 1

@@ -1,7 +1,5 @@
 """/healthz, /readyz and /metrics: plain views, outside the REST API."""
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import time

@@ -5,8 +5,6 @@ with a `SingleIntake` the usual request is answered without Django (`web/fast_in
 flow's view for many items inherits BatchView.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A view sets its bound with `max_body_bytes`. It holds for the announced length a
 that are really read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from codecs import BOM_UTF8

@@ -7,8 +7,6 @@
 A key sees the messages of its own business system only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

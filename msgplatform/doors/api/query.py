@@ -8,8 +8,6 @@ them.
 absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property

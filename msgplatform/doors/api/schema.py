@@ -9,8 +9,6 @@ An operation is described where it is written:
 - `accepts_idempotency_key = True` documents the header Idempotency-Key of its POST
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, get_args

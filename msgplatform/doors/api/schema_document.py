@@ -4,8 +4,6 @@ The document begins with the part of docs/integrate.md about every request. Requ
 strict as the platform: a body is required, and other fields than those listed are refused.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from contextlib import suppress

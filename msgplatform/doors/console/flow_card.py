@@ -1,7 +1,5 @@
 """A flow on the overview: its figures and charts of the chosen time, and its backlog now."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

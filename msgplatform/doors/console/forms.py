@@ -1,7 +1,5 @@
 """The forms of the console's pages; each flow defines their fields."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The console's side bar: the console's pages, the models of each app, the queues."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.apps import apps

@@ -1,7 +1,5 @@
 """Template filters and tags that write times, ages and large numbers for people."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Template tags of the page of a message: links for people who may follow them, JSON, commands."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import template

@@ -1,7 +1,5 @@
 """A template filter that makes addresses of what flows name as data."""
 
-from __future__ import annotations
-
 from urllib.parse import urlencode
 
 from django import template

@@ -3,8 +3,6 @@
 Granian's parent process loads nothing of the platform: each worker imports `asgi.py` for itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

@@ -1,7 +1,5 @@
 """Answers that are whole before they are sent, as ASGI sends them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Every request is read in the event loop, bounded in size, time and number; then 
 answers it, or Django in a thread. Until it has arrived whole, a request costs only memory.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import secrets

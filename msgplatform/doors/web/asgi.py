@@ -1,7 +1,5 @@
 """The ASGI application of a web worker."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import multiprocessing

@@ -1,7 +1,5 @@
 """Django's cache, and with it django-rq's pages, through the platform's own Redis clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Django's own ASGI handler costs several times its WSGI one, and puts every view into one thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import re

@@ -7,8 +7,6 @@ unusual or may be invalid goes to Django untouched: the view of the same address
 values are valid, and every error message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import Iterable

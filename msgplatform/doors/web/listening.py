@@ -8,8 +8,6 @@ This module imports only the standard library, because granian's parent loads no
 platform.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Long polls: requests whose answer waits in the event loop, see `core/long_polls.py`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass

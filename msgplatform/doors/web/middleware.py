@@ -1,8 +1,6 @@
 """Middleware around all views: each person's language and time zone, people who are limited to
 business systems, sessions that have ended, headers of answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus

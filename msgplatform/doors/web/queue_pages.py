@@ -9,8 +9,6 @@ fill are not served. RQ reads those with pickle, runs callbacks that a job names
 whenever it counts: a page would run what somebody wrote into Redis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

@@ -1,8 +1,6 @@
 """Style sheets, scripts and images: once they are collected, they are compressed and have names
 that change with their content."""
 
-from __future__ import annotations
-
 import hashlib
 from os import PathLike
 from pathlib import Path

@@ -5,8 +5,6 @@ of it. So its parent holds one end of a pipe that all workers inherit: when it c
 event loop of each worker reads the end of the file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

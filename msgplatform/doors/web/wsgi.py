@@ -1,7 +1,5 @@
 """Django's WSGI application. A wrong configuration ends the process with a list of corrections."""
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")

@@ -1,7 +1,5 @@
 """Write a business system to a file. Nothing is changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, BinaryIO
 

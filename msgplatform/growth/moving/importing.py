@@ -7,8 +7,6 @@
 After a kill, repeat the import with the same file: the import goes on with the keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, islice

@@ -9,8 +9,6 @@
 Secrets stay encrypted; the header has a fingerprint of the key that reads them, never a key.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,8 +1,6 @@
 """Dimensions that several flows have: the business system, and rows of a model that are subjects of
 counters."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ All dimensions use the same sums, one for each business system, subject and coun
 sums grows with subscriptions, gateways and the like, not with messages.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@
 time that is too long for its step, and for a group that does not exist.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The statement for the minutes names no flow, so that the database must choose th
 the number of rows it reads depends on the span, not on the retention of counters.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ unread       what could not be looked up
 This module has the kinds of the platform's own alerts.
 """
 
-from __future__ import annotations
-
 SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
 IDS = "platform.ids"

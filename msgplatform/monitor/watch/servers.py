@@ -4,8 +4,6 @@ cluster of databases (Galera): programs that write to two servers, missing serve
 Each program's heartbeat has the free space of its machine's disk, for the process that looks.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping

@@ -4,8 +4,6 @@ An unforeseen error of code that reads conditions would only be logged every few
 unavailable server is different: it has an alert of its own, or answers again soon.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 

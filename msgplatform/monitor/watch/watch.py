@@ -4,8 +4,6 @@ A program does not work if it is silent, ends again and again, or fails at every
 two releases run only for the time of an update.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

@@ -6,8 +6,6 @@ both copies, never missing. Each dump is checked, and repeated if a table change
 `manifest.json` is written last: a folder without it is no backup.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 After an error empty the databases again and repeat all steps.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -7,8 +7,6 @@ jobs: RQ cleans its registries whenever it counts them, and reads jobs with pick
 `msgplatform` is before `django_rq` in INSTALLED_APPS, so these commands replace django-rq's.
 """
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

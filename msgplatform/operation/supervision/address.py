@@ -1,7 +1,5 @@
 """The address at which the web server listens, and the address that people open."""
 
-from __future__ import annotations
-
 import http.client
 import ipaddress
 import os

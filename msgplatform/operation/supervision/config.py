@@ -1,7 +1,5 @@
 """supervisord's configuration for a list of programs, as text. This module starts nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The whole platform on one machine: its programs, and the conditions for their start."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

@@ -5,8 +5,6 @@ A forked child prepares tables and files, and frees its memory: `up` would other
 that migrations load for as long as the platform runs.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable
 from contextlib import suppress

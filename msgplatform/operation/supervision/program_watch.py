@@ -1,8 +1,6 @@
 """Watches supervisord's programs: reports programs that end again and again, and kills programs
 and workers of the web server that hang."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

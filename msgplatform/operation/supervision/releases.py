@@ -4,8 +4,6 @@ A program reads it at each start (`core/servers/child_process.py`), so a program
 again, also after a crash, is of the release that the file names.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

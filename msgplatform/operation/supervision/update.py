@@ -6,8 +6,6 @@ is not, all programs are of the old release again, and the error says why. A kil
 repeated, or taken back: each step begins with what runs.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import shutil

@@ -6,8 +6,6 @@ shows the real changes and no estimate. Meanwhile SQLite lets nobody else write,
 is bounded.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time

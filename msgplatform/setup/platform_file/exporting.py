@@ -4,8 +4,6 @@ Values that are the default are left out, as a PUT leaves them out. Secrets are 
 comment says where one is stored, with a reference that can take its place.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Collection, Iterator

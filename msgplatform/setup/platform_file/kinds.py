@@ -1,8 +1,6 @@
 """The kinds of objects in a platform file. They are those of the management API: no kind is
 registered here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The objects that files keep, and the files' origin: a label such as a commit."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

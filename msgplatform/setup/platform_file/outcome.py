@@ -1,8 +1,6 @@
 """The outcome of applying platform files: the changes that were made, or would be, as values and as
 lines for people; or all faults at once, with file, line and field."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 from collections import Counter

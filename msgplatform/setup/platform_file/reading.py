@@ -9,8 +9,6 @@ subscriptions:
     event_types: [order.*]
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

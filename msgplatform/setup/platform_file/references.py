@@ -2,8 +2,6 @@
 file of the folder for secrets. A secret itself does not belong in a file that is kept in a
 repository, and is refused there."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ anchors and aliases are refused, so that a small file cannot become a large valu
 read as YAML 1.2 has them, as editors do: `no` and `2026-11-20` are texts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The fields of a payload as rows of a table, from the schema that the document has."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The document over HTTP, for management keys and for people of the console."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser

@@ -1,7 +1,5 @@
 """Feed's bulk actions: events that were set aside wait again, or are dismissed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime

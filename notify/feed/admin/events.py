@@ -1,8 +1,6 @@
 """The queue of events: waiting events and their age, events that were set aside and the reason; the
 actions replay and dismiss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta

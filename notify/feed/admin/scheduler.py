@@ -1,7 +1,5 @@
 """The page of the scheduler: the pace of dispatchers now, its reason, and charts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ Users have no row before their first visit or relation. So there is no list: the
 system and a user. All choices are in the address.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The REST endpoints of posts, under /api/v1/feed/."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from django.http import Http404, HttpResponse

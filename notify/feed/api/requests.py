@@ -1,8 +1,6 @@
 """Request bodies, and the id of a user in an address. Ids of posts are strings. Callers choose the
 ids of users."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """JSON shapes of answers. Every id is a string: JavaScript rounds beyond 2^53."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rest_framework import serializers

@@ -1,7 +1,5 @@
 """The REST endpoints of timelines, under /api/v1/feed/."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 

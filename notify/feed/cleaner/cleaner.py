@@ -4,8 +4,6 @@ Several cleaners may run. The one with the lease works; when it dies another cle
 the lease is over. Every step can be repeated.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ The floor of a timeline is raised and committed before entries below it are dele
 the entries that a killed cleaner leaves behind, and the next walk finds them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

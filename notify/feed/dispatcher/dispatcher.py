@@ -4,8 +4,6 @@ A turn gives every topic one bounded batch, so that no topic waits for the end o
 backlog.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Collection

@@ -4,8 +4,6 @@ the recipients.
 Existing entries are kept, so every statement can be repeated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ while statements of other programs run. Dispatchers report their connections, so
 knows the statements of dispatchers.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Collection

@@ -4,8 +4,6 @@ Additive increase, multiplicative decrease: dispatchers leave a busy server with
 its spare capacity step by step.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

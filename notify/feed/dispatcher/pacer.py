@@ -5,8 +5,6 @@ every two seconds while no dispatcher has work. When it dies or is frozen the le
 another dispatcher takes over.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping

@@ -4,8 +4,6 @@ Receivers lock their events until their transaction ends, and skip events that o
 where the database can do that. A killed receiver changes nothing.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence

@@ -4,8 +4,6 @@ Entries and the events' status are one transaction, so each event has its effect
 events come first: otherwise the oldest events of a backlog would wait for ever.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -10,8 +10,6 @@ several dispatchers may work at once. Readers do not wait for upkeep, because ea
 posts the reader may see.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ A post is stored with its event and its entry in the author's own timeline, in o
 that the author sees it at once.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ One transaction locks the users of its changes, so that other changes of these u
 delivery of their posts) come before or after, and counts stay exact.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

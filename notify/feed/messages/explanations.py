@@ -1,7 +1,5 @@
 """The reasons why a post is in a timeline, or is not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

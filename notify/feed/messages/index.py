@@ -5,8 +5,6 @@ few and in an index. The cleaner deletes handled events, so "handled" means that
 event. Upkeep has events and no posts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

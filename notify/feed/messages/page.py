@@ -1,7 +1,5 @@
 """Everything about one post or event: from its author to the timelines of its recipients."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

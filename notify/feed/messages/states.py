@@ -1,7 +1,5 @@
 """The states of posts and events, in words and colours, and their lines in lists."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.urls import reverse

@@ -11,8 +11,6 @@
 Entries are written in the transaction that changes the status, so each event has its effect once.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy

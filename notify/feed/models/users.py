@@ -13,8 +13,6 @@ How an author's posts reach readers (`FeedUser.merging`), and one reader (`Frien
 A new relation begins as `both` when its reader is active, else as `merged`.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

@@ -1,7 +1,5 @@
 """The figures of Feed for the overview and the statistics, made of Feed's counters."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from django.db.models import Q

@@ -1,7 +1,5 @@
 """The backlog of the queue: counts and ages of the oldest events, read from one index."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime

@@ -5,8 +5,6 @@ The daemon that holds the platform's watch reads the conditions, whatever its fl
 dispatchers are reported too.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path

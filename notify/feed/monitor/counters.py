@@ -5,8 +5,6 @@ handles events, so that counters agree with posts and events. A counter's name i
 its subject is always 0.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime
 

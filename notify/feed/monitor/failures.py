@@ -1,8 +1,6 @@
 """Failures: events that were set aside, by topic and error, until a person replays or acknowledges
 them. `conditions.py` shows the failures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """The first calls of a newcomer; nothing needs to be set up."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.flows.setup import FirstCall, FirstStep

@@ -1,7 +1,5 @@
 """The state of Feed right now, for the overview and `/metrics`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta

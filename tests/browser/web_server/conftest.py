@@ -1,7 +1,5 @@
 """The web server alone, with one of everything: no daemon changes what a page shows."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """The pages of CRM sync with one of everything, in a real browser: on a telephone, at night, in
 trouble, and while a run goes on."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing

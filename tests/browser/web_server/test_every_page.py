@@ -3,8 +3,6 @@
 Also what each person chooses for themselves, and what a page does when its session ends.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Feed's pages with one of everything, in a real browser: on a telephone, at a desk, at night."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import StorageState
 

@@ -1,7 +1,5 @@
 """The landing page on a phone, in light and in dark."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

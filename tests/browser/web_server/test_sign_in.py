@@ -1,8 +1,6 @@
 """People sign in: by a certified OpenID provider (npm: oidc-provider), with an authenticator app,
 with a security key (Chromium's virtual one), with a recovery code; at a desk and on a telephone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

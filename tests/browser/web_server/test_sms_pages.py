@@ -1,7 +1,5 @@
 """The console's SMS pages in hard times: small, dark, long names, forbidden, without Redis."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import StorageState, expect
 

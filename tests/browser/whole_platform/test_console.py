@@ -1,7 +1,5 @@
 """What an operator does, in a real browser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

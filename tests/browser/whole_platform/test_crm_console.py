@@ -1,7 +1,5 @@
 """CRM sync's console as an operator uses it, in a real browser: set up, try, run, recover."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

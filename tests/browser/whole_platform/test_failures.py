@@ -1,7 +1,5 @@
 """What was lost overnight is put right: seen on every page, sent again, or acknowledged."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

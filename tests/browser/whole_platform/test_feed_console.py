@@ -1,7 +1,5 @@
 """Feed's console as an operator uses it, in a real browser: what failed, what a user sees, pace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """From a text in somebody's complaint to the messages of a lost night that have arrived."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

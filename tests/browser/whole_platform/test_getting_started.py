@@ -1,7 +1,5 @@
 """What a newcomer does before the first message, in a real browser."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import Page, expect

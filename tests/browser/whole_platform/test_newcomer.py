@@ -1,7 +1,5 @@
 """The README's way to a first message without a terminal, as it is written there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

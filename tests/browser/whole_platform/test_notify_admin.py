@@ -1,7 +1,5 @@
 """Notify's admin as an operator uses it, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The console's SMS pages as an operator uses them, in a real browser, with real gateways."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator

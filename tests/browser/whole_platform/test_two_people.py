@@ -1,7 +1,5 @@
 """Two people have a form open at once, in two browsers."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import Browser, Page, expect

@@ -1,7 +1,5 @@
 """The router of the cold store: a model says itself where its table is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

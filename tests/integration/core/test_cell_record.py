@@ -1,7 +1,5 @@
 """The database remembers its cell, and a program of another cell gets nothing from it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from io import StringIO
 from typing import Any

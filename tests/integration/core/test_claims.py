@@ -1,7 +1,5 @@
 """Claims on a real database: every row is won, by one, for as long as its lease lasts."""
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Encrypted fields: what is stored, what Python sees, and what no key reads."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from io import StringIO

@@ -1,7 +1,5 @@
 """Group commit on a real database: what was answered is stored, and nothing else is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Idempotency keys on a table that a flow names: each item is stored once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

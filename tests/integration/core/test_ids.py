@@ -1,7 +1,5 @@
 """Ids on a real database: nobody makes one twice, whoever is killed, stopped, forked or late."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

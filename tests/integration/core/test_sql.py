@@ -1,7 +1,5 @@
 """The dialect differences on a real database, and repeating after real deadlocks and losses."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """The console of CRM sync as a person with some permissions sees it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.models import Permission, User

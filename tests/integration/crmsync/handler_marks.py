@@ -1,7 +1,5 @@
 """A queue of CRM sync, and its answers marked as a handler does it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

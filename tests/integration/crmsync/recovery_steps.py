@@ -1,7 +1,5 @@
 """Records in any state, and entries of the recovery log, as the programs leave them."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows and callers that the tests of the hive share."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

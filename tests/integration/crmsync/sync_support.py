@@ -1,7 +1,5 @@
 """CRMs, policies, records in flight and their orders, made directly; and a handler that runs."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Records that people made in the CRM: filled in or left alone, and never deleted with a lead."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

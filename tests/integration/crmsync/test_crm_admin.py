@@ -1,7 +1,5 @@
 """Landing pages and leads in the console."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

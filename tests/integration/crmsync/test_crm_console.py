@@ -1,7 +1,5 @@
 """The console of CRM sync: CRMs, sources and policies, tried before they are saved."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """The console of CRM sync: runs, operations, records, the recovery log; who sees whose data."""
 
-from __future__ import annotations
-
 from html import unescape
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Dead records on the page Failures: each counts while its entry of the recovery log is open."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """Leads and records found by what people know of them, and the timeline of each."""
 
-from __future__ import annotations
-
 import math
 import time
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Operations of which every record was stored at its first try: no items, and the same story."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

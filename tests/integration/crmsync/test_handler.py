@@ -1,7 +1,5 @@
 """The handler: what each outcome makes of a record, with real CRMs on sockets and in tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path

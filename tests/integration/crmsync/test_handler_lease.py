@@ -1,7 +1,5 @@
 """The lease of an order that a worker has claimed."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Marks: monotone, repeatable, and a fixed number of statements for any number of records."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

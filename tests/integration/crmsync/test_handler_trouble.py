@@ -1,7 +1,5 @@
 """The handler in trouble: CRMs that are slow, full, down or refuse; adapters that raise; kills."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """The landing page: languages, errors beside fields, one lead for a double submit, limits."""
 
-from __future__ import annotations
-
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`/api/v1/leads` for business systems: store, read, change, delete, and every wrong input."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Leads from pages hosted elsewhere: the public APPKEY, origins, preflight, limits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

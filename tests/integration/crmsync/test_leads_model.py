@@ -1,7 +1,5 @@
 """UpdateTime and version of a lead: set by the database, whoever writes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

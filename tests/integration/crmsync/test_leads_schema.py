@@ -1,7 +1,5 @@
 """The rules of `test_api_schema.py`, for the addresses of leads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The platform's own hive as a source, on both databases."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import transaction
 

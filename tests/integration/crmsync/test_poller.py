@@ -1,8 +1,6 @@
 """The poller on the real hive: rounds, runs, comparisons, sources that cannot be read, and pollers
 that share the policies."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What a round makes of rows that were read, and what is due again."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,8 +1,6 @@
 """A source of which only an assumed horizon is known: what was read early is read again when all is
 to be read, and rows without versions are newer when they differ."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

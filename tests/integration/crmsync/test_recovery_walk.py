@@ -1,7 +1,5 @@
 """Recovery beside a poller and a handler that work: from the hive to a CRM and back."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

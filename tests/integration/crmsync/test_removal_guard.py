@@ -1,8 +1,6 @@
 """The guard against removals, with the poller and the handler: nothing is deleted or cleared in a
 CRM beyond the limit before a person has confirmed it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The sandbox as a CRM: records reach it through the handler, and it fails as it is told to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`/api/v1/sync` and `/api/v1/leads/{id}/crms`: what each CRM holds, policies, and their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any

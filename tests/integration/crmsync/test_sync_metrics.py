@@ -1,7 +1,5 @@
 """What `/metrics`, the overview and `doctor` say of CRM sync, and what raises an alert."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import timedelta
 from typing import Any

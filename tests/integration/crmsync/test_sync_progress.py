@@ -1,7 +1,5 @@
 """How far a run is, from the sums of its operations."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What was read and confirmed over time: series, sums by CRM and source, the page and its file."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import Counter

@@ -1,7 +1,5 @@
 """A test lead from the console: the calls, their answers, and nothing left behind."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

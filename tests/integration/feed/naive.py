@@ -1,7 +1,5 @@
 """What timelines must show, kept in plain lists by a generator of random work."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

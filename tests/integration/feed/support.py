@@ -1,7 +1,5 @@
 """Steps that tests of Feed share."""
 
-from __future__ import annotations
-
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep

@@ -1,7 +1,5 @@
 """What the cleaner deletes, what it never deletes, and that no reader sees a difference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """`/api/v1/feed/` for business systems: posts, relations, timelines, and every wrong input."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import datetime

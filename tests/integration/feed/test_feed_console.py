@@ -1,7 +1,5 @@
 """The console of Feed: posts, and the queue of events."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from html import unescape

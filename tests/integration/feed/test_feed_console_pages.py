@@ -1,7 +1,5 @@
 """The console of Feed: the scheduler, statistics; who may see what, and what a page costs."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from typing import Any

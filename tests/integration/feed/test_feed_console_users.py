@@ -1,7 +1,5 @@
 """The console of Feed: what a user sees, and why."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """A dispatcher that is killed just before a commit leaves nothing wrong behind."""
 
-from __future__ import annotations
-
 import signal
 from typing import Any
 

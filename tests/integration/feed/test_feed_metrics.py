@@ -1,7 +1,5 @@
 """What `/metrics`, the overview and `doctor` say of Feed, and what raises an alert."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from datetime import timedelta

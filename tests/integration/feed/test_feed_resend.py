@@ -1,7 +1,5 @@
 """Events that were set aside wait again, or are dismissed, in one job of the console."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Posts and events found by what people know of them, and the timeline of each."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

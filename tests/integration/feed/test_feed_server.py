@@ -1,7 +1,5 @@
 """Feed behind its real server: posts that share a commit, user ids in addresses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What dispatchers did over time: series, sums by topic, and the file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

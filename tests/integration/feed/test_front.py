@@ -1,7 +1,5 @@
 """Where a receiver begins to look, and that no waiting event stays behind."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import transaction
 

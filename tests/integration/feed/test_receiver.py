@@ -1,7 +1,5 @@
 """Posts reach their recipients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

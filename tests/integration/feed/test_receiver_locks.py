@@ -1,7 +1,5 @@
 """What another process has locked, perhaps for long because it is frozen, holds nothing else up."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

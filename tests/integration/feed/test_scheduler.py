@@ -1,7 +1,5 @@
 """The scheduler's lease, its decisions, and what happens while Redis is unavailable."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

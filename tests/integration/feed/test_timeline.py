@@ -1,7 +1,5 @@
 """A page of a timeline, and what is unread of it, for readers of every kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A page costs the same whatever the length of the tables: every step goes by an index."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ While events wait, a post may be missing only if its own event was not handled; 
 differ.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

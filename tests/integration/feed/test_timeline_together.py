@@ -1,8 +1,6 @@
 """Writers, readers, dispatchers and the cleaner at the same time: timelines are right meanwhile and
 afterwards."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

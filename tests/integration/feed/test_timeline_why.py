@@ -1,7 +1,5 @@
 """What the console says of a post and a timeline agrees with what the reader sees."""
 
-from __future__ import annotations
-
 import pytest
 
 from notify.feed import timeline

@@ -1,7 +1,5 @@
 """Timelines follow what became of relations and posts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

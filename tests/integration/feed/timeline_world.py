@@ -1,7 +1,5 @@
 """Random users, relations and posts, and timelines held against a naive world."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Short messages that are archived, with the flow that finds them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gateway.forwarder.forwarder import Forwarder

@@ -1,7 +1,5 @@
 """What an erasure reads of the SMS Redis, which answers nobody else meanwhile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

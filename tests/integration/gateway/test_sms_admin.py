@@ -1,7 +1,5 @@
 """SMS in the console: gateways, accounts, the archive's lists and the statistics."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

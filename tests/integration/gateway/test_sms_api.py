@@ -1,7 +1,5 @@
 """SMS over HTTP: what is accepted, refused, repeated, and who may see what became of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import datetime, time, timedelta

@@ -1,8 +1,6 @@
 """Retention of the SMS archive: old months go whole, what is not final stays, and archiving is
 never kept waiting."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """What `check --database default` and `check --deploy` say about SMS."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

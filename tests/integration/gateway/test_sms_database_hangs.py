@@ -3,8 +3,6 @@
 A dead database refuses at once. One that hangs keeps whoever asks it waiting for half a minute.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

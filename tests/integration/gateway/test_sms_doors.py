@@ -1,7 +1,5 @@
 """Who may connect to the receiver, how often, and on which messages it may report."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

@@ -1,7 +1,5 @@
 """Gateways whose password no key decrypts: down, and the console says why; the others go on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Failures of SMS: which messages count, until they are sent again."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

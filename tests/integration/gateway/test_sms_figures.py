@@ -1,7 +1,5 @@
 """What metrics and console say of waiting messages is what their keys say, whoever holds them."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SMS in the console: how it stands, how a message is found, its timeline, and sending it again."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from html import unescape

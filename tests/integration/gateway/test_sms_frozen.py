@@ -1,8 +1,6 @@
 """A pump or a forwarder that stands still beyond its lease, and goes on when others have done its
 work: no ending goes back to one of a lower rank, in the archive or in what is published."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

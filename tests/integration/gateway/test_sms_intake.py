@@ -1,7 +1,5 @@
 """Intake: what is a message, which gateway it takes, how many a day, and what a repeat is."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """An alert for a gateway without a connection: one, which is resolved when it has one again."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

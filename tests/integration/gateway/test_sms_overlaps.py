@@ -1,8 +1,6 @@
 """Two things at once: an ending that changes while it is published or archived, parts that come
 back one after the other, a gateway or an account that is switched off or changed in between."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Forwarder and pump: every ending is published and archived once, whatever dies in between."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The database goes back to its backup, the SMS Redis does not: nothing that ended is lost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports in batches: an account's endings as events `sms.reports`, each message once."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """XML-RPC against the real server: a stock `xmlrpc.client`, and what no honest client sends."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -1,7 +1,5 @@
 """A test SMS from the console: a real message, followed step by step."""
 
-from __future__ import annotations
-
 import html
 import secrets
 from typing import Any

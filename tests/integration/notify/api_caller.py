@@ -1,7 +1,5 @@
 """A business system that calls the API of Notify."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

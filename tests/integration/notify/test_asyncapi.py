@@ -1,7 +1,5 @@
 """The catalogue as an AsyncAPI document: the official parser reads it, callers see their part."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

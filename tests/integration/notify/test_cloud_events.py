@@ -1,7 +1,5 @@
 """CloudEvents in and out, judged by the official library."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

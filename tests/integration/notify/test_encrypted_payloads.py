@@ -1,7 +1,5 @@
 """Payloads encrypted at rest: in the tables, the archive and Redis; not for those who may read."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The catalogue of event types: in the console, at intake, and in test sends."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The reference of events in the console: what it says of a payload, and who sees it."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Statistics by event type: counted where messages are split and where they end, and bounded."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

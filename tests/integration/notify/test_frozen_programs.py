@@ -1,8 +1,6 @@
 """A program is frozen in the middle of its work for longer than its lease: the others go on, and
 what it writes when it wakes up changes nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,8 +1,6 @@
 """The key under which a business system handed an event over reaches its receivers: a name that
 survives when the event is handed over again after a restore, under a new id."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

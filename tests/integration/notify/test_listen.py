@@ -1,7 +1,5 @@
 """Consumers for development: a listener fetches their deliveries, one after the other."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Listeners at the real web server: they wait in no thread, and its end loses nothing."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """The log policy of a subscription: of which attempts the answer is kept, and for how long."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What is held, and secrets that are rotated, over the management API."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of an event: a card for each recipient that says why, and sending again from it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

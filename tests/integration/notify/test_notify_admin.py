@@ -1,7 +1,5 @@
 """Consumers in the admin: headers that stay secret, a secret that is shown once, its rotation."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """What the admin of the platform writes down, and which pages of the queues it offers."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 from django.urls import reverse

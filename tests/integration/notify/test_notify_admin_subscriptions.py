@@ -1,7 +1,5 @@
 """Subscriptions in the admin: the list's live state, the page of one, pausing and resuming."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

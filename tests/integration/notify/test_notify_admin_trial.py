@@ -1,7 +1,5 @@
 """A test send: one real request with a real signature, counted nowhere."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 

@@ -1,7 +1,5 @@
 """Notify over HTTP: what is accepted, refused, repeated, and who may see it."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """Reading events over REST and in the console: payloads, filters of the list, what is next."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

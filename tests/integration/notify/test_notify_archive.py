@@ -1,7 +1,5 @@
 """Archiver: what is final moves whole, what is not stays, and no kill loses anything."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import suppress
 from datetime import timedelta

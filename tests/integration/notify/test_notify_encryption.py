@@ -1,7 +1,5 @@
 """Notify with values that no key decrypts: one subscription waits, its form works, others go on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

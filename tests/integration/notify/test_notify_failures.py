@@ -1,7 +1,5 @@
 """Failures of Notify: counted where it happens, until they are sent again."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Any

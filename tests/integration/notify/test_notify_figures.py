@@ -1,7 +1,5 @@
 """What metrics and console say is what a COUNT finds, also while something is down."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 

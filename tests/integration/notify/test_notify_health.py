@@ -1,7 +1,5 @@
 """The marker keeps the health of subscriptions: since when they fail, and when it is enough."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Intake: durable before it answers, one message per key, exact bytes."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The list of Notify: each line says what became of the deliveries; ticked ones are resent."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

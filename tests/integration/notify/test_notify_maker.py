@@ -1,7 +1,5 @@
 """Maker: one delivery per subscription, each queued once per lease, bounded."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """Marker: monotonic, set-wise, repeatable; a bad result steps aside."""
 
-from __future__ import annotations
-
 import random
 import threading
 from contextlib import suppress

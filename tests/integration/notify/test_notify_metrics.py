@@ -1,7 +1,5 @@
 """What `/metrics` and the overview say of Notify, and what it costs to ask."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bulk actions: send again what failed, replay since a time, make missing deliveries."""
 
-from __future__ import annotations
-
 import signal
 from datetime import timedelta
 from typing import Any

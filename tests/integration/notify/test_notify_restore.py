@@ -1,7 +1,5 @@
 """What is archived is sent again: brought back whole, once, and not archived again at once."""
 
-from __future__ import annotations
-
 import signal
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Search: hot and archive as one, by every field, page by page, bounded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Sender: nobody waits for somebody else's consumer; limits, breaker and sharing."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

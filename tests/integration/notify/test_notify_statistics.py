@@ -1,7 +1,5 @@
 """Statistics: series, percentiles and CSV from counters; days made of minutes, and purged."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

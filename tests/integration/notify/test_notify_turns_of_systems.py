@@ -1,7 +1,5 @@
 """A system with much work does not delay another one: turns in the maker and in the sender."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from itertools import count
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Signatures, judged by the official libraries from what a consumer got on the wire."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Filters on payloads of subscriptions: which deliveries are made, and what is said of others."""
 
-from __future__ import annotations
-
 import json
 import random
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """A sandbox: deliveries go over HTTP to the platform's own web server, which keeps them."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import time

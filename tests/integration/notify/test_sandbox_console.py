@@ -1,7 +1,5 @@
 """Sandboxes and test events in the console: what people see and may do."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Alerts: kept once while open, news goes out as events of the business system `platform`."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from datetime import timedelta

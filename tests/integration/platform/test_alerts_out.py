@@ -1,7 +1,5 @@
 """Alerts reach people: real child processes, against robots that check what their documents say."""
 
-from __future__ import annotations
-
 import email
 import json
 import re

@@ -1,7 +1,5 @@
 """The addresses outside the REST API: where they lead, and who gets in."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Who is let in, and what those who are not get to see."""
 
-from __future__ import annotations
-
 import io
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Bodies: the bound holds whatever the header says, wrong JSON is named by its position."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import io

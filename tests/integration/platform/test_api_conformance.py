@@ -8,8 +8,6 @@ operation, others every time. API_PATHS is a regular expression of the addresses
 of them.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,6 @@
 """Values that JSON and the calendar allow and a database or a library does not: they are refused,
 and so is what is of another type than the document says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

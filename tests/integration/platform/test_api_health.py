@@ -1,7 +1,5 @@
 """/healthz, /readyz and /metrics."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """API keys: their form, what is stored, and how long a process trusts what it has seen."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """null for an optional field is as good as leaving it out, in every flow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

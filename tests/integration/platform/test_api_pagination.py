@@ -1,7 +1,5 @@
 """Lists: a walk sees every row once while others insert and delete, and never counts."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Every error is a problem document, tells what to change, and gives nothing away."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """Every list of every flow: which parameters it takes, and that it takes no others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

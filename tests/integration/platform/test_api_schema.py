@@ -1,7 +1,5 @@
 """The OpenAPI schema says what every operation needs and answers; its pages need no network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The API behind its real server: bodies of unknown length, concurrent callers, revoked keys."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import threading

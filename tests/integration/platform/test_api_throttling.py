@@ -1,7 +1,5 @@
 """Rates: per key, per address for wrong keys, and no obstacle when Redis is away."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The audit log: every change of the console, with the values before and after."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The audit log leaves the platform as a chain: no line lost, none changed unseen."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io

@@ -1,7 +1,5 @@
 """A backup is restored into an empty database; one that is damaged, or does not fit, is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

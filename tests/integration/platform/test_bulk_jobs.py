@@ -1,7 +1,5 @@
 """What a bulk job may touch: its bounds, what was previewed, and who may start it."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

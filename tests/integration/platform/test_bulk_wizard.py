@@ -1,7 +1,5 @@
 """A bulk job from its preview to what became of what it sent again."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from datetime import timedelta

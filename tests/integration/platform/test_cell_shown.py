@@ -1,7 +1,5 @@
 """A platform that is a cell says so wherever people and programs look."""
 
-from __future__ import annotations
-
 import json
 from logging import getLogger
 from typing import Any

@@ -1,7 +1,5 @@
 """The platform serves the clients of its own release, and nothing else of that folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Sign-in by the company's provider: who gets in and as what, and every way in which a provider can
 be wrong, slow or away."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

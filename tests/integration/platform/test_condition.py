@@ -1,7 +1,5 @@
 """The status on every page of the console: green only when nothing is known to be wrong."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

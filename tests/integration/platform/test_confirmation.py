@@ -1,8 +1,6 @@
 """What needs a recent proof of who somebody is asks for one: the password, of people without a
 second factor."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

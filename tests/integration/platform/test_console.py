@@ -1,7 +1,5 @@
 """Who may see what in the console, and what wrong input does."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

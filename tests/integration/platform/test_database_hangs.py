@@ -1,7 +1,5 @@
 """MariaDB hangs, or is dead: what needs no database goes on, and the process says that it lives."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The platform serves the documentation of its own release, and nothing beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

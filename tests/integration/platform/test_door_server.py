@@ -1,7 +1,5 @@
 """A publish that waits for its commit holds no thread, and is always answered."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal

@@ -1,7 +1,5 @@
 """A session that has ended leads back to where one was."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client

@@ -1,7 +1,5 @@
 """The counts of failures: exact, and in doubt too high."""
 
-from __future__ import annotations
-
 import threading
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The page Failures, alerts with what to do about them, and what `doctor` says of both."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The fast intake answers as Django does: the same requests through both, good and bad ones."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

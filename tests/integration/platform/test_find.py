@@ -1,7 +1,5 @@
 """The search through texts, what fields offer, and saved filters: what they find, and for whom."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The superuser that `up` makes where nobody can log in, and what `doctor` says of it."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

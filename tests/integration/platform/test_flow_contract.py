@@ -1,7 +1,5 @@
 """The parts of the flows' contract that need a database and Redis."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

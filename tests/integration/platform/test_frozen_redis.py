@@ -1,8 +1,6 @@
 """A Redis that hangs (SIGSTOP): the console, /metrics and `doctor` answer within seconds, say which
 server is silent, and are themselves again soon after it goes on."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """Getting started: it says what is there, offers what one may do, and shows no secret."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """What a browser is told, who may read the documentation, and what is deleted in time."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Hours: added up when they are over, read instead of their minutes, deleted with these."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

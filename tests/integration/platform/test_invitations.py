@@ -1,7 +1,5 @@
 """A colleague is invited by a link: with a role and business systems, once, for a day."""
 
-from __future__ import annotations
-
 import email
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """What people who are limited to business systems can do, and that what is another system's is
 answered like what does not exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

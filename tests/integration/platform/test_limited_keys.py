@@ -1,7 +1,5 @@
 """Management keys that are limited to business systems: what each operation shows and changes."""
 
-from __future__ import annotations
-
 import io
 import re
 from typing import Any

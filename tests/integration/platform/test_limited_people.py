@@ -1,8 +1,6 @@
 """People who are limited to business systems see and change nothing of another one: every page and
 every route, as an administrator, an operator and a viewer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

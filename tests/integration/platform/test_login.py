@@ -1,7 +1,5 @@
 """Who guesses passwords is slowed down; who knows theirs gets in."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The management API: every operation, who may use it, and what a PUT by name promises."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

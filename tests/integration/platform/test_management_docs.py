@@ -1,7 +1,5 @@
 """The script of docs/management-api.md, as written, against the real web server."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

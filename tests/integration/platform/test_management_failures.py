@@ -1,7 +1,5 @@
 """Failures over the management API: the same groups as the console's page, and its two actions."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """People over the management API: by an invitation, without passwords, and never a superuser."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

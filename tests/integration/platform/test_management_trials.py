@@ -1,7 +1,5 @@
 """Test sends over the management API: they do what the console's buttons do, and are audited."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

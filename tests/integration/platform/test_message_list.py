@@ -1,7 +1,5 @@
 """The list of messages: filtered, ticked and resent, taken as a CSV file; as strict as one page."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """`migrate` with statements that take long, as on large tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """From one kind of server to the other and back, by the lines of docs/backup.md: the books are the
 same. Both servers are needed, so it runs where MySQL is tested (scripts/run_tests.py)."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

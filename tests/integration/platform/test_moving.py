@@ -3,8 +3,6 @@
 One database plays both cells: what was exported is deleted, and then imported by another cell.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The menu, the titles of tabs and the way past the menu, the same for everybody."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

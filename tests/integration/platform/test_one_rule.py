@@ -1,7 +1,5 @@
 """A rule stands once, in a resource: form, API and platform file refuse by the same sentence."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -4,8 +4,6 @@ it does it, people get in; and what they forbid, whatever a library takes, keeps
 Each row names its section; C is Core, D is Discovery.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The overview: charts from the counters of all flows, what is in trouble, the parts alone."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What `up` runs: so many of each daemon, and processes that a setting asks for."""
 
-from __future__ import annotations
-
 import pytest
 from django.core.management import CommandError, call_command
 

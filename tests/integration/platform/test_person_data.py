@@ -1,7 +1,5 @@
 """One person's data: found, exported and erased, and nobody else's."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

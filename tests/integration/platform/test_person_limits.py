@@ -1,7 +1,5 @@
 """The business systems to which a person is limited: who sets them, and what is stored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

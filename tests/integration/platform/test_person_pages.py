@@ -1,7 +1,5 @@
 """The console's pages of one person's data and of retention, and the command."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

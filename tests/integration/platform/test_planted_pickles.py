@@ -1,7 +1,5 @@
 """Somebody who can write into the work Redis must not run code in the web process."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Platform files: the demo's platform written and applied to an empty one, and what is refused."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """A platform file that is applied, or only tried, beside others that write."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Platform files over the management API: applied, exported, refused, and one at a time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -3,8 +3,6 @@
 On a server a trigger refuses the row with each number in turn. SQLite has one error for it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Each person's language and time zone."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """What is masked for somebody cannot be guessed by asking: by a search, a filter or an order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

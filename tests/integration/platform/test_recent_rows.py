@@ -1,7 +1,5 @@
 """Lists of tables that only grow: what no index serves is looked for among the newest rows."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the console's forms refuse: each with a sentence at its field, and nothing is written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The shipped roles: what each sees, what each may do, and that nobody gives away more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Second factors: set up, asked for at the login and before secrets, required of roles, lost."""
 
-from __future__ import annotations
-
 import re
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Sessions are listed and ended by their owner, and by an administrator."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

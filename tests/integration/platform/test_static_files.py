@@ -1,7 +1,5 @@
 """Style sheets and scripts: hashed names and gzip once they are collected, plain ones before."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

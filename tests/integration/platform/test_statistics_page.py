@@ -1,7 +1,5 @@
 """The page of statistics over all flows, and its files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Where a trace id is shown, how long it is kept, and what traces cost while they are off."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a turn of each program costs, as docs/durability.md says."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Two people have the same form open: the second one to save is told who changed what."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime
 from typing import Any

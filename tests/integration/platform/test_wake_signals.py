@@ -1,7 +1,5 @@
 """New work wakes the program that does it, once the work is durable."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

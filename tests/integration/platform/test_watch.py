@@ -1,7 +1,5 @@
 """Every daemon looks after the platform: what is silent, away or late has one alert, and an end."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Requests that web servers answered: counted in every process, told by any."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Incidents of CRM sync: leads of one system, and a CRM for each kind."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import timedelta
 from typing import Any

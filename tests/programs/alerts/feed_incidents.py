@@ -1,7 +1,5 @@
 """Incidents of Feed. No dispatcher works on the topic vip: see `stage.py`."""
 
-from __future__ import annotations
-
 from msgplatform.models import Biz, FailureGroup
 from notify.feed.models import EventQueue
 from tests.programs.alerts.incidents import Course, Places, incident, refuse

@@ -5,8 +5,6 @@ An incident is a generator that runs in a process of the platform (not in a prog
 in `stage.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 

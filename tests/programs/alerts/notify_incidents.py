@@ -1,7 +1,5 @@
 """Incidents of Notify."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Incidents of the platform's own kinds, as far as they need no process to be killed."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from pathlib import Path

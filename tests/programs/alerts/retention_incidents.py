@@ -1,7 +1,5 @@
 """Rows that are too old cannot be deleted: the same incident for each archive."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial

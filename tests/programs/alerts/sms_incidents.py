@@ -1,7 +1,5 @@
 """Incidents of SMS. Gateways are addresses at which nobody answers; texts end by their validity."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import time

@@ -3,8 +3,6 @@
 The programs have settings of their own, without pages. Whoever adds a kind adds an incident.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,8 +1,6 @@
 """A program of SMS that does not run has an alert, whichever it is, and needs no other program of
 SMS for it."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """`manage.py bench`, as a user calls it."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The bench command, and how a result is made of stretches."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What makes the bench `sync` fail instead of giving a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Benches of Feed on their own servers, and what makes one fail instead of giving a figure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

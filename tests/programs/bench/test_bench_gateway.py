@@ -1,7 +1,5 @@
 """Benches of SMS on their own servers, and what makes one fail instead of giving a figure."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

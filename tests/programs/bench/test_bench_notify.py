@@ -1,7 +1,5 @@
 """Benches of Notify on their own servers, and what makes one fail instead of giving a figure."""
 
-from __future__ import annotations
-
 import re
 import time
 from argparse import Namespace

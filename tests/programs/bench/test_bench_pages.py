@@ -1,7 +1,5 @@
 """The bench of the console's pages, beside as many messages as a test has time for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

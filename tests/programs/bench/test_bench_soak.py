@@ -1,7 +1,5 @@
 """`manage.py bench soak`: a short run over all flows, its ledger, samples and document."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

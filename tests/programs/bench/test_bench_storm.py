@@ -1,7 +1,5 @@
 """The rig of storms, on a list in Redis: it finds what is lost, and nothing where nothing is."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections import Counter

@@ -1,7 +1,5 @@
 """The samples of the OpenAPI document work as they are: against a real server, with a key."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Clients that four generators make from our document compile, and work against a real server."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

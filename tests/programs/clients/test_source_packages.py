@@ -1,8 +1,6 @@
 """The source packages for Go, Java and PHP are compiled as they are, offline; those for Go and Java
 are used against a real server, too."""
 
-from __future__ import annotations
-
 import importlib.resources
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Several processes of a daemon under one command, as real processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

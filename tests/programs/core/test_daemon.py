@@ -1,7 +1,5 @@
 """The daemon loop in real processes: signals, waking, patience, a unit that raises."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A database whose disk is full: no message is to blame, and nothing of the statement is stored."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

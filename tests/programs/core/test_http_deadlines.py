@@ -4,8 +4,6 @@ The bounds are tenths of a second, which other tests on the same processor may u
 bound is close, one of several tries has to keep it.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

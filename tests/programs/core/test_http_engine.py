@@ -1,7 +1,5 @@
 """The HTTP engine against real servers on real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import os

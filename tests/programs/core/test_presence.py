@@ -1,7 +1,5 @@
 """Records that vanish when they are not repeated, on a real Redis."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

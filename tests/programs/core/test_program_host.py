@@ -1,7 +1,5 @@
 """A program that is forked has the settings and the connection of one that starts by itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

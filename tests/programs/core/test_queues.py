@@ -1,7 +1,5 @@
 """Work orders on a real Redis: nothing is lost or left over, whoever is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

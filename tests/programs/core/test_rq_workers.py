@@ -1,7 +1,5 @@
 """The platform has no RQ workers: its commands say so, and what a worker left is cleaned."""
 
-from __future__ import annotations
-
 import os
 import pkgutil
 import subprocess

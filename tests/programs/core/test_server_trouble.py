@@ -1,7 +1,5 @@
 """What only a database server does to its clients: deadlocks, and connections that are cut."""
 
-from __future__ import annotations
-
 from bench.harness.mariadb import MariaDb
 from tests.support.children import child, run
 

@@ -1,7 +1,5 @@
 """Limits that processes keep together, on a real Redis; also on one that is full."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Classes that are decoded by several threads at once, for the first time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

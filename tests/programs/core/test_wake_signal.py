@@ -1,7 +1,5 @@
 """Wake-up signals through a real Redis: received, lost, and received again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,8 +1,6 @@
 """One web server follows another on the same socket: no connection is refused or reset, and
 granian's private names still are what `Server` takes them for."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import signal

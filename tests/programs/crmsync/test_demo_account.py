@@ -1,7 +1,5 @@
 """The demo's account notices each way in which a CRM can be wrong: real CRMs, planted faults."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import urllib.request

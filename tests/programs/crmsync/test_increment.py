@@ -1,7 +1,5 @@
 """What the horizon sees, step by step, on a real MariaDB: who writes, waits, reads, and when."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

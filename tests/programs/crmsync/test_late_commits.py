@@ -3,8 +3,6 @@
 The full load (MSGPLATFORM_FULL_LOAD) is 15,000 changes and transactions held open up to 10 s.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

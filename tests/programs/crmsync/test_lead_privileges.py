@@ -1,7 +1,5 @@
 """Who may make the triggers of leads on a MariaDB: a user with rights on one database only."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A source that is a replica, with a real one: its transactions are open on another server."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

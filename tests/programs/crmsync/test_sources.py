@@ -1,7 +1,5 @@
 """What is wrong with a source has a clear error, permanent or temporary, without the password."""
 
-from __future__ import annotations
-
 import sqlite3
 import traceback
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The demo's simulated operator, as a process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from demo.sms.plan import OPERATORS

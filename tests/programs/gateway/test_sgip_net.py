@@ -1,7 +1,5 @@
 """SP and SMG over real sockets, with gateways that behave well and badly."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -4,8 +4,6 @@ Redis is killed in the middle of a sync that takes 1.5 seconds, and it meets a d
 What was answered must be there when it starts again; what was not answered may be or not.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

@@ -6,8 +6,6 @@ of messages after they were sent, so that endings change while they are publishe
 does MOs.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

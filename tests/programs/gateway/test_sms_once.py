@@ -6,8 +6,6 @@ and written again, come late, or are repeated by another process; answers are lo
 other.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Receiver: logins, Reports, MOs in one part and in many, and what gateways repeat or break."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """SMS_REPLICAS on a real master and its replica: waiting, refusals, and unknown outcomes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

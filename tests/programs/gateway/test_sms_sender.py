@@ -1,7 +1,5 @@
 """Sender: from pending to a gateway's socket, and everything a gateway may do to it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

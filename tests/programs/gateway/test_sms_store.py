@@ -1,7 +1,5 @@
 """The life of messages in Redis: one walked step by step, and each way in which it may go wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The outbox as a Django app in somebody else's project, without the platform at hand."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

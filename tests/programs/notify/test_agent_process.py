@@ -1,7 +1,5 @@
 """The Agent as a process, from a business system's database into the real intake, and killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The Agent's turn on real databases: what is relayed, in whose transaction, under which claim."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

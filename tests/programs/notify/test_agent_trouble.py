@@ -1,7 +1,5 @@
 """The Agent when rows are refused, or the intake is unavailable, slow, broken, not the intake."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """The thread that writes results sleeps while there are none, and no result waits for its sleep."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

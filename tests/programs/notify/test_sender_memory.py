@@ -1,7 +1,5 @@
 """Sender: a thousand subscriptions with full queues do not make a large process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

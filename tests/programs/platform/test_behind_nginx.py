@@ -5,8 +5,6 @@ shipped one; only its ports and certificate are others, a hundred connections ar
 seconds are more: the machine may be busy.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

@@ -1,8 +1,6 @@
 """A database whose character set cannot hold every character is refused, with the statement that
 repairs it."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

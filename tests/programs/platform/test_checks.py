@@ -1,7 +1,5 @@
 """System checks: each fault has an id, names the variable, and says how to repair it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """Features that are left out: their folder and their line are deleted in a copy of the tree. The
 rest works: checks, tables, pages, the document of the API, a message to its consumer."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

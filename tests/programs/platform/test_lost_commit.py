@@ -1,8 +1,6 @@
 """MariaDB is killed when it has stored something and before it can say so: nobody is told that
 nothing was done."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

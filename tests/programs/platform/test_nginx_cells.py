@@ -1,7 +1,5 @@
 """deploy/nginx/cells.conf beside msgplatform.conf: each request goes to the cell of its name."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """`up` ends a program that hangs, and none whose heartbeats merely cannot be heard: a real Redis
 and real processes. What people see of it is in `tests/flows/test_supervision.py`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Prometheus' own promtool judges the rules, and what `/metrics` says."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

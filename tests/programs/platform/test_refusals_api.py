@@ -3,8 +3,6 @@
 A row says what was sent, what comes back, and words of the sentence that tell what to change.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What the environment may not say: every variable that has a form, with a value against it."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

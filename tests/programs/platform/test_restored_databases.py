@@ -1,8 +1,6 @@
 """Dumps for another user, or cut short, a server with a binary log, a node of Galera: `migrate`,
 `doctor` and `up` say what is wrong, and `migrate` repairs what it can."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,8 +1,6 @@
 """Commands on terminals and pipes that are not UTF-8, or that nobody reads: no command ends with a
 traceback, and a file is UTF-8 whatever the terminal is."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

@@ -1,7 +1,5 @@
 """A program of a new release, started before `migrate`, says what is to be done, and waits."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Walks through the console: what a role is offered is not refused, and nobody sees too much."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The web server under clients that are slow, greedy or rude: others are answered all the while."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import http.client

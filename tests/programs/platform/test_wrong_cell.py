@@ -1,7 +1,5 @@
 """Programs whose CELL is not that of the database do not start, and say both."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The address guard and the reading of URLs: a table of every case, and properties."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest

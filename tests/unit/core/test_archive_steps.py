@@ -1,7 +1,5 @@
 """Months and days of an archive's partitions."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from msgplatform.core.archive.description import DAILY, MONTHLY, Step

@@ -1,7 +1,5 @@
 """Pauses: the schedule is followed, jitter stays in its bounds, loops start again after work."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One item to blame is set aside; the others are done, in order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 

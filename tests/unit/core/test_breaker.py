@@ -1,7 +1,5 @@
 """The breaker: when it opens, how long it stays open, one probe at a time, stale results."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

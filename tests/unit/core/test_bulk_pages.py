@@ -1,7 +1,5 @@
 """The cursor of a bulk job: written and read, and what is refused."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """Cells: how the setting is written, and that no two cells make one id."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Characters that nobody sees, dashes and digits of every kind: one list for all fields."""
 
-from __future__ import annotations
-
 import sys
 import unicodedata
 

@@ -1,7 +1,5 @@
 """Chunks hold everything, in order, and none is too long."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Counts that are kept for a while: large ones, and for 20 times as long as they took."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

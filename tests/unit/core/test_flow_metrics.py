@@ -1,7 +1,5 @@
 """Metrics are declared once, and a sample is of one that was declared."""
 
-from __future__ import annotations
-
 import pytest
 
 from msgplatform.core import flows

@@ -1,7 +1,5 @@
 """The contract that every flow must pass."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Group commit: who shares a group, who gets which answer, and what happens when it goes wrong."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence

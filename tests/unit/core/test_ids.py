@@ -1,7 +1,5 @@
 """What an id says, and the way between times and ids. Making them is tested on real databases."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """JSON Schemas: which can be used, and what is said of a value that does not match."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The official test suite of JSON Schema, draft 2020-12, as it came with the sources of jsonschema
 4.26.0 (github.com/json-schema-org/JSON-Schema-Test-Suite, MIT licence), with its optional part."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

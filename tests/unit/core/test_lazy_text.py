@@ -1,7 +1,5 @@
 """Texts that are stored once and read in several languages."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

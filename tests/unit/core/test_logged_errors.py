@@ -1,7 +1,5 @@
 """What counts as an unexpected error in the logs of programs."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

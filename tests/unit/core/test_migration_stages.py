@@ -1,8 +1,6 @@
 """Which operations may run while programs of the neighbouring release work, and what is written
 instead."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """What goes through Redis is read by programs of the neighbouring release: fields stand in the
 order of the last release, new ones last and with a default, and readers pass over others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

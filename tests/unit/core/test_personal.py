@@ -1,7 +1,5 @@
 """Personal data, masked for those who need not know whose it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """The quick validator and the other one say the same of every value, or a schema has only the other
 one."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

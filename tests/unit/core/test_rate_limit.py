@@ -1,7 +1,5 @@
 """The rate limit, on a clock that the test holds."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given

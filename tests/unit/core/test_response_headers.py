@@ -1,7 +1,5 @@
 """What is kept of an answer's headers, and how Retry-After is read."""
 
-from __future__ import annotations
-
 import pytest
 
 from msgplatform.core.http.response import (

@@ -1,7 +1,5 @@
 """What a process knows of the database stays while that is unavailable, and is never too old."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """A thread that works beside a daemon's loop, and ends with it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from queue import Queue

@@ -1,7 +1,5 @@
 """A timer on a clock that the test holds."""
 
-from __future__ import annotations
-
 import pytest
 
 from msgplatform.core.daemons.timer import Every, Gather

@@ -1,7 +1,5 @@
 """`traceparent` by the examples and the rules of W3C Trace Context, and what is traced."""
 
-from __future__ import annotations
-
 import pytest
 from pytest_django import Settings
 

@@ -1,7 +1,5 @@
 """Verdicts: what a caller is told of each item, and items that are judged one by one."""
 
-from __future__ import annotations
-
 import pytest
 
 from msgplatform.core.errors import Conflict, InvalidInput

@@ -1,7 +1,5 @@
 """What every adapter has from its base class, and the registry of adapters."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path

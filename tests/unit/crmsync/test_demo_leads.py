@@ -1,7 +1,5 @@
 """What the demo of CRM sync sends: enough of each kind, and the same in each run."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from demo.crmsync import leads, traffic

@@ -1,7 +1,5 @@
 """Phone numbers as people write them, and the check of the limits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """When a policy looks for changes."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

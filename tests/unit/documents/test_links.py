@@ -1,7 +1,5 @@
 """Links between documents lead to a file and a heading; each page says whom it is for."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each promise names a test that exists, and each line that closes a weakness is in its file."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

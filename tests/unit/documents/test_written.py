@@ -1,7 +1,5 @@
 """Pages that are written from the code are up to date, and what is in the code is in the pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

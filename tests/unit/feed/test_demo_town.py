@@ -1,7 +1,5 @@
 """The demo's account: who sees what by its own list, and each way in which a timeline is wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from demo.account import Differences, Records, compare

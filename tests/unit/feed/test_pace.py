@@ -1,7 +1,5 @@
 """The scheduler's arithmetic, with a simulated clock and a simulated server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 

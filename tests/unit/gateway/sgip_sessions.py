@@ -1,7 +1,5 @@
 """Two ends of an SGIP connection without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

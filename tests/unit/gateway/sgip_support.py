@@ -1,7 +1,5 @@
 """Strategies and frames that the tests of SGIP share."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

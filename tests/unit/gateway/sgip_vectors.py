@@ -1,7 +1,5 @@
 """Frames of SGIP 1.2 with the fields that they hold: vectors of the specification."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

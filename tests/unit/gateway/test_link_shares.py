@@ -1,7 +1,5 @@
 """A gateway's connections, dealt out to its senders: every one to somebody, none to two."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

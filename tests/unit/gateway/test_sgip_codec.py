@@ -1,7 +1,5 @@
 """Commands to frames and back; an error names what is wrong with a frame or a field, and where."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle

@@ -1,7 +1,5 @@
 """The tests of SGIP reach every branch of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

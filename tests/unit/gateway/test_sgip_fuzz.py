@@ -4,8 +4,6 @@ A million frames with MSGPLATFORM_FULL_LOAD=1, a share of them otherwise. Most m
 frame's length right, so that they reach the decoder of a body; that is counted.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The protocol imports a few modules of the standard library, none of which does I/O."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

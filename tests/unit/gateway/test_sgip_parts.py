@@ -1,7 +1,5 @@
 """Messages in several parts: which part a Deliver is, and the text of all of them."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

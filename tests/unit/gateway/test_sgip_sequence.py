@@ -1,7 +1,5 @@
 """Sequences, node ids, times and telephone numbers."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """A connection between an SP and an SMG: logins, windows, requests, refusals, endings."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

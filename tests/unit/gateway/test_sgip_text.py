@@ -1,7 +1,5 @@
 """Text in and out of messages: no character is lost, cut or replaced."""
 
-from __future__ import annotations
-
 import sys
 from string import ascii_letters
 

@@ -1,7 +1,5 @@
 """What a session does when time passes; the clock is a number that the test counts up."""
 
-from __future__ import annotations
-
 import pytest
 
 from gateway.sgip import (

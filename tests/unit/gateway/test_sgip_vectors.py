@@ -1,7 +1,5 @@
 """Every frame of the vectors file, both ways, and the deviant ones with their stated outcome."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

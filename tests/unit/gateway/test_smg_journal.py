@@ -1,7 +1,5 @@
 """The simulated gateway's journal: what it owes survives whatever kills it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The gateway simulator as a command."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

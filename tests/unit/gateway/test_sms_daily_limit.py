@@ -1,7 +1,5 @@
 """How long it is until a new day begins, in the zone in which messages are counted."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from zoneinfo import ZoneInfo
 

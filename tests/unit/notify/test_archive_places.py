@@ -1,7 +1,5 @@
 """An archive that hangs takes a few threads of a web worker, and not all."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

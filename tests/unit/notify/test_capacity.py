@@ -1,7 +1,5 @@
 """Capacity: what each subscription may get queued, from depths and what senders report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

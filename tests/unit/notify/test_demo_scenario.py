@@ -1,7 +1,5 @@
 """The demo's console says which failures are on purpose."""
 
-from __future__ import annotations
-
 import pytest
 
 from demo.notify import scenario

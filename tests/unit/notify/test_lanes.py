@@ -1,7 +1,5 @@
 """Lanes: what one subscription may send, and what it may not take from the others."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Patterns of event types."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

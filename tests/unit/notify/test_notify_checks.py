@@ -1,7 +1,5 @@
 """System checks of Notify's settings."""
 
-from __future__ import annotations
-
 import pytest
 from pytest_django import Settings
 

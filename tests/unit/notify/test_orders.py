@@ -1,7 +1,5 @@
 """Turns between business systems."""
 
-from __future__ import annotations
-
 from notify.orders import in_turns
 
 

@@ -1,7 +1,5 @@
 """Filters on payloads: operators, paths, types, bad documents, and a slow and simple evaluation."""
 
-from __future__ import annotations
-
 import json
 import time
 from decimal import Decimal

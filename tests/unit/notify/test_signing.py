@@ -1,7 +1,5 @@
 """Standard Webhooks: published vectors, and the official library as the judge."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import time

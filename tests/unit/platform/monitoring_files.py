@@ -1,7 +1,5 @@
 """Rules and dashboard as they are deployed, and the metrics that the platform declares."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Lists in forms: one item a line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """No part of an alert channel's address stands in what is said of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from msgplatform.company.alerting.send import without_secrets

@@ -1,7 +1,5 @@
 """A change of the API that breaks a client is named; one that adds something is not."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 That a catalogue has every text of the code is what `scripts/messages.sh --check` says.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The numbers of a chart."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Samples of the API's document that use the Python client call methods that it has."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A command that the console shows does what it says, whatever is in the message."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

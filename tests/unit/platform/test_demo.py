@@ -1,7 +1,5 @@
 """The demo must never reach what an installation's own variables name."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What starts the platform without `up` starts every program."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

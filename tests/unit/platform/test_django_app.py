@@ -1,7 +1,5 @@
 """Django's threads behind the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """What a database does in its own way stands in the engines, and nowhere else in the product."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

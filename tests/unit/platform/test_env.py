@@ -1,7 +1,5 @@
 """Configuration by environment: a wrong value is remembered with its repair, and never raises."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bounds of a filter: a time before any message is a bound, not the lack of one."""
 
-from __future__ import annotations
-
 import pytest
 
 from msgplatform.core.errors import InvalidInput

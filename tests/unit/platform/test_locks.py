@@ -1,7 +1,5 @@
 """The lock says what pyproject.toml says, and everything that follows from it."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

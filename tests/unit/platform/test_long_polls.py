@@ -1,7 +1,5 @@
 """Long polls: a request waits in the event loop, is asked once more, and always ends."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

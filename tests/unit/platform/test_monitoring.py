@@ -1,7 +1,5 @@
 """The page of metrics, the rules of Prometheus and the dashboard agree with the code."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The route of a request: one of few, whatever address a caller makes up."""
 
-from __future__ import annotations
-
 import pytest
 from django.urls import reverse
 

@@ -1,7 +1,5 @@
 """`scripts/run_tests.py` on small suites: what is run once more, what makes a run fail."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

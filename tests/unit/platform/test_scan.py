@@ -1,7 +1,5 @@
 """Bounded searches: what is found, where to go on, and what is said when the bound was reached."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """The order of files, by running pytest on small suites."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

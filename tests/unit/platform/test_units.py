@@ -1,7 +1,5 @@
 """The commands in `deploy/systemd/` are those that there are, with the options that they have."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What people and their programs put around a value."""
 
-from __future__ import annotations
-
 import pytest
 from django.core.exceptions import ValidationError
 

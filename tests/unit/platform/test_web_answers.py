@@ -1,7 +1,5 @@
 """Long answers are kept until their clients have read them, and no more than the allowance."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any

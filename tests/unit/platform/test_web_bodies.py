@@ -1,7 +1,5 @@
 """Bounds on what is under way, without a server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

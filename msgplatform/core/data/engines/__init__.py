@@ -5,8 +5,6 @@ Nothing else of the platform looks at a connection's vendor (tests/unit/platform
 Another database needs one more module here, and a run of `tests/engines`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

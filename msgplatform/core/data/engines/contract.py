@@ -1,8 +1,6 @@
 """The requests of the platform to a database. Methods without effect here have none on a file with
 one writer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """MariaDB, where it differs from MySQL."""
 
-from __future__ import annotations
-
 from msgplatform.core.data.engines.contract import Connection
 from msgplatform.core.data.engines.mysql.engine import MySql
 

@@ -1,7 +1,5 @@
 """SQLite: a file, with one writer at a time."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence

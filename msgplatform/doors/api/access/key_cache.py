@@ -10,8 +10,6 @@ unavailable, an intake that needs no database goes on with the keys that it know
 a key again a little before its time is over, so that the others need not wait for it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

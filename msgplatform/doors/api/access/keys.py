@@ -7,8 +7,6 @@ Only the SHA-256 of the whole key is stored. The prefix finds and names a key. T
 random bits, so a plain hash is enough: nobody can guess it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

@@ -1,7 +1,5 @@
 """Parses rates in the form `600/min`."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple

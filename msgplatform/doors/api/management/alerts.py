@@ -1,7 +1,5 @@
 """Alerts, and the log of what people and keys have done, over the management API."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 

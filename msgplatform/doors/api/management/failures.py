@@ -1,7 +1,5 @@
 """Failures over the management API: what the console's page Failures shows, and its two actions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Bulk jobs: sending many messages again and the like, with a status to follow."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from typing import Any

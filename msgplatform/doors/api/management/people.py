@@ -4,8 +4,6 @@ Passwords are never in a request or an answer: a person chooses one by a link. S
 and changed in the console only, so that no key takes it from those who could take away the key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

@@ -6,8 +6,6 @@ An answer that shows one thing has an `ETag`. With `If-Match` a PUT or a DELETE 
 caller has read, or nothing (RFC 9110, §13.1.1): of two people at once the second gets 412.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The behaviour of sandboxes in bodies and answers; each kind of sandbox adds its own answers."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """The counters of every flow, over time."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 from typing import Any, cast

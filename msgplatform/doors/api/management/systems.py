@@ -1,7 +1,5 @@
 """Business systems."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any

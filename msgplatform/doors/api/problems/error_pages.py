@@ -1,7 +1,5 @@
 """Answers to errors outside DRF: problem+json under /api/, an HTML page elsewhere."""
 
-from __future__ import annotations
-
 import secrets
 import sys
 from contextlib import suppress

@@ -4,8 +4,6 @@
 calls `error_pages.server_error`: every unexpected exception is handled there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import singledispatch

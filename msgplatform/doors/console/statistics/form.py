@@ -3,8 +3,6 @@
 Each field has a default, and the address holds all of them.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tables and charts of the page of statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Statistics of every flow over time and by group, ranked by failures: page and CSV file."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from itertools import chain

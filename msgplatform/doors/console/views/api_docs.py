@@ -2,8 +2,6 @@
 console's frame; the client libraries, installed from its address; and the documentation, as
 `scripts/site.sh` builds it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

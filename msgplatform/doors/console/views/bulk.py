@@ -1,7 +1,5 @@
 """Bulk jobs: choose, preview, start. A job's own page is in `job`."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections.abc import Sequence

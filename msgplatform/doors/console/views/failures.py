@@ -1,7 +1,5 @@
 """The page Failures: by place and answer; sent again from here, or acknowledged."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The console stores no progress. Each line is looked up, so that the checklist fi
 whoever did the work and however.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """One bulk job: its progress, the outcomes of its messages, pause, resume and cancel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """One message: its page, resending it, and its whole content as a file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

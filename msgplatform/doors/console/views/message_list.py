@@ -3,8 +3,6 @@
 The filter and the page are in the address, so a list can be sent to a colleague.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The first page: problems, and how every flow and program is doing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

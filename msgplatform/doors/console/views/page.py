@@ -1,8 +1,6 @@
 """The common parts of the console's pages: their frame, the checks of who may see which flow, and
 the masking of a flow's texts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace

@@ -1,7 +1,5 @@
 """A person's own page: the language and the time zone in which they see the console."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 from zoneinfo import available_timezones

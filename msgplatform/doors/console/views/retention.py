@@ -1,7 +1,5 @@
 """How long which data is kept, and which is deleted next."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Filters that people keep under a name: their own, and those that others share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

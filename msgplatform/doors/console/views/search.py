@@ -1,7 +1,5 @@
 """Search over all flows, and through their texts piece by piece."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import timedelta

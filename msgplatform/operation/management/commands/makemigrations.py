@@ -1,7 +1,5 @@
 """Django's `makemigrations`, which also writes the line of each app's newest migration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import CommandError

@@ -8,8 +8,6 @@ The server goes on with a statement after its client has given up: a large table
 but the migration not noted as applied, so that it could never be applied again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The example of docs/crm-adapters.md: built, installed and used as somebody's own package."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

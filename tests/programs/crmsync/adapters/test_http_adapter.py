@@ -1,7 +1,5 @@
 """The adapter for any HTTP/JSON interface, against servers on real sockets."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

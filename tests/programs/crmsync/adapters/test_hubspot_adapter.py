@@ -1,7 +1,5 @@
 """The HubSpot adapter, against a server of HubSpot's shapes on a real socket."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """HubSpot's own client against the stub: the stub's shapes are those that it understands."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The Salesforce adapter, against a server of Salesforce's shapes on a real socket."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any

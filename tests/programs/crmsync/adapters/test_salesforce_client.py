@@ -1,7 +1,5 @@
 """simple-salesforce, a client of others, against the stub: its shapes are those it understands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit

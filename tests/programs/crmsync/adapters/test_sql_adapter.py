@@ -1,7 +1,5 @@
 """The SQL adapter on a real MariaDB and on SQLite: what ends up in the CRM's table."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator

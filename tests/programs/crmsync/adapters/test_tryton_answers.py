@@ -1,7 +1,5 @@
 """What the Tryton adapter makes of answers that a real Tryton does not give on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Tryton adapter against a real Tryton: what it says is compared with Tryton's own tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MySQL, and the part in which MariaDB is the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta

@@ -5,8 +5,6 @@ the number says whether a server is away. The numbers are in MariaDB's "Error Co
 "Server Error Message Reference".
 """
 
-from __future__ import annotations
-
 import re
 
 from django.db import DataError, IntegrityError

@@ -1,8 +1,6 @@
 """A server of MySQL or MariaDB: its requirements (version, character sets, settings, privileges of
 our user), and its present work."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Values in the form in which a statement has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import NoneType

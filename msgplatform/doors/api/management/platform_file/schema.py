@@ -1,7 +1,5 @@
 """A JSON Schema of platform files, for editors: the bodies are those of the OpenAPI document."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The platform file over the management API: apply it, write it, and its JSON Schema."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
