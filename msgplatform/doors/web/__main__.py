@@ -6,6 +6,7 @@ Granian's parent process loads nothing of the platform: each worker imports `asg
 import argparse
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,11 @@ def serve(options: Options, application: str = "msgplatform.doors.web.asgi:appli
     """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
     # Raise the limit of open files first: it decides the limit of connections.
     open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
-    listener = listening.listen(options.host, options.port, _BACKLOG, options.handover)
+    try:
+        listener = listening.listen(options.host, options.port, _BACKLOG, options.handover)
+    except OSError as error:
+        place = f"port {options.port} of {options.host}"
+        sys.exit(f"The web server cannot listen at {place}: {error.strerror}.")
     server = Server(
         application,
         listener=listener,

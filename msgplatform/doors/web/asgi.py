@@ -14,7 +14,6 @@ from msgplatform.core import features, logging, structs, web_requests
 from msgplatform.core.daemons import bounded_call, heartbeats, writers
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids
-from msgplatform.core.servers import child_process
 from msgplatform.doors.web import stopping, wsgi  # `wsgi` first, because it sets Django up
 from msgplatform.doors.web.application import Application, intakes
 from msgplatform.doors.web.django_app import DjangoApp
@@ -97,9 +96,7 @@ for thread_name in features.web_threads:
 
 application = Application(FastIntake(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 
-# Granian forks its workers, and the kernel's "die with your parent" is not inherited by a fork.
-if _parent := multiprocessing.parent_process():
-    child_process.die_with_parent(_parent.pid or 0)
+if multiprocessing.parent_process():  # a worker
     # The collector runs seldom: imported objects stay, and a request leaves only a few dozen
     # objects in cycles, which may wait for some hundred requests.
     gc.collect()

@@ -1,8 +1,11 @@
-"""Tells the workers that the web server begins to stop.
+"""Tells the workers that the web server begins to stop, and ends them with a server that is killed.
 
 Granian's workers refuse new connections and wait for requests in flight; nothing in Python learns
 of it. So its parent holds one end of a pipe that all workers inherit: when it closes that end, the
 event loop of each worker reads the end of the file.
+
+The kernel's "die with your parent" is not inherited by a fork, so each worker asks for it. A worker
+without it goes on after a SIGKILL of the server, and keeps the socket from the next one.
 """
 
 import asyncio
@@ -12,6 +15,8 @@ import socket
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+from msgplatform.core.servers import child_process
 
 # The pipe's ends for reading and for writing. A worker has the first; a process that was not forked
 # by this server has none.
@@ -23,7 +28,14 @@ def prepare(listener: socket.socket) -> None:
     listening socket: connections are refused once no worker accepts any. The parent calls this
     after its own handlers are set and before it forks."""
     _ends[:] = os.pipe()
-    os.register_at_fork(after_in_child=_close)
+    server_pid = os.getpid()
+
+    def prepare_worker() -> None:
+        if len(_ends) == 2:  # forked by the server itself, not by a worker
+            child_process.die_with_parent(server_pid)
+            _close()
+
+    os.register_at_fork(after_in_child=prepare_worker)
     for number in (signal.SIGINT, signal.SIGTERM):
         handler: Any = signal.getsignal(number)
 

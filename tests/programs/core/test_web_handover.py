@@ -1,15 +1,18 @@
 """One web server follows another on the same socket: no connection is refused or reset, and
-granian's private names still are what `Server` takes them for."""
+granian's private names still are what `Server` takes them for. One that follows a killed one gets
+its address."""
 
 import http.client
-import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
+
+import psutil
 
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.doors.web import listening
@@ -135,13 +138,67 @@ def test_a_server_that_was_killed_leaves_a_path_that_nobody_serves(tmp_path: Pat
         process.stdout.readline()
         listening.listen("127.0.0.1", port, 16, path).close()  # not bound anew: it is in use
         listening.listen("127.0.0.1", free_port(), 16, path).close()  # another address is bound
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
+    listening.listen("127.0.0.1", port, 16, path).close()
+
+
+def start_alone(folder: Path, port: int, seconds: float) -> subprocess.Popen[bytes]:
+    """A server without a predecessor, which waits so long for an address in use."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from msgplatform.doors.web import listening;"
+        "from msgplatform.doors.web.__main__ import Options, serve;"
+        "listening.IN_USE_SECONDS = float(sys.argv[3]);"
+        "serve(Options(port=int(sys.argv[2])), 'app:application')"
+    )
+    command = [sys.executable, "-c", code, str(folder), str(port), str(seconds)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
+
+
+def test_a_server_waits_for_an_address_that_a_killed_one_still_has(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "app.py").write_text(APPLICATION)
+    with listening.listen("127.0.0.1", port, 16, None):
+        server = start_alone(tmp_path, port, 300)
+        assert server.stderr
+        line = server.stderr.readline().decode()
+        assert line == f"Port {port} of 127.0.0.1 is in use: waiting up to 300 s for it.\n"
     begun = time.monotonic()
-    while time.monotonic() < begun + 30:
+    while True:
         try:
-            listening.listen("127.0.0.1", port, 16, path).close()
-            return
+            assert ask(port) == server.pid
+            break
         except OSError:
+            assert server.poll() is None, server.communicate()
             pause(begun, 0.05)
-    raise AssertionError("the address was not bound anew")
+    server.terminate()
+    server.communicate(timeout=60)
+
+
+def test_a_server_says_that_its_address_stays_in_use(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "app.py").write_text(APPLICATION)
+    with listening.listen("127.0.0.1", port, 16, None):
+        server = start_alone(tmp_path, port, 0.2)
+        error = server.communicate(timeout=120)[1].decode()
+    assert server.returncode == 1
+    assert error.splitlines()[1:] == [
+        f"The web server cannot listen at port {port} of 127.0.0.1: Address already in use."
+    ]
+
+
+def test_a_worker_that_still_loads_its_application_dies_with_the_server(tmp_path: Path) -> None:
+    """It holds the socket meanwhile, which the next server needs."""
+    (tmp_path / "app.py").write_text("import sys, time; sys.stderr.write('!\\n'); time.sleep(600)")
+    server = start_alone(tmp_path, free_port(), 0.2)
+    assert server.stderr
+    while server.stderr.readline() != b"!\n":
+        assert server.poll() is None
+    (worker,) = psutil.Process(server.pid).children()
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    try:
+        worker.wait(60)
+    finally:
+        if worker.is_running():
+            worker.kill()
