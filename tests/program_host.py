@@ -84,7 +84,8 @@ connections.settings = connections.configure_settings(None)
 # Variables in which programs of one host may differ: nothing that is loaded with Django's setup
 # looks at the settings that come from them.
 _OWN_VARIABLES = {
-    "AGENT_DATABASE_URL", "ENCRYPTION_KEY", "MSGPLATFORM_FAILPOINT", "OUTBOUND_ALLOW", "PUBLIC_URL",
+    "ACCESS_LOG", "AGENT_DATABASE_URL", "COLD_DATABASE_URL", "ENCRYPTION_KEY", "LOG_LEVEL",
+    "METRICS_TOKEN", "MSGPLATFORM_FAILPOINT", "OUTBOUND_ALLOW", "PUBLIC_URL",
     "PYTEST_CURRENT_TEST", "REDIS_URL", "STATE_DIR",
 }  # fmt: skip
 _OWN_PREFIXES = ("ALERT_", "CRM_", "FEED_", "NOTIFY_", "SMS_")  # of flows and of alerts

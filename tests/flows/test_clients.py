@@ -259,10 +259,11 @@ def test_types(project: PythonProject) -> None:
         for folder in ("msgplatform_client", "msgplatform_client/cli")
         for file in sources.glob(f"{folder}/*.py")
     ]
-    strict = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-incremental"]
-    strict += ["--python-executable", str(project.python)]
+    strict = [sys.executable, "-m", "mypy", "--strict", "--config-file="]
+    strict += ["--python-executable", str(project.python), "--cache-dir", str(project.folder / "m")]
     # The generator's modules are not free of errors.
-    execute([*strict, "--follow-imports=silent", *own], sources)
+    strict += ["--follow-imports=silent"]
+    execute([*strict, *own], sources)
     programs = [
         PROGRAMS / "client_example.py", PROGRAMS / "client_publishers.py",
         PROGRAMS / "client_repeats.py", PROGRAMS / "client_proxies.py",

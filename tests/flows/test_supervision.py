@@ -411,6 +411,7 @@ def _assert_programs_follow_the_settings(folder, platform):
     assert running("msgplatform run_sender") == 1
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("tables")
 def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_path):
     port = free_port()
@@ -576,3 +577,5 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
     finally:
         platform.terminate()
         platform.communicate(timeout=600)
+    assert platform.returncode == 0
+    assert terminal.read_text().endswith("The platform has stopped.\n")
