@@ -64,6 +64,12 @@ os.chdir(folder)
 exec(code)
 """
 _SETUP = "import django; django.setup()"
+# A web server and most commands load the pages, too; a daemon has none.
+_HOST_SETUP = f"""{_SETUP}
+from django.conf import settings
+if not settings.DAEMON:
+    import msgplatform.urls
+"""
 # Where a program dies is read when it is loaded, as are the settings.
 _OWN_ENVIRONMENT = """
 import importlib
@@ -185,7 +191,7 @@ def _host_for(variables: Mapping[str, str]) -> ProgramHost:
     key = json.dumps(common, sort_keys=True)
     if key not in _hosts:
         log = Path(tempfile.mkdtemp(prefix="mp-host-")) / "log"
-        host = _hosts[key] = ProgramHost(variables, ROOT, log, _SETUP)
+        host = _hosts[key] = ProgramHost(variables, ROOT, log, _HOST_SETUP)
         atexit.register(host.close)
         atexit.register(shutil.rmtree, log.parent, ignore_errors=True)
     return _hosts[key]
