@@ -350,10 +350,8 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
 
         # What was killed left a socket, a lock file and logs: they are in nobody's way.
         platform.communicate()
-        # Fewer flows are enough for the rest.
-        platform = up(folder, port, "--processes", "run_marker=2", FLOWS="notify,gateway")
+        platform = up(folder, port, FLOWS="gateway")  # a flow is enough for the rest
         until(lambda: answers(port))
-        _assert_programs_follow_the_settings(folder, platform)
         children = children_of(platform)
         platform.terminate()
         platform.communicate(timeout=600)
@@ -396,21 +394,21 @@ def _assert_idle_is_small(platform):
     assert pss < LIMIT_BYTES
 
 
-def _assert_programs_follow_the_settings(folder, platform):
+def _assert_programs_follow_the_settings(console, platform):
     """As many processes as asked for, and one for a subscription that wants its own."""
 
     def running(part):
         return commands(children_of(platform)).count(part)
 
-    until(lambda: running("msgplatform run_marker") == 2)
-    with console(folder) as process:
-        process.run(SUBSCRIPTION)
-        until(lambda: running("run_sender --subscription=1") == 1)
-        process.run(SHARED)
-        until(lambda: running("run_sender --subscription=1") == 0)
+    until(lambda: running("msgplatform run_archiver") == 2)
+    console.run(SUBSCRIPTION)
+    until(lambda: running("run_sender --subscription=1") == 1)
+    console.run(SHARED)
+    until(lambda: running("run_sender --subscription=1") == 0)
     assert running("msgplatform run_sender") == 1
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("tables")
 def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_path):
     port = free_port()
@@ -538,7 +536,10 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
     (fault / "sitecustomize.py").write_text(FAULT)
 
     with terminal.open("w") as said:
-        platform = up(folder, port, said=said, PYTHONPATH=str(fault), FLOWS="notify")
+        platform = up(
+            folder, port, "--processes", "run_archiver=2", said=said, PYTHONPATH=str(fault),
+            FLOWS="notify",
+        )  # fmt: skip
 
     def process_of(program):
         return next(child for child in children_of(platform) if program in commands([child]))
@@ -559,6 +560,7 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
             until(lambda: _daemons(folder) >= {"marker", "maker"})
             until(lambda: answers(port))
             until(lambda: "web" in _daemons(folder))
+            _assert_programs_follow_the_settings(process, platform)
             hung, others = process_of("run_marker"), process_of("run_maker")
             worker = process_of("msgplatform.doors.web").children()[0]
             for program in (hung, worker):
@@ -576,3 +578,5 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
     finally:
         platform.terminate()
         platform.communicate(timeout=600)
+    assert platform.returncode == 0
+    assert terminal.read_text().endswith("The platform has stopped.\n")

@@ -113,7 +113,9 @@ class DaemonCommand(BaseCommand):
         return self.worker_class()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.check()
+        # Those of our settings. Django's own are about models and templates, which do not change
+        # from one start to the next: a tenth of a start.
+        self.check(tags=["msgplatform"])
         if not 1 <= options["processes"] <= MAX_PROCESSES:
             raise CommandError(f"--processes must be 1 to {MAX_PROCESSES}")
         if options["processes"] > 1:

@@ -157,7 +157,7 @@ class TestSettings:
         assert "token_urlsafe" in str(message.hint)
 
     @pytest.mark.parametrize(
-        "command", ["run_sender", "migrate", *(["run_sms_sender"] if FULL else [])]
+        "command", ["run_sender", *(["migrate", "run_sms_sender"] if FULL else [])]
     )
     def test_nothing_starts_without_an_encryption_key(self, tmp_path: Path, command: str) -> None:
         result = python(tmp_path, "manage.py", command, SECRET_KEY=GOOD["SECRET_KEY"])
