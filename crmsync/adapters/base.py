@@ -34,17 +34,9 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
 
 __all__ = [
-    "AdapterCredentials",
-    "AdapterSettings",
-    "CRMAdapter",
-    "Check",
-    "CredentialsRefused",
-    "Field",
-    "Record",
-    "Stored",
-    "TooManyCalls",
-    "UnknownField",
-]
+    "AdapterCredentials", "AdapterSettings", "CRMAdapter", "Check", "CredentialsRefused",
+    "Field", "Record", "Stored", "TooManyCalls", "UnknownField",
+]  # fmt: skip
 
 _MAX_TEXT = 500  # characters of a message
 # A shorter secret is masked only where it stands alone: other words contain it, too.

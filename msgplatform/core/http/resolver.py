@@ -125,10 +125,6 @@ class Resolver:
         return self._new if answer is None or answer.error else self._known
 
     def _look_up(self, name: str) -> None:
-        self._results.put(self._answer(name))
-        self._notify()
-
-    def _answer(self, name: str) -> Answer:
         answer, start = Answer(name), time.monotonic()
         try:
             addresses = self._lookup(name)
@@ -147,7 +143,8 @@ class Resolver:
             answer.error, answer.detail = "address_forbidden", f"{name}: {reason}"
         answer.fresh_until = now + (self._negative_ttl if answer.error else self._ttl)
         answer.usable_until = answer.fresh_until + (0 if answer.error else self._ttl)
-        return answer
+        self._results.put(answer)
+        self._notify()
 
 
 class _Lane:
