@@ -23,6 +23,15 @@ ABOUT = (
     "one `run_sync_poller` and one `run_sync_handler`, with a policy that looks every second; "
     "their clock starts when the poller has looked, that of a reference when its run is called."
 )
+REASONS = {
+    "dlt-sqlalchemy": (
+        "Ours writes a record and an operation for each row, and marks each answer."
+    ),
+    "dlt-pyarrow": (
+        "Ours writes a record and an operation for each row, and marks each answer; Arrow's "
+        "rows are never Python objects."
+    ),
+}
 UNIT = "rows/s"
 INITIAL, CHANGED = "initial load", "changed rows"
 ROWS_A_SECOND = 20_000  # as many leads for each second of `--seconds`
