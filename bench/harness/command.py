@@ -111,13 +111,13 @@ def table(results: Sequence[dict[str, Any]]) -> str:
     return report.table(results)
 
 
-def write(results: Sequence[dict[str, Any]], file: Path) -> None:
-    """The results as Markdown, with what they were measured on, and those that this machine has of
-    other benches from earlier runs. The section of a soak stays."""
+def write(results: Sequence[dict[str, Any]], file: Path, folder: Path = FOLDER) -> None:
+    """The results as Markdown, with what they were measured on, and those of other benches that
+    earlier runs have left in `folder`. The section of a soak stays."""
     soak = soak_document.section_of(file)
     measured = {result["bench"]: result for result in results}
     for name in catalogue.names():
-        if name not in measured and (kept := FOLDER / f"{name}.json").exists():
+        if name not in measured and (kept := folder / f"{name}.json").exists():
             measured[name] = json.loads(kept.read_text(encoding="utf-8"))
     ordered = [measured[name] for name in catalogue.names() if name in measured]
     file.write_text(report.document(ordered), encoding="utf-8")

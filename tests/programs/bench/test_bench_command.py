@@ -187,15 +187,12 @@ def test_a_figure_that_is_not_good_has_its_reason(
     assert line in text
 
 
-def test_the_document_has_what_other_runs_measured(
-    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "FOLDER", tmp_path)
+def test_the_document_has_what_other_runs_measured(result: dict[str, Any], tmp_path: Path) -> None:
     earlier = {**result, "bench": "sgip", "date": "2020-01-02", "commit": "abc1234"}
     (tmp_path / "sgip.json").write_text(json.dumps(earlier))
     file = tmp_path / "benchmarks.md"
     file.write_text("# Benchmarks\n\n<!-- soak -->\n## Soak\n<!-- /soak -->\n")
-    command.write([result], file)
+    command.write([result], file, tmp_path)
     text = file.read_text()
     assert "- 2020-01-02, commit abc1234, 1 × 0.3 s, mariadb: `sgip`." in text
     assert text.index("| `intake-batch` |") < text.index("| `sgip` |") < text.index("## Soak")
