@@ -9,7 +9,6 @@ import ipaddress
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import dj_database_url
+import msgspec
 
 from msgplatform.core.cells import MAX_CELLS, Cell
 from msgplatform.core.data import engines
@@ -39,8 +39,7 @@ MAX_SOCKET_PATH = 107
 _LOCAL_SCHEMES = frozenset({"redis", "rediss", "unix"})
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A variable with a wrong value: what is wrong, and the line that repairs it."""
 
     variable: str

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
 
 from crmsync import lead_fields
@@ -29,8 +29,7 @@ from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.core.tracing import context
 
 
-@dataclass(frozen=True, slots=True)
-class NewLead:
+class NewLead(msgspec.Struct, frozen=True):
     """A lead whose values are checked."""
 
     biz: int
@@ -38,7 +37,7 @@ class NewLead:
     uid: str = ""
     name: str = ""
     phone: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     key: str | None = None
 
     def content(self) -> bytes:
@@ -52,8 +51,7 @@ class NewLead:
         return idempotency.item(self, self.biz, self.key, self.content(), trace=context.begin())
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedLead:
+class RefusedLead(msgspec.Struct, frozen=True):
     """A lead with an idempotency key that cannot be accepted now, and may have been before."""
 
     lead: NewLead
@@ -126,7 +124,7 @@ def of_public(lead: NewLead, key: str) -> NewLead:
     up for another."""
     # Hashed to a fixed length, since keys are stored and have a limit.
     text = "\n".join((lead.appkey, key, lead.content().decode()))
-    return replace(lead, key=f"public:{hashlib.sha256(text.encode()).hexdigest()}")
+    return msgspec.structs.replace(lead, key=f"public:{hashlib.sha256(text.encode()).hexdigest()}")
 
 
 def add(lead: NewLead | RefusedLead) -> Verdict:

@@ -7,7 +7,6 @@ only for states at a CRM.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery, Value
@@ -15,6 +14,7 @@ from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from msgspec.structs import replace
 
 from crmsync import lead_fields, orders
 from crmsync.messages import lines, policies

@@ -15,7 +15,6 @@ The effect of a version on its record (the states are in `models/operations.py`)
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -46,8 +45,7 @@ _ROOM = "." * 32  # what the first confirmation fills (digest, id), less what it
 MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
-@dataclass(slots=True)
-class Round:
+class Round(msgspec.Struct):
     """The rows that one round stores. `operation` is the id of an operation, if the round needs
     one. With `are_new` no row is expected to have a record."""
 
@@ -59,11 +57,10 @@ class Round:
     row_requests: Sequence[RowRequest]
     watermark: Watermark | None
     are_new: bool = False
-    claim: str = field(default_factory=lambda: uuid.uuid4().hex)
+    claim: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
 
 
-@dataclass(slots=True)
-class StoredRound:
+class StoredRound(msgspec.Struct):
     """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
 
     `requests` are those of the operation, which is None when there was nothing to send; `size` is
@@ -72,10 +69,10 @@ class StoredRound:
     `held` those of removals. `are_new`: no row had a record.
     """
 
-    entries: list[Entry] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    entries: list[Entry] = msgspec.field(default_factory=list)
+    requests: list[Request] = msgspec.field(default_factory=list)
     operation: models.Operation | None = None
-    held_requests: list[Request] = field(default_factory=list)
+    held_requests: list[Request] = msgspec.field(default_factory=list)
     held_operation: models.Operation | None = None
     lease_until: float = 0.0
     read: int = 0

@@ -6,13 +6,13 @@ again; a new message that fails too can be sent again itself.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from msgspec.structs import replace
 
 from gateway import sgip
 from gateway.connections import sms_redis

@@ -3,7 +3,6 @@ test SMS: one text to one number over a chosen gateway, through the normal intak
 what becomes of it, step by step."""
 
 import secrets
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from msgspec.structs import replace
 
 from gateway import codes, notifications
 from gateway.admin.gateways import SLUG_ERRORS

@@ -7,7 +7,6 @@ message is kept for a while (a pump may be about to archive its message), then a
 import time
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -68,7 +67,7 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
             failpoint("pump_unmatched_before_publish")
             event = notifications.late_report(mt)
             if context := message_rows.read([mt.pk]).get(mt.pk):
-                event = replace(event, trace=Start(context, spans.now()))
+                event = msgspec.structs.replace(event, trace=Start(context, spans.now()))
             intake.publish_many([event])
         settled_entries.append(entry)
     return settled_entries

@@ -3,9 +3,10 @@ pace of packs follows a sender's share of the speed limit, and pauses."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+
+import msgspec
 
 from gateway import sgip
 from gateway.connections import sms_redis
@@ -21,8 +22,7 @@ _MAX_BUSY = 5.0  # seconds, so that a gateway that is free again is soon used
 _CREDIT_SECONDS = 10
 
 
-@dataclass(frozen=True)
-class Pack:
+class Pack(msgspec.Struct, frozen=True):
     """Messages that share a Submit, and the parts of their text that are to be sent."""
 
     messages: Sequence[Mt]

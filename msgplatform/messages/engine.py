@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils.translation import gettext as _
+from msgspec.structs import replace
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db import transaction
 from django.db.models import Count, F, Q
 from django.utils import timezone
+from msgspec.structs import replace
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.connections import RedisError

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,8 +30,7 @@ from msgplatform.setup.fields import fields_of
 from msgplatform.setup.refusals import LimitedKey
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """The row after a `put`, and fields that only this answer shows, such as a secret.
 
     `differences` has what the `put` has changed: field → {"stored": value before, "sent": after}.
@@ -41,8 +39,8 @@ class Stored:
 
     row: Any
     is_new: bool = False
-    shown_once: Mapping[str, Any] = field(default_factory=dict)
-    differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    shown_once: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    differences: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
 
 

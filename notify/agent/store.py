@@ -9,11 +9,11 @@ would wait for rows that a producer has inserted and not yet committed.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
 from django.db import OperationalError, ProgrammingError, connections, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
@@ -30,8 +30,7 @@ COUNTED = 20_000  # rows of a table
 _TEXT_LENGTH = 500  # of last_error and reason
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """A claimed row before its content is read. `size`: bytes of the payload."""
 
     id: int
@@ -39,8 +38,7 @@ class Due:
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A claimed row. Bytes, because SQLite's text may be anything."""
 
     id: int
@@ -51,16 +49,14 @@ class Event:
     traceparent: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """The reason why a row is never accepted; `code` is invalid, conflict or too_large."""
 
     code: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True):
     """The fill of the tables; `oldest` is the age in seconds of the oldest row."""
 
     pending: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -33,8 +33,7 @@ _Subscribed = BizReceive.Status
 _SECRETS = ("receive__secret", "receive__previous_secret", "receive__headers")
 
 
-@dataclass(frozen=True)
-class Circumstances:
+class Circumstances(msgspec.Struct, frozen=True):
     """The state of subscriptions and their lanes on which deliveries depend, read once for a page.
 
     A deleted subscription is not among `subscriptions`. `lanes` is None while Redis is unavailable.

@@ -1,11 +1,11 @@
 """The fields of a message's filter, which search, bulk actions and the API have in common."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from msgspec.structs import replace
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_OPTIONS, Fields, FilterField, Option, Systems

@@ -8,10 +8,10 @@ import heapq
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -72,8 +72,7 @@ class TriedMessage(NamedTuple):
     why: Mismatch | None
 
 
-@dataclass(slots=True)
-class DayCounts:
+class DayCounts(msgspec.Struct):
     """Messages of the last 24 hours: all of the subscription's types, those that its own filter
     lets through, and those that match the filter that is tried. With `is_whole` False only the
     latest were counted."""

@@ -1,9 +1,9 @@
 """Policies: list, form, the page of one with its runs; requests for runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import Max, QuerySet
@@ -37,8 +37,7 @@ from msgplatform.doors.admin import (
 from msgplatform.person_limits import answers_limited_people, is_limited
 
 
-@dataclass(frozen=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """The state of one policy now. `facts` is None when no poller reports the policy; `is_known`
     is False while Redis is unavailable. `run` is the newest run."""
 

@@ -4,9 +4,10 @@ Both read the newest rows of the source. Nothing is stored and nothing is sent.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
+
+import msgspec
 
 from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.records import is_same_value
@@ -31,8 +32,7 @@ class NotReady(Permanent):
     """The CRM does not take the fields of the mapping; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(msgspec.Struct, frozen=True):
     """A row with its mapped fields. With a `problem`, `field` is the field at fault."""
 
     key: str
@@ -43,8 +43,7 @@ class Mapped:
     field: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The effect on a row. `changes` are (field, the CRM's value, the new value)."""
 
     row: Mapped
@@ -53,8 +52,7 @@ class Outcome:
     changes: Sequence[tuple[str, Any, Any]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """The result of testing a source. `bounded_by`: the reason why reading misses rows that are
     committed late, '' where it misses none."""
 

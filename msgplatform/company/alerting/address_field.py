@@ -4,10 +4,10 @@ Each kind makes the address that `send` takes; the address itself can be entered
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from django import forms
 from django.core.exceptions import ValidationError
 from django.forms.widgets import Script
@@ -20,8 +20,7 @@ from msgplatform.doors.admin.fields import SecretInput, WriteOnly
 _SMTP = {"smtp": "mailto", "smtp+starttls": "mailtos", "smtps": "mailtos"}
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """An input. `label` and `example` stand above and in it."""
 
     label: Any
@@ -29,8 +28,7 @@ class Part:
     is_optional: bool = False
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """`address` takes the texts of `parts`, in their order."""
 
     title: Any

@@ -2,9 +2,9 @@
 secrets, and rules."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -22,8 +22,7 @@ from msgplatform.setup.resource import Resource
 SCOPE = "manage:alert-channels"
 
 
-@dataclass(frozen=True)
-class CheckedAddress:
+class CheckedAddress(msgspec.Struct, frozen=True):
     """`fault` is a sentence, '' for an address that can be used; `shown` describes it: service,
     scheme, host and a fingerprint."""
 

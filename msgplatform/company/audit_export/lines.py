@@ -13,10 +13,10 @@ import hashlib
 import json
 from binascii import Error as NotBase64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -70,8 +70,7 @@ class Signer:
         return signed + _SIGNATURE + base64.b64encode(self._key.sign(signed)) + _END
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """The facts in a verified line about its place in the chain."""
 
     number: int

@@ -6,10 +6,10 @@ OIDC_SYSTEMS). They are set at each login, as the token has them."""
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 import requests
 from allauth.account.authentication import get_authentication_records
 from allauth.account.signals import user_logged_in
@@ -199,8 +199,7 @@ def _note_link(sender: Any, request: HttpRequest, sociallogin: Any, **other: Any
 
 
 # -- roles and systems ---------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """`roles` are groups of the console; `systems` the names of business systems, None for no
     limit; `missing` are roles and systems of the settings that do not exist here."""
 

@@ -8,10 +8,10 @@ import hashlib
 import hmac
 import time
 import unicodedata
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
 
+import msgspec
 from allauth.socialaccount.providers.oauth2.client import OAuth2Client, OAuth2Error
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
@@ -51,8 +51,7 @@ class CompanyClient(OAuth2Client):  # type: ignore[misc]  # has no types
         return super().get_access_token(*args, **options)
 
 
-@dataclass
-class _Kept:
+class _Kept(msgspec.Struct):
     """The provider's document and keys, read at `asked_at` (monotonic seconds)."""
 
     document: dict[str, Any]

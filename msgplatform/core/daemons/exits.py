@@ -7,7 +7,6 @@ machine while the work Redis does not answer.
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -23,8 +22,7 @@ MIN_EXITS = 3  # fewer are a restart
 _TTL_SECONDS = 30.0
 
 
-@dataclass(frozen=True)
-class Exits:
+class Exits(msgspec.Struct, frozen=True):
     """A program's exits in the last minute; `words` are the last words in its log.
 
     `hung_seconds`: seconds without a sign of life until `up` killed a process; else 0.
@@ -33,7 +31,7 @@ class Exits:
     program: str  # run_maker, web
     count: int
     words: str
-    host: str = field(default_factory=socket.gethostname)
+    host: str = msgspec.field(default_factory=socket.gethostname)
     hung_seconds: int = 0
 
     @property

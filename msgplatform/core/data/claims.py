@@ -17,11 +17,11 @@ an UPDATE has waited for one.
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, cast
 
+import msgspec
 from django.core.exceptions import EmptyResultSet
 from django.db import OperationalError, connections, models, router, transaction
 from django.db.models import Q, QuerySet
@@ -37,8 +37,7 @@ _PASS_SECONDS = 60.0
 passing_until: dict[str, float] = {}  # table → monotonic seconds
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct):
     """Rows that this process holds until `lease_until` (aware, database's clock), in queryset
     order.
 
@@ -48,7 +47,7 @@ class Claim:
     token: str
     ids: list[Any]
     lease_until: datetime
-    read: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
+    read: dict[Any, tuple[Any, ...]] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.ids)

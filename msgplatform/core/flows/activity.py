@@ -6,10 +6,10 @@ declares the meaning of their names. `msgplatform/monitor/statistics/` reads the
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+import msgspec
 from django.db.models import Q
 from django.utils.translation import gettext
 
@@ -30,8 +30,7 @@ class Key(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True):
     """The sum of some counters: a column of statistics.
 
     The tone `good` is for deliveries and `lost` for failures: each flow has one measure of each.
@@ -48,8 +47,7 @@ class Measure:
         return sum(counts.get(name, 0) for name in self.counters)
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True):
     """A number computed from counters, such as a percentile; None without counts."""
 
     name: str
@@ -62,8 +60,7 @@ class Figure:
     span: Callable[[Counts], tuple[float, float] | None] = lambda counts: None
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """A value of a dimension, such as a subscription. `url` is its page, or ''."""
 
     key: str
@@ -110,8 +107,7 @@ class Dimension(ABC):
         return ()
 
 
-@dataclass(frozen=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True):
     """The reading of a flow's counters.
 
     `counters` is their `flow`. The overview names groups of the first dimension in trouble.

@@ -7,10 +7,11 @@ any further.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address
 from urllib.parse import quote
+
+import msgspec
 
 from msgplatform.core.characters import IGNORABLE
 from msgplatform.core.errors import InvalidInput
@@ -28,8 +29,7 @@ _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True):
     """`host` is a lower-case ASCII name or a canonical address; `address` is set for an address."""
 
     scheme: str

@@ -9,9 +9,9 @@ deletes them.
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from django.db import connection, models, transaction
 from django.db.models import Q
 from django.utils import timezone
@@ -60,8 +60,7 @@ def key_of(rows: type[IdempotencyRow], id: int) -> str:
     return rows._base_manager.filter(pk=id).values_list("key", flat=True).first() or ""
 
 
-@dataclass(slots=True)
-class Item(Generic[T]):
+class Item(msgspec.Struct, Generic[T]):
     """An item to store: the flow's own `body`, with the key and hash that identify a duplicate.
 
     `payload_hash` is empty without a key. `store` sets the id. `trace` is None unless the item is

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
 from django.db.models import (
@@ -41,8 +41,7 @@ _SPAN = 2000  # rows that one statement looks through for sealed values
 _RENEWED = (State.CLEAR, State.OLD)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """An encrypted field of a model, in the database `using`."""
 
     model: type[Model]
@@ -63,8 +62,7 @@ class Column:
         return ExpressionWrapper(F(self.field), output_field=TextField())
 
 
-@dataclass(frozen=True, slots=True)
-class JSONColumn(Column):
+class JSONColumn(Column, frozen=True):
     """A field of JSON in which the texts under these keys are encrypted, as of a library's model
     whose fields cannot be ours."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +36,7 @@ _DIGITS = 12
 _MAX_ENTRIES = 20  # newest entries of the audit log that are read
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """A field that somebody else has changed. `before` and `after` are None for a secret; without
     an entry in the audit log `actor` is '' and `before` is None."""
 
@@ -49,8 +47,7 @@ class Difference:
     at: datetime | None = None
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """The state of a row as a page shows it: its last entry in the audit log, and a digest of each
     field."""
 

@@ -10,9 +10,9 @@ import math
 import re
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.db import DataError, IntegrityError, transaction
 
 from msgplatform.core.data import engines
@@ -43,8 +43,7 @@ _AUDIT_BATCH = 500  # entries of one statement
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How to apply.
 
     `systems` are the business systems whose objects may be changed (empty: all), `label` names

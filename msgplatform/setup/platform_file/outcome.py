@@ -72,8 +72,7 @@ class Action(StrEnum):
     UNLISTED = "unlisted"  # missing in the files, and left alone
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """The change of one object.
 
     `body`, and `differences`: field → {"stored": before, "sent": after}, are without secrets and
@@ -84,22 +83,23 @@ class Change:
     action: Action
     section: str
     name: str
-    body: Mapping[str, Any] = field(default_factory=dict)  # of an added object, without secrets
-    differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    body: Mapping[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # of an added object, without secrets
+    differences: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
     note: str = ""
-    shown_once: Mapping[str, Any] = field(default_factory=dict)
+    shown_once: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def title(self) -> str:
         return f"{self.section} {self.name}"
 
 
-@dataclass
-class Outcome:
+class Outcome(msgspec.Struct):
     """All changes, in the order in which they were made."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Change] = msgspec.field(default_factory=list)
 
     def of(self, *actions: Action) -> list[Change]:
         return [change for change in self.changes if change.action in actions]

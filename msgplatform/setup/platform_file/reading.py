@@ -12,10 +12,11 @@ subscriptions:
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.setup.fields import fields_of
@@ -36,15 +37,14 @@ _SUFFIXES = {".yaml", ".yml"}
 _MAX_FILES = 1000
 
 
-@dataclass
-class Entry:
+class Entry(msgspec.Struct):
     """An object as a file describes it. `lines` has the line of each value of the body."""
 
     kind: Kind
     address: dict[str, str]
     body: dict[str, Any]
     file: str
-    lines: Mapping[text.Path, int] = field(default_factory=dict)
+    lines: Mapping[text.Path, int] = msgspec.field(default_factory=dict)
 
     @property
     def section(self) -> str:
@@ -69,12 +69,11 @@ class Entry:
         return Fault(self.file, line, f"{self.section}.{self.name}{names}", message, whole_path)
 
 
-@dataclass
-class Description:
+class Description(msgspec.Struct):
     """The content of files together: entries, and the sections that are there, empty ones too."""
 
-    entries: list[Entry] = field(default_factory=list)
-    sections: set[str] = field(default_factory=set)
+    entries: list[Entry] = msgspec.field(default_factory=list)
+    sections: set[str] = msgspec.field(default_factory=set)
 
 
 def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -56,8 +55,7 @@ class Version(NamedTuple):
     system: str | None
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The entries of a document in order."""
 
     rows: Sequence[Version]
@@ -167,14 +165,13 @@ class Selection:
         )
 
 
-@dataclass
-class _Parts:
+class _Parts(msgspec.Struct):
     """The parts that entries add to the document, encoded, because objects take more memory."""
 
-    channels: dict[str, msgspec.Raw] = field(default_factory=dict)
-    operations: dict[str, msgspec.Raw] = field(default_factory=dict)
-    messages: dict[str, msgspec.Raw] = field(default_factory=dict)
-    schemas: dict[str, msgspec.Raw] = field(default_factory=dict)
+    channels: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    operations: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    messages: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    schemas: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     _bytes: int = 0
 
     def add(self, entry: Described) -> None:

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 from django.utils.translation import gettext as _
 
 MAX_ROWS = 300
@@ -20,8 +20,7 @@ _BOUNDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field. `level`: its depth in the schema. `limits`: the schema's bounds of the value."""
 
     name: str
@@ -37,8 +36,7 @@ def rows(schema: Mapping[str, Any], pointer: str) -> list[Field]:
     return list(islice(_Reader(schema, pointer, [pointer]).below(schema, 0), MAX_ROWS))
 
 
-@dataclass
-class _Reader:
+class _Reader(msgspec.Struct):
     """Walks a schema. A recursive schema is followed once on each path."""
 
     root: Mapping[str, Any]

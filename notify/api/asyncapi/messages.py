@@ -40,8 +40,7 @@ class Way(TextChoices):
     PUBLISH = "publish", "As it is published"
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     name: str
     description: str
     example: str

@@ -9,10 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import msgspec
 from django.db import connection
 
 from msgplatform.core.data import engines
@@ -33,8 +33,7 @@ _STAT = Path("/proc/stat")
 _PROBE = "SELECT active FROM feed_user WHERE biz_id = 0 AND uid = ''"
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """`latency` and `baseline` (the latency at rest): seconds. `statements`: average number of
     other programs' statements at once. `cpu`: part of this machine's processors at work, 0 to 1."""
 
@@ -44,8 +43,7 @@ class Load:
     cpu: float
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(msgspec.Struct, frozen=True):
     """The figures that count as a load of 1; `latency` is a multiple of the baseline."""
 
     statements: float
@@ -65,8 +63,7 @@ def load_of(load: Load, targets: Targets) -> tuple[float, str]:
     return max(loads)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(msgspec.Struct, frozen=True):
     at: float
     latency: float
     running: frozenset[int]  # connections

@@ -3,7 +3,6 @@ one."""
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, event, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import patterns

@@ -3,11 +3,11 @@ one writer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 # A program that freezes in a transaction holds locks. After 10 s without a statement the server
@@ -58,15 +58,13 @@ class Cluster(NamedTuple):
     expected: int
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     name: str
     type: str  # lower case, without length
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     name: str  # PRIMARY: the primary key
     columns: tuple[str, ...]
     unique: bool

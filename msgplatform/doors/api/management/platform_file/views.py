@@ -1,10 +1,10 @@
 """The platform file over the management API: apply it, write it, and its JSON Schema."""
 
-import dataclasses
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
+from msgspec import structs
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError, UnsupportedMediaType
 from rest_framework.renderers import BaseRenderer
@@ -217,7 +217,7 @@ class PlatformView(QueryView):
             audit(request, "platform_file_tried", options.label, secrets_of=titles[:_MAX_TITLES])
         changes = outcome.changes
         if options.is_trial:  # these secrets are undone and must not be stored by anybody
-            changes = [dataclasses.replace(change, shown_once={}) for change in changes]
+            changes = [structs.replace(change, shown_once={}) for change in changes]
         values = {
             "dry_run": options.is_trial, "label": options.label, "plan": outcome.plan,
             "counts": outcome.counts, "changes": changes,
