@@ -277,6 +277,14 @@ def answers(port, path="/readyz"):
         return False
 
 
+def until_it_answers(platform, port, path="/readyz"):
+    def is_there():
+        assert platform.poll() is None, platform.communicate()[0]
+        return answers(port, path)
+
+    until(is_there)
+
+
 def content(path):
     """Of a file, b"" for anything else and for a file that is gone."""
     with suppress(FileNotFoundError):
@@ -328,9 +336,9 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
     port = free_port()
     platform = up(folder, port)
     try:
-        until(lambda: answers(port, "/healthz"))
+        until_it_answers(platform, port, "/healthz")
         _assert_callers_did_not_wait_for_programs(platform)
-        until(lambda: answers(port))
+        until_it_answers(platform, port)
         until(lambda: _daemons(folder) >= DAEMONS)
         _assert_idle_is_small(platform)
         children = children_of(platform)
@@ -342,7 +350,7 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
 
         assert f"(process {platform.pid})" in refusal(folder)
         assert f"Port {port} of 127.0.0.1 is in use" in refusal(folder / "other", port)
-        until(lambda: answers(port))
+        until_it_answers(platform, port)
 
         platform.kill()
         assert psutil.wait_procs(children, timeout=120)[1] == []
@@ -352,7 +360,7 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
         platform.communicate()
         # Fewer flows are enough for the rest.
         platform = up(folder, port, "--processes", "run_marker=2", FLOWS="notify,gateway")
-        until(lambda: answers(port))
+        until_it_answers(platform, port)
         _assert_programs_follow_the_settings(folder, platform)
         children = children_of(platform)
         platform.terminate()
@@ -439,7 +447,7 @@ def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_
         if STARTS_AGAIN:
             stop()
             platform = start()
-        until(lambda: answers(port))
+        until_it_answers(platform, port)
         printed_link = link()  # as long as nobody has chosen a password
 
         browser = requests.Session()
@@ -557,7 +565,7 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
             until(lambda: look() == ["{}", "[]", "[]"], first_pause=2)
 
             until(lambda: _daemons(folder) >= {"marker", "maker"})
-            until(lambda: answers(port))
+            until_it_answers(platform, port)
             until(lambda: "web" in _daemons(folder))
             hung, others = process_of("run_marker"), process_of("run_maker")
             worker = process_of("msgplatform.doors.web").children()[0]
@@ -566,7 +574,7 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
             until(lambda: "run_marker: It hung" in terminal.read_text(), first_pause=0.5)
             until(lambda: "web: It hung" in terminal.read_text(), first_pause=0.5)
             until(lambda: not hung.is_running() and not worker.is_running())
-            until(lambda: answers(port))
+            until_it_answers(platform, port)
             until(lambda: "marker" in _daemons(folder), first_pause=0.5)
             assert others.is_running()
             until(lambda: process.run(HUNG).count("hung") >= 3, first_pause=2)

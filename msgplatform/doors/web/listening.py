@@ -56,7 +56,7 @@ def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.
             listener.listen(backlog)
         except OSError as error:
             listener.close()
-            if error.errno != errno.EADDRINUSE or deadline and time.monotonic() > deadline:
+            if error.errno != errno.EADDRINUSE or (deadline and time.monotonic() > deadline):
                 raise
         else:
             return listener

@@ -4,7 +4,6 @@ its address."""
 
 import http.client
 import signal
-import socket
 import subprocess
 import sys
 import threading
