@@ -48,7 +48,7 @@ IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 IS_SHARE = os.environ.get("SCALE_SHARE") == "yes"
 PYTEST = (
     *(str(ROOT / ".venv/bin/python"), "-m", "pytest"),
-    *([] if IS_FULL else ["-m", "not full"]),
+    *(["-o", "faulthandler_timeout=7200"] if IS_FULL else ["-m", "not full"]),
 )
 PROCESSES = 9  # that run tests at the same time; on two cores more of them are not quicker
 MAX_UNSTEADY = 3

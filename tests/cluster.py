@@ -23,7 +23,7 @@ from typing import Any
 from bench.harness import migrated
 from msgplatform.core.connections import build
 from msgplatform.core.logged_errors import unexpected_errors
-from msgplatform.core.servers.private_server import RedisServer, free_port
+from msgplatform.core.servers.private_server import RedisServer, free_port, tail
 from tests.program_host import Program, start_code, start_program
 from tests.waiting import pause
 
@@ -118,6 +118,7 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes] | Program] = {}
         self.kills: list[str] = []
         self.frozen: set[str] = set()  # paused until somebody resumes them
+        self._mortal_pids: set[int] = set()  # of programs that were killed, or die at a failpoint
         # Events that programs may log at level error; None: nobody judges their logs.
         self.expected_errors: set[str] | None = None
         self.environment = {
@@ -170,7 +171,9 @@ class Cluster:
         if failpoint:
             environment["MSGPLATFORM_FAILPOINT"] = failpoint
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = start_program(command, self._stdin(name), log, environment)
+            process = start_program(command, self._stdin(name), log, environment)
+        (self._mortal_pids.add if failpoint else self._mortal_pids.discard)(process.pid)
+        self.processes[name] = process
 
     def _environment(self, name: str) -> dict[str, str]:
         return dict(self.environment)
@@ -186,6 +189,7 @@ class Cluster:
     def kill(self, name: str) -> None:
         """SIGKILL, and the children too: granian's worker would go on otherwise."""
         process = self.processes[name]
+        self._mortal_pids.add(process.pid)
         self._signal(name, signal.SIGKILL)
         process.wait()
         self.kills.append(name)
@@ -231,6 +235,7 @@ class Cluster:
 
     def stop(self, name: str) -> None:
         """SIGTERM, as an operator stops it: what it owned is free at once."""
+        self._mortal_pids.add(self.processes[name].pid)
         self.processes[name].terminate()
         self.processes[name].wait(timeout=180)
 
@@ -265,9 +270,18 @@ class Cluster:
         """Poll a condition of the outside world; fail with the logs' tails."""
         begun = time.monotonic()
         while not condition():
+            self.check_programs()
             if time.monotonic() > begun + seconds:
                 raise AssertionError(f"waited {seconds} s for {what}\n{self._logs()}")
             pause(begun, self.poll_seconds)
+
+    def check_programs(self) -> None:
+        """Fail with the log of a program that has ended by itself: nobody starts it again, and
+        there is nothing to wait for."""
+        for name, process in list(self.processes.items()):
+            if process.pid not in self._mortal_pids and self.died(name):
+                log = tail(self.folder / f"{name}.log", 40)
+                raise AssertionError(f"{name} ended by itself with {process.returncode}\n{log}")
 
     def _ready(self) -> bool:
         try:

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 import psutil
 
-from msgplatform.core.servers.private_server import ServerFailed
+from msgplatform.core.servers.private_server import ServerFailed, tail
 
 ROOT = Path(__file__).resolve().parents[1]
 IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -34,7 +34,8 @@ _WEB = "msgplatform.doors.web"
 # A child leaves the loop, and goes on as the program would. What was loaded before stays as it is:
 # collections that go through it would copy its memory for each child.
 _HOST = """
-import gc, json, os, socket, sys
+import faulthandler, gc, json, os, socket, sys
+faulthandler.enable()  # a program that ends by a fault says where, in its own log
 orders = socket.socket(fileno=int(sys.argv[1]))
 exec(sys.argv[2])
 gc.collect()
@@ -70,6 +71,7 @@ from django.conf import settings
 if not settings.DAEMON:
     import msgplatform.urls
 """
+_ANSWER_SECONDS = 300.0  # Django's setup takes long on a busy machine
 # Where a program dies is read when it is loaded, as are the settings.
 _OWN_ENVIRONMENT = """
 import importlib
@@ -205,14 +207,16 @@ def core_seconds() -> float:
 
 class ProgramHost:
     """Starts programs. `setup` is what it loads for them, with the variables of `environment`; its
-    output goes to `log`. Once it has ended nobody can wait for its programs any more."""
+    output goes to `log`. Once it has ended nobody can wait for its programs any more. It is ended
+    when an answer takes longer than `seconds`. Methods raise ServerFailed with the log's end."""
 
     def __init__(
         self, environment: Mapping[str, str], folder: Path, log: Path,
-        setup: str, python: str | Path = sys.executable,
+        setup: str, python: str | Path = sys.executable, seconds: float = _ANSWER_SECONDS,
     ) -> None:  # fmt: skip
         self._environment, self._folder, self._log = dict(environment), folder, log
         self._orders, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._orders.settimeout(seconds)
         self._turn = threading.Lock()
         with other, log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -253,11 +257,17 @@ class ProgramHost:
 
     def ask(self, order: Any, *files: int) -> Any:
         with self._turn:
-            socket.send_fds(self._orders, [json.dumps(order).encode()], files)
-            answer = self._orders.recv(1 << 10)
+            try:
+                socket.send_fds(self._orders, [json.dumps(order).encode()], files)
+                answer = self._orders.recv(1 << 10)
+            except TimeoutError:
+                answer = b""
+                self._process.send_signal(signal.SIGABRT)  # it writes where it stands into its log
+                self._process.wait(60)
         if answer:
             return json.loads(answer)
-        raise ServerFailed(f"The host of programs ended:\n{self._log.read_text()[-3000:]}")
+        code = self._process.wait(60)
+        raise ServerFailed(f"The host of programs ended with {code}:\n{tail(self._log, 40)}")
 
     def core_seconds(self) -> float:
         return sum(psutil.Process(self._process.pid).cpu_times()[:4])
@@ -275,12 +285,14 @@ class Program:
     ) -> None:
         self._host, self.pid, self.stdin, self.stdout = host, pid, stdin, stdout
         self.returncode: int | None = None
+        self._turn = threading.Lock()  # an end is reported once
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = self._host.ask(self.pid)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
+        with self._turn:
+            if self.returncode is None:
+                pid, status = self._host.ask(self.pid)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+            return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Raises TimeoutExpired after this many seconds."""

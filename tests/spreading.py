@@ -31,6 +31,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return place(nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            """The test in which a process died, as one that hangs does. It is not run again: it
+            would end one process after another, and the tests behind it would not run."""
+            crashed, workload = None, self.assigned_work[node]
+            for scope, unit in list(workload.items()):
+                waiting = [name for name, is_done in unit.items() if not is_done]
+                if waiting and crashed is None:
+                    crashed = waiting.pop(0)
+                    unit[crashed] = True
+                if not waiting:
+                    del workload[scope]  # a process that gets no test waits for its end
+            super().remove_node(node)
+            return crashed
+
+        def schedule(self) -> None:
+            is_begun = self.collection is not None
+            super().schedule()
+            if is_begun:  # a new process waits with a test until it knows the next one
+                super().schedule()
+
     config.option.loadscopereorder = False  # it would begin with the file of the most tests
     return ByPlace(config, log)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from demo.sms.plan import Operator
 from msgplatform import env
 from msgplatform.core.servers import child_process
+from msgplatform.core.servers.private_server import first_line
 
 
 class SmgProcess:
@@ -32,8 +33,7 @@ class SmgProcess:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._output, text=True,
             process_group=0,  # Ctrl-C reaches only its starter, which closes its input
         )  # fmt: skip
-        assert self._process.stdout is not None  # noqa: S101
-        line = self._process.stdout.readline()  # listening on host:port, log …
+        line = first_line(self._process)  # listening on host:port, log …
         if not line.startswith("listening on "):
             raise RuntimeError(f"the simulator {operator.name} did not start: {line!r}")
         self.port = int(line.split(",")[0].rpartition(":")[2])

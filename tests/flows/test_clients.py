@@ -34,6 +34,7 @@ INTEGRATE = ROOT / "docs" / "integrate.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _TYPESCRIPT_BLOCK = re.compile(r"^```ts\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EVENTS, KILLS = (4_000, 8) if os.environ.get("MSGPLATFORM_FULL_LOAD") else (360, 3)  # of each kind
+LOOK_SECONDS = 5.0  # at the programs, while clients print nothing
 KEYS = """
 import json
 from msgplatform.doors.api.access import keys
@@ -162,6 +163,7 @@ def receiver(
     process = start(port, cluster.script(RECEIVER.format(name=f"till-{port}", url=url)))
 
     def listens() -> bool:
+        assert process.poll() is None, process.communicate()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -332,7 +334,7 @@ def test_each_event_once_while_the_web_server_is_killed(
     ]
     ids: dict[str, str] = {}
     kinds, kills = 5, 0
-    for key, id in published(clients):
+    for key, id in published(clients, cluster):
         ids[key] = id
         if kills < KILLS and len(ids) >= (kills + 1) * kinds * EVENTS // (KILLS + 1):
             cluster.restart(WEB)
@@ -342,14 +344,19 @@ def test_each_event_once_while_the_web_server_is_killed(
     assert Counter(ids.values()) == Counter(cluster.script(STORED.format(system="load")))
 
 
-def published(clients: Sequence[subprocess.Popen[str]]) -> Iterator[tuple[str, str]]:
+def published(
+    clients: Sequence[subprocess.Popen[str]], cluster: Cluster
+) -> Iterator[tuple[str, str]]:
     """Keys and ids as the clients print them, until all have ended well."""
     with selectors.DefaultSelector() as outputs:
         for client in clients:
             assert client.stdout
             outputs.register(client.stdout, selectors.EVENT_READ, client)
         while outputs.get_map():
-            for ready, _ in outputs.select():
+            events = outputs.select(LOOK_SECONDS)
+            if not events:
+                cluster.check_programs()
+            for ready, _ in events:
                 if line := ready.fileobj.readline():
                     key, id = line.split()
                     yield key, id

@@ -45,7 +45,7 @@ class Post:
     def __init__(self, folder: Path, flows: str) -> None:
         foreign = {"DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL"}
         kept = {name: value for name, value in os.environ.items() if name not in foreign}
-        self.port = free_port()
+        self.port, self._log = free_port(), folder / "up.log"
         self.environment = {
             **kept,
             "STATE_DIR": str(folder),
@@ -67,14 +67,15 @@ class Post:
         )  # fmt: skip
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "up", "--port", str(self.port)],
-            cwd=ROOT, env=self.environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "up", "--port", str(self.port)],
+                cwd=ROOT, env=self.environment, stdout=log, stderr=log,
+            )  # fmt: skip
         until(self.is_ready)
 
     def is_ready(self) -> bool:
+        assert self.process.poll() is None, self._log.read_text()
         try:
             return bool(self.read("/readyz"))
         except (urllib.error.URLError, OSError):

@@ -322,6 +322,7 @@ class Receiver:
         return self
 
     def _listens(self) -> bool:
+        assert self._process.poll() is None, "the receiver has ended"
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 

@@ -277,6 +277,14 @@ def answers(port, path="/readyz"):
         return False
 
 
+def until_it_answers(platform, port, path="/readyz"):
+    def is_there():
+        assert platform.poll() is None, platform.communicate()[0]
+        return answers(port, path)
+
+    until(is_there)
+
+
 def content(path):
     """Of a file, b"" for anything else and for a file that is gone."""
     with suppress(FileNotFoundError):
@@ -328,9 +336,9 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
     port = free_port()
     platform = up(folder, port)
     try:
-        until(lambda: answers(port, "/healthz"))
+        until_it_answers(platform, port, "/healthz")
         _assert_callers_did_not_wait_for_programs(platform)
-        until(lambda: answers(port))
+        until_it_answers(platform, port)
         until(lambda: _daemons(folder) >= DAEMONS)
         _assert_idle_is_small(platform)
         children = children_of(platform)
@@ -342,7 +350,7 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
 
         assert f"(process {platform.pid})" in refusal(folder)
         assert f"Port {port} of 127.0.0.1 is in use" in refusal(folder / "other", port)
-        until(lambda: answers(port))
+        until_it_answers(platform, port)
 
         platform.kill()
         assert psutil.wait_procs(children, timeout=120)[1] == []
@@ -351,7 +359,7 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
         # What was killed left a socket, a lock file and logs: they are in nobody's way.
         platform.communicate()
         platform = up(folder, port, FLOWS="gateway")  # a flow is enough for the rest
-        until(lambda: answers(port))
+        until_it_answers(platform, port)
         children = children_of(platform)
         platform.terminate()
         platform.communicate(timeout=600)
@@ -437,7 +445,7 @@ def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_
         if STARTS_AGAIN:
             stop()
             platform = start()
-        until(lambda: answers(port))
+        until_it_answers(platform, port)
         printed_link = link()  # as long as nobody has chosen a password
 
         browser = requests.Session()
@@ -558,7 +566,7 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
             until(lambda: look() == ["{}", "[]", "[]"], first_pause=2)
 
             until(lambda: _daemons(folder) >= {"marker", "maker"})
-            until(lambda: answers(port))
+            until_it_answers(platform, port)
             until(lambda: "web" in _daemons(folder))
             _assert_programs_follow_the_settings(process, platform)
             hung, others = process_of("run_marker"), process_of("run_maker")
@@ -568,7 +576,7 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
             until(lambda: "run_marker: It hung" in terminal.read_text(), first_pause=0.5)
             until(lambda: "web: It hung" in terminal.read_text(), first_pause=0.5)
             until(lambda: not hung.is_running() and not worker.is_running())
-            until(lambda: answers(port))
+            until_it_answers(platform, port)
             until(lambda: "marker" in _daemons(folder), first_pause=0.5)
             assert others.is_running()
             until(lambda: process.run(HUNG).count("hung") >= 3, first_pause=2)

@@ -85,6 +85,7 @@ class CellsProxy:
         self._process = subprocess.Popen(self._command)
         deadline = time.monotonic() + _SECONDS
         while not self._listens():
+            assert self._process.poll() is None, "nginx has ended; see its standard error above"
             assert time.monotonic() < deadline
             time.sleep(0.02)
 

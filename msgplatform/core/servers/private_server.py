@@ -8,6 +8,7 @@ Only this user may enter the folder. The child dies with the thread that started
 import errno
 import os
 import secrets
+import select
 import shutil
 import signal
 import socket as sockets
@@ -27,6 +28,7 @@ from msgplatform.env import INSTALL, MAX_SOCKET_PATH
 # Folders of daemons, which are not on every user's PATH.
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 _POLL_SECONDS = 0.02
+_FIRST_LINE_SECONDS = 300.0  # a busy machine starts a program slowly
 _TAIL_LINES = 15
 _LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
 # Ports that were given out stay bound here, without a listener: `free_port` of another process
@@ -124,17 +126,26 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 def start_announced(module: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     """Start a program that prints its address as the first line; returns the process and this line.
-    The program ends when its input is closed. Raises RuntimeError if it ends without a line."""
+    The program ends when its input is closed. Raises RuntimeError as `first_line`."""
     process = subprocess.Popen(  # noqa: S603 - our own command line
         [sys.executable, "-m", module, *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         process_group=0,  # Ctrl-C reaches only the parent, which then closes its input
     )  # fmt: skip
+    return process, first_line(process)
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    """The first line that a program prints, by which it says that it has started. Raises
+    RuntimeError if the program ends without a line, or is killed since it printed none in time."""
     assert process.stdout is not None  # noqa: S101
-    line = process.stdout.readline().strip()
-    if not line:
-        raise RuntimeError(f"{' '.join([module, *arguments])} did not start")
-    return process, line
+    why = "it ended"
+    if not select.select([process.stdout], [], [], _FIRST_LINE_SECONDS)[0]:
+        why = f"it printed nothing within {_FIRST_LINE_SECONDS:g} s"
+        process.kill()
+    if line := process.stdout.readline().strip():
+        return line
+    raise RuntimeError(f"{process.args!r} did not start: {why}")
 
 
 class PrivateServer:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from msgplatform.core.servers.private_server import ServerFailed
 from tests.cluster import ROOT
-from tests.program_host import start_code
+from tests.program_host import ProgramHost, start_code
 
 # Reprs of functions and of objects without one of their own have an address.
 SHOW = """
@@ -60,3 +61,11 @@ def test_settings_are_those_of_its_own_environment(url: str, tmp_path: Path) -> 
         [sys.executable, "-c", code], cwd=ROOT, env=second, capture_output=True, check=True
     )
     assert forked(second) == json.loads(alone.stdout)
+
+
+def test_a_host_that_hangs_says_where(tmp_path: Path) -> None:
+    setup = "def load(): import time; time.sleep(600)\nload()"
+    host = ProgramHost(os.environ, ROOT, tmp_path / "log", setup, seconds=3)
+    with pytest.raises(ServerFailed, match=r"ended with -6:\n(.*\n)*.* in load\n"):
+        host.ask(1)
+    host.close()

@@ -82,6 +82,7 @@ class Nginx:
         while True:
             with contextlib.suppress(OSError), self.connect(HONEST):
                 return
+            assert self.process.poll() is None, "nginx has ended; see its standard error above"
             assert time.monotonic() < deadline
             time.sleep(0.02)
 

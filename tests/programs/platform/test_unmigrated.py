@@ -47,6 +47,8 @@ def test_it_names_the_command_and_no_column(kind: str, mariadb: MariaDb, tmp_pat
                 running.append(start_program(program, subprocess.DEVNULL, log, environment))
         deadline = time.monotonic() + 300
         while silent := [name for name, log in logs.items() if SENTENCE not in log.read_text()]:
+            ended = [process for process in running if process.poll() is not None]
+            assert not ended, [logs[name].read_text() for name in silent]
             assert time.monotonic() < deadline, [logs[name].read_text() for name in silent]
             time.sleep(0.1)
         assert all(process.poll() is None for process in running), "they wait"

@@ -50,19 +50,21 @@ class Suite:
         for name, text in files.items():
             (folder / f"{name}.py").write_text(text)
 
-    def run(self, *options: str) -> dict[str, list[tuple[float, float]]]:
-        """Test → begin and end of each of its runs, in the order of the first ends."""
+    def run(self, *options: str, status: int = 0) -> dict[str, list[tuple[float, float]]]:
+        """Test → begin and end of each of its runs, in the order of the first ends. pytest ends
+        with this status."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         environment |= {"RECORD": str(self._record), "CI": ""}
         environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take half of a start
-        subprocess.run(
+        done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"),
                 *("-p", "xdist", "-p", "tests.spreading"),
                 *("--rootdir", str(self.folder), "--strict-markers", *options, str(self.folder)),
             ],
-            cwd=ROOT, env=environment, check=True,
+            cwd=ROOT, env=environment, check=False,
         )  # fmt: skip
+        assert done.returncode == status
         ran = defaultdict(list)
         for line in self._record.read_text().splitlines():
             name, begun, ended = line.split()
@@ -93,6 +95,18 @@ def test_a_file_stays_in_one_process(tmp_path: Path) -> None:
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(mine))
     one, other = ran["test_meets"]
     assert max(one[0], other[0]) < min(one[1], other[1])
+
+
+def test_a_test_that_hangs_is_run_once_and_those_behind_it_run(tmp_path: Path) -> None:
+    first = "import time\ndef test_first(): pass\n"
+    hangs = "def test_hangs(): time.sleep(600)\n"
+    last = "def test_last(): pass\n"
+    (tmp_path / "test_last_file.py").write_text("def test_of_another_file(): pass")
+    limit = ("-o", "faulthandler_timeout=2", "-o", "faulthandler_exit_on_timeout=true")
+    ran = Suite(tmp_path, test_file=first + hangs + last).run("-n", "1", *limit, status=1)
+    assert {name: len(times) for name, times in ran.items()} == {
+        "test_first": 1, "test_last": 1, "test_of_another_file": 1
+    }  # fmt: skip
 
 
 def test_what_shares_a_platform_stays_in_one_process() -> None:
