@@ -34,7 +34,6 @@ pytestmark = pytest.mark.both_databases("msgplatform/operation/supervision/prepa
 ROOT = Path(__file__).resolve().parents[2]
 # Of the whole platform with nothing to do, the embedded Redis and SQLite.
 LIMIT_BYTES = 1150 << 20
-# What is printed at a later start is looked up in tests/integration/platform/test_first_user.py.
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 DAEMONS = {
     *("bulk", "maker", "sender", "marker", "archiver"),
@@ -435,7 +434,7 @@ def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_
     try:
         address = re.search(r"^http://\S+?/", link())[0]
         assert address in {f"http://127.0.0.1:{port}/", f"http://[::1]:{port}/"}
-        if FULL:
+        if FULL:  # the link of each start: tests/integration/platform/test_first_user.py
             stop()
             platform = start()
         until(lambda: answers(port))
