@@ -20,7 +20,7 @@ from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, migration_stages
 from msgplatform.doors.api.access import rates
 
-TAG = "msgplatform"
+TAG = env.CHECKS_TAG
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 

@@ -33,6 +33,8 @@ MANAGE, INSTALL = (
     if FILES_DIR == _PACKED
     else ((sys.executable, str(BASE_DIR / "manage.py")), "python3 deploy/bootstrap.py platform {}")
 )
+# The tag of system checks that look at settings alone: each program runs them when it starts.
+CHECKS_TAG = "msgplatform"
 # A Unix socket's path may have 107 bytes (sun_path in unix(7)).
 MAX_SOCKET_PATH = 107
 # A URL of these that names no host means this machine.

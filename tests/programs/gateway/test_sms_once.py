@@ -36,7 +36,7 @@ from tests.support.sms_steps import GATEWAYS, NEVER, OVER, TEXTS, gateway
 pytestmark = pytest.mark.usefixtures("sms_redis")
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-EXAMPLES = int(os.environ.get("SMS_MODEL_EXAMPLES", 1500 if FULL else 200))
+EXAMPLES = int(os.environ.get("SMS_MODEL_EXAMPLES", 1500 if FULL else 100))
 TRIES, REPEATS = 30, 2
 numbers = st.integers(0, 1000)
 somebody = st.sampled_from(["anna", "bert"])

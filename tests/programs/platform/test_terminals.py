@@ -13,7 +13,7 @@ import pytest
 
 from bench.harness import migrated
 from tests.cluster import MIGRATE, ROOT
-from tests.program_host import run_program, start_program
+from tests.program_host import run_program
 
 TITLE = "北京 Läden 😀"
 # It changes the direction of what a terminal shows after it.
@@ -73,9 +73,11 @@ def test_a_file_is_utf_8(terminal: Mapping[str, str], environment: Mapping[str, 
 def shown(environment: Mapping[str, str], *words: str) -> str:
     """All that a terminal shows of a command."""
     terminal, program_side = pty.openpty()
-    with os.fdopen(program_side, "wb", buffering=0) as output:
-        command = [sys.executable, "manage.py", *words]
-        process = start_program(command, program_side, output, environment)
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", *words], cwd=ROOT, env=environment, stdin=program_side,
+        stdout=program_side, stderr=program_side,
+    )  # fmt: skip
+    os.close(program_side)
     text = b""
     with contextlib.suppress(OSError):  # the program has ended
         while piece := os.read(terminal, 65536):
