@@ -16,7 +16,7 @@ class Config(AdminConfig):
 class Site(UnfoldAdminSite):  # type: ignore[misc]  # it has no types
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """The frame of a page and its side bar both ask for it, which took a sixth of many pages:
-        permissions, addresses and names of fifty models."""
+        permissions, addresses and names of thirty models."""
         if app_label:
             return list(super().get_app_list(request, app_label))
         if not hasattr(request, "app_list"):
