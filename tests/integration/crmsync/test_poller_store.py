@@ -281,7 +281,7 @@ class TestChanged:
 def test_a_record_is_never_longer_than_before(tmp_path: Path) -> None:
     """InnoDB would write its whole page anew."""
     poller = Poller(mapping="name = name")
-    poller.serve(sync_support.Customers(tmp_path).crm())
+    poller.serve(sync_support.Customers(tmp_path).crm("shop"))
 
     def length() -> int:
         row = record()
