@@ -195,7 +195,7 @@ def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
     values = {
         "state": Record.State.CONFIRMED, "sent_version": F("version"), "sent_digest": F("digest"),
         "attempt": 0, "next_at": None, "claimed_by": "", "sending_operation": 0, "error_class": "",
-        "room": "", "updated_at": now,
+        "room": Record.ROOM, "updated_at": now,
     }  # fmt: skip
     unchanged_ids = [row.id for row, remote_id in pairs if remote_id == row.remote_id]
     for some in chunks(unchanged_ids, claims.CHUNK):

@@ -172,6 +172,7 @@ def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> 
             "state": _State.QUEUED,
             "sending_operation": F("operation_id"),
             "claimed_by": due.claim,
+            "room": "",
             "next_at": lease,
             "updated_at": now,
         },

@@ -215,6 +215,18 @@ class Engine(Protocol):
         `start`, which ends with VALUES, and `clause`."""
         return
 
+    def update(
+        self,
+        cursor: Any,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        constants: Mapping[str, Any],
+    ) -> None:
+        """Update the rows that exist, many in one statement; the first of `columns` is the primary
+        key. `constants` are further columns with the same value in every row; names are quoted."""
+        return
+
     def overwrite_deleted(self, connection: Connection) -> None:
         """Overwrite data that this connection deletes from now on, if it would stay in a file."""
         return

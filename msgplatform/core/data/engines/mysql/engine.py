@@ -157,6 +157,28 @@ class MySql(Engine):
             statement = start.encode() + b",".join(part) + clause.encode()
             cursor.execute(cast(str, statement))  # bytes, since a payload need not be text
 
+    def update(
+        self,
+        cursor: Any,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        constants: Mapping[str, Any],
+    ) -> None:
+        # INSERT … ON DUPLICATE KEY UPDATE costs twice as much: each row fails as a new one first.
+        key, *others = columns
+        sets = [f"r.{name} = j.{name}".encode() for name in others]
+        literals = values.literals(cursor.db, constants.values())
+        sets += [b"r.%s = %s" % (n.encode(), v) for n, v in zip(constants, literals, strict=True)]
+        start = f"UPDATE (WITH j({', '.join(columns)}) AS (VALUES ".encode()
+        # The optimizer does not choose the order: with old statistics it may read the whole table.
+        join = f"{self.ordered_join} {table} r {self.by_primary_key(cursor.db, table)}"
+        end = f") SELECT * FROM j) AS j {join} ON r.{key} = j.{key} SET ".encode()  # noqa: S608
+        word = self.row_word.encode()
+        for part in values.statements(cursor.db, rows):
+            statement = start + b",".join([word + row for row in part]) + end + b", ".join(sets)
+            cursor.execute(cast(str, statement))
+
     # -- locks -----------------------------------------------------------------------------------
     def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
         with connection.cursor() as cursor:
