@@ -4,6 +4,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -135,7 +136,14 @@ def iso(moment: float) -> str | None:
     """Unix seconds as ISO 8601 in UTC, None for a time that never came."""
     if not moment:
         return None
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    second, milliseconds = divmod(round(moment * 1_000_000) // 1000, 1000)
+    return f"{_iso_second(second)}.{milliseconds:03d}Z"
+
+
+# The messages of a batch end within a few seconds.
+@lru_cache(maxsize=1024)
+def _iso_second(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat()[:-6]
 
 
 def _report(

@@ -88,9 +88,9 @@ class MySql(Engine):
         return f"CRC32({_join_texts(columns)})"
 
     def sum_of_checksums(self, columns: Iterable[str]) -> str | None:
-        """SHA2, not CRC32: CRC32 is linear, so its sum often stays equal when two rows swap texts
-        of one length."""
-        return f"SUM(CAST(CONV(LEFT(SHA2({_join_texts(columns)}, 256), 15), 16, 10) AS UNSIGNED))"
+        """The sum of squares: CRC32 is linear, so its own sum often stays equal when two rows swap
+        texts of one length. SHA2 costs half as much again."""
+        return f"SUM({self.checksum(columns)} * {self.checksum(columns)})"
 
     def force_index(self, index: str) -> str:
         return f"FORCE INDEX ({index})"
