@@ -183,7 +183,7 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
             for pk, content in data.items():
                 requests = orders.load_readable(pk, content)
                 previous = {request.previous for request in requests if request.key in keys}
-                following |= {each for each in previous if each}
+                following |= {operation_id for operation_id in previous if operation_id}
                 if None in previous:
                     unknown_before = max(unknown_before, pk)
         unread = following

@@ -160,8 +160,10 @@ def _has_error(error_class: str) -> Q:
     reason = Subquery(entries.order_by("-id").values("error_class")[:1])
     is_checked = Q(state__in=ENDED, error_class=UNKNOWN)
     # A record without an entry was dismissed by the erasure of its person.
-    shown = Coalesce(reason, Value(UNKNOWN))
-    return Q(error_class=error_class) & ~is_checked | is_checked & Q(Exact(shown, error_class))
+    reason_text = Coalesce(reason, Value(UNKNOWN))
+    return Q(error_class=error_class) & ~is_checked | is_checked & Q(
+        Exact(reason_text, error_class)
+    )
 
 
 def _of_operation(operation_id: int, policies_by_id: Policies) -> list[int]:

@@ -200,7 +200,7 @@ def lines(ids: Sequence[str]) -> list[Hit]:
 
 
 def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
-    """For each message its id, its account and ending, and the time of its acceptance."""
+    """The id of each message, its account and ending, and the time of its acceptance."""
     for chunk_ids in chunks(ids, _CHUNK):
         rows = SgipMt.objects.filter(id__in=chunk_ids).values_list("id", "account_id", "final")
         for pk, account, final in rows:

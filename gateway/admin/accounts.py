@@ -108,7 +108,7 @@ class SmsAccountAdmin(ResourceAdmin):
         return show_page(
             self, request, f"admin/gateway/test_sms{live}.html", gettext("Test SMS"),
             form=form, may_choose=True,
-            **_followed(request.GET.get("message", ""), sees_personal(request)),
+            **_describe_message(request.GET.get("message", ""), sees_personal(request)),
         )  # fmt: skip
 
     system = cells.column(_("system"), lambda row: str(row.biz), "biz__name")
@@ -169,7 +169,7 @@ class TestSmsForm(forms.Form):
     key = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
 
-def _followed(message: str, clear: bool) -> dict[str, Any]:
+def _describe_message(message: str, clear: bool) -> dict[str, Any]:
     """The page of a test message, and the seconds until the next look; 0: the message has ended."""
     if not message:
         return {}

@@ -138,7 +138,7 @@ class InFlight:
     def search_text(
         self, query: str, cursor: str, seconds: float, systems: Systems = None
     ) -> TextSearchResult:
-        """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
+        """Messages by number, reference or text. A cursor is `<place of the walk>:<looked at>`."""
         begin, _colon, seen_text = cursor.partition(":")
         numbers = searched_numbers(query)
 

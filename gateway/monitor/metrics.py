@@ -204,7 +204,7 @@ _RECEIVED = METRICS.counter("sms_received", "MOs received")
 
 
 def samples() -> Iterator[Sample]:
-    """For `/metrics`. Raises what `read` raises."""
+    """The samples for `/metrics`. Raises what `read` raises."""
     now = read()
     links = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
     for queue in now.queues:

@@ -55,10 +55,9 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         # The number in the Report's own spelling comes first.
         part = min(own_parts, key=lambda row: numbers.index(row.user_number), default=None)
         if part is not None and report.gateways:
+            # A gateway may report only on messages that it got.
             own_messages = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways)
-            part = (
-                part if own_messages.exists() else None
-            )  # its gateway may not report on this message
+            part = part if own_messages.exists() else None
         if part is None and time.time() - report.at < PATIENCE_SECONDS:
             continue  # once more when its lease is over
         failpoint("pump_unmatched_before_write")

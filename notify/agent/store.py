@@ -128,7 +128,7 @@ class Store:
         def release() -> int:
             with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
                 # Release the unlocked rows of the claim. The other rows stay claimed.
-                unlocked_ids = self._unlocked(cursor, claim, ids)
+                unlocked_ids = self._lock_rows(cursor, claim, ids)
                 part = claims.Claim(claim.token, unlocked_ids, claim.lease_until)
                 return claims.release(Outbox, part, values, until="next_at", using=self.alias)
 
@@ -175,7 +175,7 @@ class Store:
             ]  # fmt: skip
             return claims.claim_ids(rows, free_ids, lease=lease, until="next_at")
 
-    def _unlocked(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:
+    def _lock_rows(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:
         """Lock the rows of `ids` that still carry the claim and are not locked; returns their ids.
         The other rows are sent again after their lease, and the intake knows their keys."""
         hint, lock = claims.by_primary_key("outbox", self.alias), engines.of(self.alias).skip_locked
@@ -207,8 +207,8 @@ class Store:
     ) -> int:
         columns = "msg_key, event_type, channel, payload, created_at, attempts"
         with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
-            refused_ids = self._unlocked(cursor, claim, list(refusals))
-            delivered_ids = self._unlocked(cursor, claim, delivered_ids)
+            refused_ids = self._lock_rows(cursor, claim, list(refusals))
+            delivered_ids = self._lock_rows(cursor, claim, delivered_ids)
             # One statement for all rows that were refused for the same reason.
             ids_by_refusal: dict[Refusal, list[int]] = {}
             for row_id in refused_ids:

@@ -65,7 +65,7 @@ class Circumstances(msgspec.Struct, frozen=True):
         """The reason for the state of a delivery, a sentence; '' for a state that needs none."""
         status = Status(delivery.status)
         if status == Status.PENDING:
-            return self._pending(delivery)
+            return self._explain_wait(delivery)
         if status == Status.QUEUED and self._is_listened(delivery):
             text = _("A listener has it; without a result it is given out again at %s.")
             return text % local(delivery.next_at)
@@ -75,7 +75,7 @@ class Circumstances(msgspec.Struct, frozen=True):
             )
             return self._behind_breaker(delivery) or text % local(delivery.next_at)
         if status == Status.HELD:
-            return self._held(delivery)
+            return self._explain_hold(delivery)
         if status == Status.EXHAUSTED:
             if delivery.error == expiry.ERROR:
                 return _("Given up: its breaker stayed open for as long as all attempts would have "
@@ -98,14 +98,14 @@ class Circumstances(msgspec.Struct, frozen=True):
         subscription = self.subscriptions.get(delivery.biz_receive_id)
         return subscription is not None and subscription.receive.is_listened
 
-    def _pending(self, delivery: Any) -> str:
+    def _explain_wait(self, delivery: Any) -> str:
         subscription = self.subscriptions.get(delivery.biz_receive_id)
         if subscription is None:
             return _("Its subscription was deleted.")
         if subscription.status == _Subscribed.DISCARDED:
             return _("Its subscription is discarded: it will be skipped.")
         if subscription.status in BizReceive.HOLDING:
-            return self._held(delivery)
+            return self._explain_hold(delivery)
         if breaker := self._behind_breaker(delivery):
             return breaker
         if delivery.next_at > self.now:
@@ -136,7 +136,7 @@ class Circumstances(msgspec.Struct, frozen=True):
         )
         return sentence % {"since": since, "at": probe}
 
-    def _held(self, delivery: Any) -> str:
+    def _explain_hold(self, delivery: Any) -> str:
         subscription = self.subscriptions.get(delivery.biz_receive_id)
         if subscription is None:
             return _("Its subscription was deleted.")
@@ -159,6 +159,7 @@ def _ahead(delivery: ReceiveMsg) -> int:
 
 
 def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> Iterator[Value]:
+    """The reasons why the message has no delivery: sentences, and links to what helps."""
     if not is_archived and message.state == BizMsg.State.ACCEPTED:
         yield _("It waits for a maker, which makes a delivery for each subscription that wants it.")
         try:

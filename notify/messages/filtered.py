@@ -260,25 +260,29 @@ def _mismatch(node: Node, event: Event) -> Mismatch | None:
             if node.matches(event):
                 return None
             sentence = _("%s holds, and must not")
-            text, masked_text = f"{path} {_shown(document)}", f"{path} $not"
+            text, masked_text = f"{path} {_shorten(document)}", f"{path} $not"
             return Mismatch(sentence % text.strip(), sentence % masked_text.strip())
         case Condition():
             values = node.values(event)
             if node.test(values):
                 return None
-            words = {"path": node.path, "sign": node.sign, "operand": _shown(node.operand)}
+            words = {"path": node.path, "sign": node.sign, "operand": _shorten(node.operand)}
             masked_words = words | ({"operand": "…"} if node.is_negated else {})
-            masked = _("%(path)s is not %(sign)s %(operand)s") % masked_words
+            masked_text = _("%(path)s is not %(sign)s %(operand)s") % masked_words
             if node.sign == "$exist":
                 reason = _("%s is there") if values else _("%s is not there")
                 return Mismatch(reason % node.path, reason % node.path)
             if not values:
-                return Mismatch(_("%s is not there") % node.path, masked)
-            words["value"] = ", ".join(map(_shown, values[:3])) + (", …" if len(values) > 3 else "")
-            return Mismatch(_("%(path)s %(value)s is not %(sign)s %(operand)s") % words, masked)
+                return Mismatch(_("%s is not there") % node.path, masked_text)
+            words["value"] = ", ".join(map(_shorten, values[:3])) + (
+                ", …" if len(values) > 3 else ""
+            )
+            return Mismatch(
+                _("%(path)s %(value)s is not %(sign)s %(operand)s") % words, masked_text
+            )
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, default=float)
     except RecursionError:  # of a payload that could just be read

@@ -49,11 +49,11 @@ class Health(msgspec.Struct, frozen=True):
 
 
 def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
-    """By policy id: one query to Redis and five to the database for any number of rows."""
+    """Policy id → health: one query to Redis and five to the database for any number of rows."""
     ids = [row.pk for row in rows]
     # The index on (policy, id) finds the newest run of each policy without reading the others.
     newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
-    runs = Run.objects.in_bulk([each["last"] for each in newest.annotate(last=Max("id"))])
+    runs = Run.objects.in_bulk([row["last"] for row in newest.annotate(last=Max("id"))])
     by_policy = {run.policy_id: run for run in runs.values()}
     how_far = backlog.of_runs(runs.values())
     watermarks = Watermark.objects.in_bulk(ids)

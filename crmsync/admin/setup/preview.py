@@ -75,7 +75,7 @@ def examine(source: Source) -> Facts:
 
 def sample(policy: Policy) -> list[Mapped]:
     """The newest rows, mapped. Raises what `examine` raises."""
-    return _mapped(policy, SAMPLE)
+    return _map_rows(policy, SAMPLE)
 
 
 def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
@@ -87,7 +87,7 @@ def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
     result = adapter.check(policy.mapping.fields)
     if not result.is_usable:
         raise NotReady(result.message)
-    rows = _mapped(policy, DRY_RUN)
+    rows = _map_rows(policy, DRY_RUN)
     crm_records: dict[str, Stored] = {}
     for keys in chunks([row.key for row in rows if not row.problem], adapter.batch_size):
         crm_records.update(adapter.read(keys))
@@ -110,13 +110,13 @@ def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
     return Outcome(row, "change" if changes else "same", crm_record.remote_id, changes)
 
 
-def _mapped(policy: Policy, limit: int) -> list[Mapped]:
+def _map_rows(policy: Policy, limit: int) -> list[Mapped]:
     # Read more rows than `limit`: rows of other systems and pages are left out below.
     is_chosen = policy.biz_id is not None or policy.appkeys
     rows = _newest(source_from_row(policy.source), _LOOKED_AT if is_chosen else limit)
     # A request has no time: take the row's time.
     times = {str(row.key): row.time for row in rows}
-    row_requests = [each for each in make_requests(policy, rows, 0) if not each.is_outside]
+    row_requests = [request for request in make_requests(policy, rows, 0) if not request.is_outside]
     return [
         Mapped(
             each.request.key, times[each.key], each.request.deleted, dict(each.request.fields),

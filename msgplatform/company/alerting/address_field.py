@@ -37,7 +37,7 @@ class Kind(msgspec.Struct, frozen=True):
     hint: Any = ""
 
 
-def _signed(webhook: str, secret: str) -> str:
+def _add_secret(webhook: str, secret: str) -> str:
     """The webhook of a robot with its secret, as `robots.own_form` reads it."""
     return f"{webhook}{'&' if '?' in webhook else '?'}secret={quote(secret)}" if secret else webhook
 
@@ -67,7 +67,7 @@ KINDS = {
             Part(_WEBHOOK, "https://oapi.dingtalk.com/robot/send?access_token=…"),
             Part(_SECRET, "SEC…", is_optional=True),
         ),
-        _signed, _ROBOT,
+        _add_secret, _ROBOT,
     ),
     "wecom": Kind(
         gettext_lazy("WeCom"),
@@ -79,7 +79,7 @@ KINDS = {
             Part(_WEBHOOK, "https://open.feishu.cn/open-apis/bot/v2/hook/…"),
             Part(_SECRET, is_optional=True),
         ),
-        _signed, _ROBOT,
+        _add_secret, _ROBOT,
     ),
     "slack": Kind(
         gettext_lazy("Slack"), (Part(_WEBHOOK, "https://hooks.slack.com/services/A/B/C"),), str

@@ -124,11 +124,11 @@ class AlertChannelResource(Resource):
             is_same = row.heartbeat_seconds == before.row.heartbeat_seconds
             if is_same and url == stored_url:
                 return
-        checked = check_address(url, row.is_heartbeat)
-        if checked.fault:
-            yield "url", checked.fault
+        address = check_address(url, row.is_heartbeat)
+        if address.fault:
+            yield "url", address.fault
         else:
-            self._shown = checked.shown
+            self._shown = address.shown
 
     def set_dependent_fields(self, row: AlertChannel, names: Sequence[str]) -> Sequence[str]:
         if self._shown:
@@ -137,7 +137,7 @@ class AlertChannelResource(Resource):
 
 
 class AlertRuleSerializer(WholeSerializer):
-    """Which alerts go to which channels, and when."""
+    """The alerts that go to channels, and their times."""
 
     kinds = TextListField()
     systems = NamedField(many=True, queryset=Biz.objects.all(), required=False, allow_null=True)

@@ -128,7 +128,7 @@ def rows(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file, which may be compressed by gzip."""
     is_compressed = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # of a buffered reader
     if is_compressed:
-        with gzip.open(file) as opened:
-            yield from opened
+        with gzip.open(file) as stream:
+            yield from stream
     else:
         yield from file

@@ -78,8 +78,8 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             )
             is_stale = "state" not in (extra_context or {})
             reason = "cancelled" if is_cancelled else "state" if is_stale else "error"
-            said = request.GET.get("error", "") if not is_stale else ""
-            exception = Refused(reason, said[:100])
+            code = "" if is_stale else request.GET.get("error", "")
+            exception = Refused(reason, code[:100])
         raise ImmediateHttpResponse(refuse_answer(request, exception, provider.sub_id))
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:

@@ -162,10 +162,10 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             options={"require": ["iss", "aud", "iat", *required]},
         )  # fmt: skip
         audience = claims["aud"]
-        authorized = claims.get("azp", settings.OIDC_CLIENT_ID)
+        authorized_party = claims.get("azp", settings.OIDC_CLIENT_ID)
         if isinstance(audience, list) and len(audience) > 1 and "azp" not in claims:
-            authorized = ""
-        if authorized != settings.OIDC_CLIENT_ID:
+            authorized_party = ""
+        if authorized_party != settings.OIDC_CLIENT_ID:
             raise Refused("audience", "The token was made for another client.")
         return claims
 

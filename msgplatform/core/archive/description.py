@@ -137,8 +137,8 @@ CHUNK = 500  # ids in one statement
 def delete_whole(table: Table, row_ids: Sequence[int]) -> None:
     """Delete rows and their parts, in one transaction."""
     with transaction.atomic(using=table.using, savepoint=False):
-        for some in chunks(row_ids, CHUNK):
+        for ids_of_chunk in chunks(row_ids, CHUNK):
             for part in table.parts:
-                delete_whole(part, list(part.of_these(some).values_list("id", flat=True)))
+                delete_whole(part, list(part.of_these(ids_of_chunk).values_list("id", flat=True)))
             failpoint("archive_half_gone")
-            table.rows().filter(**{f"{table.column}__in": some}).delete()
+            table.rows().filter(**{f"{table.column}__in": ids_of_chunk}).delete()

@@ -73,21 +73,21 @@ def report(exits: Sequence[Exits], finished_exits: Sequence[Exits]) -> None:
         part.write_bytes(msgspec.json.encode(exits))
         part.replace(path)
     finally:  # programs may end because of a full disk
-        names = {_name(each) for each in exits}
-        _exits.withdraw(*({_name(each) for each in finished_exits} - names))
-        _exits.report({_name(each): each for each in exits})
+        names = {_name(program) for program in exits}
+        _exits.withdraw(*({_name(program) for program in finished_exits} - names))
+        _exits.report({_name(program): program for program in exits})
 
 
 def of_platform() -> dict[str, Exits]:
     """Role → its exits, on the machine where it ends most often. Raises RedisError."""
-    rows = sorted(_exits.read().values(), key=lambda each: each.count)
-    return {each.role: each for each in rows}
+    rows = sorted(_exits.read().values(), key=lambda row: row.count)
+    return {row.role: row for row in rows}
 
 
 def of_machine() -> dict[str, Exits]:
     """Role → its exits on this machine, without Redis, as far as `up` runs here."""
     with suppress(OSError, msgspec.MsgspecError):
-        return {each.role: each for each in _decoder.decode(_path().read_bytes())}
+        return {row.role: row for row in _decoder.decode(_path().read_bytes())}
     return {}
 
 

@@ -154,7 +154,11 @@ class Activity(msgspec.Struct, frozen=True):
         condition, dimensions = Q(), self._selected_dimensions(selection)
         for dimension in dimensions:
             condition &= dimension.narrow(selection[dimension.name])
-        others = [one for one in dimensions if not one.is_apart and one.name != SYSTEM]
+        others = [
+            dimension
+            for dimension in dimensions
+            if not dimension.is_apart and dimension.name != SYSTEM
+        ]
         if others and self.is_apart(selection):
             raise InvalidInput(
                 gettext("This is counted for each alone: choose one of them."), others[0].name
@@ -163,11 +167,11 @@ class Activity(msgspec.Struct, frozen=True):
 
     def names_subjects(self, selection: Mapping[str, str]) -> bool:
         """True if the condition of a selected dimension names subjects."""
-        return any(one.names_subjects for one in self._selected_dimensions(selection))
+        return any(dimension.names_subjects for dimension in self._selected_dimensions(selection))
 
     def is_apart(self, selection: Mapping[str, str]) -> bool:
         """True if a selected dimension is counted apart."""
-        return any(one.is_apart for one in self._selected_dimensions(selection))
+        return any(dimension.is_apart for dimension in self._selected_dimensions(selection))
 
     def _selected_dimensions(self, selection: Mapping[str, str]) -> list[Dimension]:
-        return [one for one in self.dimensions if one.name in selection]
+        return [dimension for dimension in self.dimensions if dimension.name in selection]

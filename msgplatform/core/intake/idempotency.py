@@ -80,8 +80,7 @@ def check_key(key: str) -> None:
     """Raises InvalidInput."""
     if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
         raise InvalidInput(
-            f"use 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces",
-            "idempotency_key",
+            f"use 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces", "idempotency_key"
         )
 
 
@@ -119,8 +118,8 @@ def store(
     would not be durable. Raises OperationalError when the database is unavailable.
     """
     block = ids.reserve(len(items))
-    for each, item_id in zip(items, block.ids([one.bucket for one in items]), strict=True):
-        each.id = item_id
+    for item, item_id in zip(items, block.ids([item.bucket for item in items]), strict=True):
+        item.id = item_id
     spans = accepted.begin(flow, items)
     verdicts = transactions.retrying(lambda: _store_once(items, keys, insert, spans))
     accepted.end(spans, items, verdicts)

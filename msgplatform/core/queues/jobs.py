@@ -301,7 +301,7 @@ def _with_entries(names: Collection[str], *endings: str) -> list[str]:
     if len(names) <= _FEW:
         return list(names)
     lists: Any = work_redis().register_script(_WITH_ORDERS)(keys=[QUEUES], args=endings)
-    busy_names = (each.decode().removeprefix("rq:queue:") for each in lists)
+    busy_names = (key.decode().removeprefix("rq:queue:") for key in lists)
     return [name for name in busy_names if name in names]
 
 

@@ -203,8 +203,8 @@ def _sealed_pages(column: Column) -> Iterator[list[tuple[Any, bytes]]]:
     sealed_rows = column.rows.alias(start=start).filter(start=encryption.PREFIX.encode())
     rows = column.rows
     while span := list(rows.values_list("pk", flat=True)[:_SPAN]):
-        within = sealed_rows.filter(pk__gte=span[0], pk__lte=span[-1])
-        keys = list(within.values_list("pk", flat=True))
+        rows_of_span = sealed_rows.filter(pk__gte=span[0], pk__lte=span[-1])
+        keys = list(rows_of_span.values_list("pk", flat=True))
         for at in range(0, len(keys), SEALED_PAGE):
             page = column.rows.filter(pk__in=keys[at : at + SEALED_PAGE])
             yield [(pk, bytes(value)) for pk, value in page.values_list("pk", column.field)]

@@ -44,21 +44,21 @@ class FileFaults(serializers.ValidationError):
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = sorted(set(faults))
         sentences: dict[str, list[str]] = {}
-        for each in self.faults[:_MAX_SHOWN]:
-            sentences.setdefault(each.place, []).append(each.sentence)
+        for fault in self.faults[:_MAX_SHOWN]:
+            sentences.setdefault(fault.place, []).append(fault.sentence)
         super().__init__(sentences)
 
     @property
     def errors(self) -> list[dict[str, Any]]:
         """The `errors` of a problem: each with its line and its path."""
         return [
-            {"field": each.place, "message": each.sentence, "line": each.line,
-             "path": list(each.path)}
-            for each in self.faults[:_MAX_SHOWN]
+            {"field": fault.place, "message": fault.sentence, "line": fault.line,
+             "path": list(fault.path)}
+            for fault in self.faults[:_MAX_SHOWN]
         ]  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [str(each) for each in self.faults[:_MAX_SHOWN]]
+        lines = [str(fault) for fault in self.faults[:_MAX_SHOWN]]
         if more := len(self.faults) - len(lines):
             lines.append(f"… and {more} more.")
         return "\n".join(lines)
@@ -109,8 +109,8 @@ class Outcome(msgspec.Struct):
         """A text that differs when what is added, changed or removed differs, but for the values of
         secrets."""
         changes = [
-            (each.action, each.title, each.body, each.differences, each.changed_secrets)
-            for each in self.of(Action.ADDED, Action.CHANGED, Action.REMOVED)
+            (change.action, change.title, change.body, change.differences, change.changed_secrets)
+            for change in self.of(Action.ADDED, Action.CHANGED, Action.REMOVED)
         ]
         content = msgspec.json.encode(changes, enc_hook=str, order="deterministic")
         return hashlib.sha256(content).hexdigest()[:20]

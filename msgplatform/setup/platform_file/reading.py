@@ -157,7 +157,7 @@ class _Reader:
     ) -> None:
         self._file, self._content, self._secrets = file, content, secrets
         self._result, self._faults = result, faults
-        self._by_name = {(each.kind, each.name): each for each in result.entries}
+        self._by_name = {(entry.kind, entry.name): entry for entry in result.entries}
         self._lines: dict[text.Path, dict[text.Path, int]] = defaultdict(dict)  # by entry
         for path, line in content.lines.items():
             if len(path) > 1:
@@ -237,7 +237,7 @@ class _Reader:
 def _choices(name: str, known: Iterable[str]) -> str:
     """A sentence with the name that was probably meant, or with all names."""
     names = list(known)
-    by_lower = {each.lower(): each for each in names}
+    by_lower = {name.lower(): name for name in names}
     if close := get_close_matches(name.lower(), by_lower, 1, 0.75):
         return f"Did you mean {by_lower[close[0]]}?"
     return f"Use one of: {', '.join(names)}."

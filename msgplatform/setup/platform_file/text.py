@@ -162,7 +162,7 @@ def _value(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
             members[key] = _value(value_node, (*path, key), lines)
         return members
     if isinstance(node, yaml.SequenceNode):
-        return [_value(each, (*path, index), lines) for index, each in enumerate(node.value)]
+        return [_value(part, (*path, index), lines) for index, part in enumerate(node.value)]
     return _scalar(node, path)
 
 

@@ -101,13 +101,13 @@ class Meter:
         dispatchers."""
         now = self._clock()
         own_connections = frozenset(own)
-        recent = [one for one in self._samples if one.at >= now - STATEMENTS_SECONDS]
+        recent = [sample for sample in self._samples if sample.at >= now - STATEMENTS_SECONDS]
         if not recent:
             return None
         # Samples of an idle platform are further apart, so the last sample may be older.
-        latencies = [one.latency for one in recent if one.at >= now - LATENCY_SECONDS]
+        latencies = [sample.latency for sample in recent if sample.at >= now - LATENCY_SECONDS]
         latency = median(latencies or [recent[-1].latency])
-        statements = sum(len(one.running - own_connections) for one in recent) / len(recent)
+        statements = sum(len(sample.running - own_connections) for sample in recent) / len(recent)
         self._lows.append((now, latency))
         while self._lows[0][0] < now - BASELINE_SECONDS:
             self._lows.popleft()

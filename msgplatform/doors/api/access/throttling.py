@@ -94,8 +94,8 @@ def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
 
 def client_address(request: HttpRequest | Request) -> str:
     """The caller's address: the peer's, or the address that NUM_PROXIES trusted proxies report."""
-    forwarded: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
-    return reported_address(request.META.get("REMOTE_ADDR", ""), forwarded)
+    header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
+    return reported_address(request.META.get("REMOTE_ADDR", ""), header)
 
 
 def reported_address(peer: str, forwarded: str) -> str:

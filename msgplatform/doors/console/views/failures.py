@@ -152,9 +152,9 @@ def _flow_failures(
     groups_by_place: dict[int, list[Failure]] = defaultdict(list)
     for group in sorted(groups, key=lambda group: group.last_at, reverse=True):
         # An answer is content, and may contain personal data.
-        said = group.said if clear else personal.text(group.said)
+        content = group.said if clear else personal.text(group.said)
         where, answer = lazy_text.translated(group.where), answer_title(str(group.answer))
-        group = msgspec.structs.replace(group, where=where, said=said, answer=answer)
+        group = msgspec.structs.replace(group, where=where, said=content, answer=answer)
         groups_by_place[group.subject].append(group)
     places = []
     for groups in groups_by_place.values():

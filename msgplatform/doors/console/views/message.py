@@ -36,7 +36,7 @@ _LINKED = 10  # maximum new messages that an answer names
 
 @staff_view("GET", answers_limited_people=True)
 def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
-    """What became of one message at each of its recipients, and what happened to it in time."""
+    """One message: its state at each of its recipients, and its steps in time."""
     flow = flow_of(request, flow_name)
     try:
         _require_own(request, flow, id)

@@ -193,5 +193,5 @@ def _value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_value(each) for each in value]
+        return [_value(part) for part in value]
     return value

@@ -86,7 +86,7 @@ class ObjectChangeSerializer(serializers.Serializer[Any]):
 
 
 class PlatformChangesSerializer(serializers.Serializer[Any]):
-    """What was changed, or in a dry run would be."""
+    """The changes, which a dry run does not make."""
 
     dry_run = serializers.BooleanField()
     label = serializers.CharField()  # type: ignore[assignment]  # Field has one too
@@ -188,7 +188,7 @@ class PlatformView(QueryView):
         references. All its faults are answered at once, with their lines. 409 while another file is
         being applied. A key that is limited to business systems applies what belongs to them.
         """
-        query = values_of(request, _PUT_QUERY, [each.name for each in _PUT_QUERY])
+        query = values_of(request, _PUT_QUERY, [parameter.name for parameter in _PUT_QUERY])
         label = query.get("label", "")
         if len(label) > labels.MAX_LABEL:
             raise InvalidInput(f"A label has at most {labels.MAX_LABEL} characters.", "label")
