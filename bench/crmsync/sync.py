@@ -40,6 +40,7 @@ WARM = 200  # leads that go through both parts before the clock starts
 CRM = "crm"  # the CRM's database
 TABLE = "lead"
 _SAMPLED = 49  # of so many leads it asks of one first whether it is there: a page has more
+_LOOKED_AT = 50  # leads of the sample that a look asks for
 _LOOK_SECONDS = 0.05
 _MAX_SECONDS = 600.0  # for a part; then what is left is lost
 
@@ -110,14 +111,18 @@ class Ours(Copy):
         return [self.ground.daemon("run_sync_handler"), self.ground.daemon("run_sync_poller")]
 
     def wait(self, crew: Crew) -> float:
-        """Compare some leads of each page, and all of them only when those are there: a look at
-        all of them, again and again, would slow the work down."""
-        sample = ", ".join(map(str, self.sample))
+        """Compare some leads of each page, a few in a look, and all of them only when those are
+        there: looks at the whole sample were a third of MariaDB's time."""
+        sample = [str(pk) for pk in self.sample]
         with self.hive.cursor() as cursor:
             while True:
+                while sample:
+                    first = ", ".join(sample[:_LOOKED_AT])
+                    if self._behind(cursor, f"WHERE h.id IN ({first})"):
+                        break
+                    del sample[:_LOOKED_AT]
                 now = time.monotonic()
-                is_behind = self._behind(cursor, f"WHERE h.id IN ({sample})")
-                if not is_behind and not self._behind(cursor, ""):
+                if not sample and not self._behind(cursor, ""):
                     break
                 crew.check()
                 if now > self.given + _MAX_SECONDS:

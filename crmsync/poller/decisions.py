@@ -178,15 +178,15 @@ class Decisions:
         request = msgspec.structs.replace(each.request, version=version)
         return msgspec.structs.replace(each, request=request)
 
-    def _is_plain_change(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
+    def _is_plain_change(self, row_request: RowRequest, stored_row: Mapping[str, Any]) -> bool:
         """True if the CRM has confirmed the version before, and the new one only sets fields: such
         rows are nearly all of a round."""
         return (
             stored_row["state"] == _State.CONFIRMED
-            and each.digest != stored_row["sent_digest"]
-            and each.cleared <= stored_row["cleared"]
+            and row_request.digest != stored_row["sent_digest"]
+            and row_request.cleared <= stored_row["cleared"]
             and stored_row["error_class"] != UNKNOWN
-            and not (each.problem or each.request.deleted)
+            and not (row_request.problem or row_request.request.deleted)
         )
 
     def _removal(self, row_request: RowRequest, stored_row: Mapping[str, Any]) -> dict[str, int]:

@@ -112,9 +112,9 @@ def update(
     if not rows:
         return
     name = connection.ops.quote_name
-    quoted = {name(column): value for column, value in constants.items()}
+    values = {name(column): value for column, value in constants.items()}
     with transaction.atomic(savepoint=False), connection.cursor() as cursor:
-        engines.of().update(cursor, name(table), list(map(name, columns)), rows, quoted)
+        engines.of().update(cursor, name(table), list(map(name, columns)), rows, values)
 
 
 def keep_existing(statement: str, table: str, column: str = "id") -> str:
