@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='record',
             name='room',
-            field=models.CharField(blank=True, db_default='', default='', max_length=64),
+            field=models.CharField(blank=True, db_default='', default='', max_length=32),
         ),
         migrations.AlterField(
             model_name='policy',

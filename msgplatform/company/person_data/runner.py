@@ -129,9 +129,10 @@ class ListKeeper:
             since = erasures.kept_since()
             old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
             old_rows = [row for row in old if row.identifiers]
-            kept_rows = list(Erasure.objects.filter(created_at__gte=since))
-            kept_rows = [row for row in kept_rows if row.identifiers]
-            cancelled_keys = {row.key for row in kept_rows if row.state == Erasure.State.CANCELLED}
+            recent_rows = list(Erasure.objects.filter(created_at__gte=since))
+            kept_rows = [row for row in recent_rows if row.identifiers]
+            cancelled = Erasure.State.CANCELLED  # whose identifiers are gone
+            cancelled_keys = {row.key for row in recent_rows if row.state == cancelled}
             # Another machine may have removed their identifiers from the table and its own file.
             keys = erasure_list.keys() if erasure_list.has_file() else ()
             listed_rows = Erasure.objects.filter(key__in=keys)
