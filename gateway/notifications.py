@@ -132,18 +132,13 @@ def ending(error: str) -> tuple[int, str]:
     return code, sgip.result_text(code) if code else ""
 
 
+# The messages of a script have the same time.
+@lru_cache(maxsize=1024)
 def iso(moment: float) -> str | None:
     """Unix seconds as ISO 8601 in UTC, None for a time that never came."""
     if not moment:
         return None
-    second, milliseconds = divmod(round(moment * 1_000_000) // 1000, 1000)
-    return f"{_iso_second(second)}.{milliseconds:03d}Z"
-
-
-# The messages of a batch end within a few seconds.
-@lru_cache(maxsize=1024)
-def _iso_second(moment: int) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat()[:-6]
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def _report(
