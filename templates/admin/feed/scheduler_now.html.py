@@ -1,7 +1,0 @@
-BBBB BBBBBB BBBBBBBBBBBBBBXX XXXXXXXXXXXXX XXXXXX gettext(u'The work Redis is unavailable, so the last decision is not known here. Dispatchers go on with the last one that they read.') XXXX
-  BBBB BBB BBBBBBBBXX XXXXXXXXXXXXX XXXXXXBB BBBBBBB gettext(u'Dispatchers run, but have not decided anything yet. Look again in a second.') BBBB gettext(u'No dispatcher runs, so posts wait. Start run_feed_dispatcher.') BBBBBXXXX
-  BBBB
-  XX XXXXXXXXXXXXX BB BBBBBBBBBBBBBXXXXBBBBXXXXXBBBBBXXXXXX
-  XXX XXXXXXXXXXXXXX XXXXXXXBBB BBBBB BBBBB BB BBBBBBBXXXXXXXXXXXXXXXXXXXXXXXXXXXXXBBBBBBXXXXX
-  BB BBBBBBXXX XXXXXXXXXXXXXX XXXXXXXBBB BBBBBB BBBBB BB BBBBBBXXXXXXXXX gettext(u'oldest event, %(topic)s') SSSSSS SSSSSS SSSSSSSSSXXXXXXXXXXXXXXXXXXXXBBBBBBXXXXXBBBBXX XXXXXXXXXXXXXX gettext(u'No event waits.') XXXXBBBBB
-  BBBBB

@@ -1,2 +1,0 @@
-BBBB BBBB
-BB BBBBBBBBBBBBBBBXX XXXXXXXXXXXXX XXXXXXX gettext(u'Only the newest %(count)s rows were searched, because no index serves this filter. Choose a time to look further back.') SSSS SSS SSSSSS SSSSSSSSS SSSS SSSS SSSSSSSSS SSSSSSS SS SSSSS SSSSSS SSSS SSSSSSS SSSSSS S SSSS SS SSSS SSSSSSS SSSSSXXXXBBBBB
