@@ -25,7 +25,7 @@ from msgplatform.core.connections import build
 from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port, tail
 from tests.program_host import Program, start_code, start_program
-from tests.waiting import pause
+from tests.waiting import freeze, pause
 
 ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.
@@ -196,7 +196,7 @@ class Cluster:
 
     def pause(self, name: str) -> None:
         """SIGSTOP: it is there and does nothing until `resume`, or until `standing_still` ends."""
-        self._signal(name, signal.SIGSTOP)
+        freeze(*self._pids(name))
 
     def resume(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)
@@ -221,17 +221,19 @@ class Cluster:
         """Every process of the platform is stopped meanwhile, for a look at one moment. What is
         frozen stays so afterwards."""
         living = [n for n in self.processes if n not in self.frozen and not self.died(n)]
-        for name in living:
-            self._signal(name, signal.SIGSTOP)
+        freeze(*(pid for name in living for pid in self._pids(name)))
         yield
         for name in living:
             self._signal(name, signal.SIGCONT)
 
     def _signal(self, name: str, number: int) -> None:
-        pid = self.processes[name].pid
-        for victim in (pid, *_children(pid)):
+        for pid in self._pids(name):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(victim, number)
+                os.kill(pid, number)
+
+    def _pids(self, name: str) -> list[int]:
+        pid = self.processes[name].pid
+        return [pid, *_children(pid)]
 
     def stop(self, name: str) -> None:
         """SIGTERM, as an operator stops it: what it owned is free at once."""

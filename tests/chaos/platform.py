@@ -17,6 +17,7 @@ from tests.flows import feed_town
 from tests.flows.sms_cluster import SmsCluster
 from tests.flows.sms_traffic import OPERATORS
 from tests.servers import DatabaseServer
+from tests.waiting import freeze
 
 COMMANDS = {
     "maker": "run_maker",
@@ -125,7 +126,7 @@ class ChaosPlatform(SmsCluster):
     def hang(self, server: PrivateServer) -> None:
         """Its connections stay, and it answers nothing."""
         assert server.pid
-        os.kill(server.pid, signal.SIGSTOP)
+        freeze(server.pid)
 
     def resume_server(self, server: PrivateServer) -> None:
         if server.pid:

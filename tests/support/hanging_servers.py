@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import PrivateServer
+from tests.waiting import freeze
 
 
 @contextmanager
 def hanging(server: PrivateServer | MariaDb) -> Iterator[None]:
     assert server.pid
-    os.kill(server.pid, signal.SIGSTOP)
+    freeze(server.pid)
     try:
         yield
     finally:

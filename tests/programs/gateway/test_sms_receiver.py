@@ -35,6 +35,7 @@ from tests.support.sms_net_support import (
     turning,
     until,
 )
+from tests.waiting import freeze
 
 __all__ = ["listen"]
 
@@ -179,7 +180,7 @@ class TestReports:
         """Redis stands still: no response. It goes on: the response, and the Report is there."""
         name = submitted(3, 12)
         assert servers.sms.pid
-        os.kill(servers.sms.pid, signal.SIGSTOP)
+        freeze(servers.sms.pid)
         try:
             raw.send(report(raw, 3, 12))
             raw.socket.settimeout(1.0)

@@ -23,6 +23,7 @@ from tests.support import sms_rows
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.sms_net_support import until
 from tests.support.sms_rows import Caller
+from tests.waiting import freeze
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,7 +63,7 @@ class Pair:
     def frozen(self) -> Iterator[None]:
         """The replica is there and takes nothing; afterwards it has everything."""
         assert self.replica.pid
-        os.kill(self.replica.pid, signal.SIGSTOP)
+        freeze(self.replica.pid)
         patience, scripts.REPLICA_SECONDS = scripts.REPLICA_SECONDS, 1.0  # nothing will come
         try:
             yield

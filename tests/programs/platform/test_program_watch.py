@@ -17,6 +17,7 @@ from msgplatform.core.daemons.heartbeats import TTL_SECONDS, Heartbeat
 from msgplatform.operation.supervision import program_watch
 from tests.servers import Servers
 from tests.support.hanging_servers import hanging
+from tests.waiting import freeze
 
 
 class Programs:
@@ -126,7 +127,7 @@ class TestWorkers:
         beat = Heartbeat("web", pid=server.children()[0].pid)
         beat.send()
         programs.look()
-        server.suspend()
+        freeze(server.pid)
         programs.look()
         programs.look()
         assert programs.children[1].wait(60) == -signal.SIGKILL
