@@ -16,7 +16,7 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import Health, Status
 from msgplatform.core.flows.messages import MessageStore
 from msgplatform.core.flows.metric import Metric
-from msgplatform.doors.api.access import keys, throttling
+from msgplatform.doors.api.access import key_cache, keys, throttling
 from msgplatform.models import ApiKey, Biz
 from tests.support.answers import Answer
 
@@ -81,7 +81,7 @@ def api(
     monkeypatch.setattr(flows, "_registry", {**registered, "things": THINGS})
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     keys.forget()
-    keys.used_keys.clear()  # of tests that ended no request after it; the next one would write them
+    key_cache.used_keys.clear()  # of tests that ended no request after it; the next one would write them
     yield Api()
     keys.forget()
 
