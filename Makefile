@@ -51,8 +51,8 @@ chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, 
 check: tools  ## style, types, size, translations, imports, migrations
 	@scripts/check.sh
 
-bench: tools  ## the benchmarks, into var/bench/benchmarks.md (ARGS="intake --json")
-	@$(python) manage.py bench $(or $(ARGS),--all --write var/bench/benchmarks.md)
+bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
+	@$(python) manage.py bench $(or $(ARGS),--all --seconds 8 --write docs/benchmarks.md)
 
 storm: tools  ## what a killed worker, a hung and a killed server and a full disk cost a peer and ours (PEER=bullmq|dlt|kannel|stream-framework)
 	@$(python) -m bench.storm $(PEER) $(ARGS)

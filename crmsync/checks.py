@@ -8,10 +8,11 @@ from django.core import checks
 from django.db import connections, router
 
 from crmsync.models import Lead, lead_triggers
+from msgplatform import env
 from msgplatform.doors.api.access import rates
 
 
-@checks.register
+@checks.register(env.CHECKS_TAG)
 def rates_are_readable(app_configs: Any, **kwargs: Any) -> list[checks.CheckMessage]:
     errors: list[checks.CheckMessage] = []
     for variable in ("CRM_RATE_PER_IP", "CRM_RATE_APPKEY"):

@@ -13,7 +13,6 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
@@ -48,8 +47,7 @@ _DICTIONARY = (
 _FORMAT = b"\x01"
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True):
     """An operation as Redis has it; times are milliseconds since 1970."""
 
     id: int

@@ -24,8 +24,7 @@ UNUSABLE_POLICY = "crm.policy"
 
 
 # -- landing pages -------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A landing page that takes leads."""
 
     appkey: str
@@ -164,8 +163,7 @@ def _unusable_crm(row: models.Crm, error: Exception) -> alerts.Condition:
 
 
 # -- policies ------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """How one source is carried to one CRM. `source` is a row as it was read, not to be saved.
     `is_stopped`: the guard waits for a person's decision."""
 

@@ -12,13 +12,11 @@ the policy are read one by one; so are operations that only Redis has.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
 from django.db import transaction
 from django.db.models import Case, F, Value, When
-from msgspec import structs
 
 from crmsync import copies, orders
 from crmsync.models import Item, Operation, Policy, Record, RecoveryEntry
@@ -35,14 +33,13 @@ log = logging.get(__name__)
 _PAGE = 20  # operations read at once: each may hold hundreds of requests
 
 
-@dataclass(slots=True)
-class ErasedRequests:
+class ErasedRequests(msgspec.Struct):
     """The number of requests that lost their fields, the operations that held them, and those whose
     data cannot be read, so that nothing could be cut out of them."""
 
     requests: int = 0
-    operations: set[int] = field(default_factory=set)
-    unreadable_operations: set[int] = field(default_factory=set)
+    operations: set[int] = msgspec.field(default_factory=set)
+    unreadable_operations: set[int] = msgspec.field(default_factory=set)
 
 
 def erase(record_ids: Collection[int]) -> ErasedRequests:
@@ -89,7 +86,7 @@ def erase_texts(policy_id: int, operation_id: int, person: Person) -> int:
             if fields != request.fields:
                 # The digest stays: one that differs from its record's would never be sent.
                 digest = orders.digest(request)
-                new.append(structs.replace(request, fields=fields, row_digest=digest))
+                new.append(msgspec.structs.replace(request, fields=fields, row_digest=digest))
             else:
                 new.append(request)
         if new == requests:
@@ -186,7 +183,7 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
             for pk, content in data.items():
                 requests = orders.load_readable(pk, content)
                 previous = {request.previous for request in requests if request.key in keys}
-                following |= {each for each in previous if each}
+                following |= {operation_id for operation_id in previous if operation_id}
                 if None in previous:
                     unknown_before = max(unknown_before, pk)
         unread = following

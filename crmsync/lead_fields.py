@@ -7,9 +7,9 @@ A landing page keeps its fields as JSON, `[{"name": "phone", "required": true, "
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.utils.functional import Promise
@@ -35,8 +35,7 @@ _PHONE = re.compile(r"\+?[0-9]{5,20}")
 _CHINESE_MOBILE = re.compile(r"1[3-9][0-9]{9}")
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """A field that the platform knows: its label, its length, and the value that browsers offer."""
 
     label: str | Promise
@@ -56,8 +55,7 @@ KNOWN: Mapping[str, Known] = {
 _EXTRA = Known("", 500)
 
 
-@dataclass(frozen=True, slots=True)
-class LeadField:
+class LeadField(msgspec.Struct, frozen=True):
     """One field of one landing page."""
 
     name: str

@@ -137,10 +137,10 @@ def _erase_leads(_person: Person, rows: Sequence[Row]) -> int:
 def _erase_records(record_ids: Sequence[int]) -> int:
     """Erase what was sent, or is to be sent, about these records; the number of requests."""
     erased = erasure.erase(record_ids)
-    for some in chunks(list(record_ids), _CHUNK):
-        items = Item.objects.filter(record_id__in=some).exclude(message__in=["", MARK])
+    for ids_of_chunk in chunks(list(record_ids), _CHUNK):
+        items = Item.objects.filter(record_id__in=ids_of_chunk).exclude(message__in=["", MARK])
         transactions.retrying(partial(items.update, message=MARK))
-        entries = RecoveryEntry.objects.filter(record_id__in=some)
+        entries = RecoveryEntry.objects.filter(record_id__in=ids_of_chunk)
         entries = entries.exclude(request=b"", reason__in=["", MARK])
         transactions.retrying(partial(entries.update, request=b"", reason=MARK))
     return erased.requests

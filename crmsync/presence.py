@@ -51,6 +51,6 @@ class PolicyFacts(msgspec.Struct, frozen=True):
     without_time: int = 0
 
 
-# By the ids of CRMs and of policies.
+# The names are ids of CRMs and of policies.
 crms = Presence(work_redis, "crm:live", LiveCrm, STALE_SECONDS)
 policies = Presence(work_redis, "crm:policies", PolicyFacts, STALE_SECONDS)

@@ -64,7 +64,7 @@ ARCHIVE = Archive(
 
 
 def kept_data() -> Sequence[kept.KeptData]:
-    """For the page of retention."""
+    """The rows of the page of retention."""
     runs, operations, exceptions = ARCHIVE.tables
     return (
         kept.of_table(_("runs"), runs, keep, "CRM_KEEP_DAYS"),

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import msgspec
 from django.db import connections
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
@@ -120,8 +120,7 @@ _SHOWN = 16_384  # characters of a body
 _TOKEN = re.compile(r'("[^"]*(?:token|session|secret|password)[^"]*"\s*:\s*)"[^"]*"', re.I)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A request and its answer over HTTP, without secrets."""
 
     request: str
@@ -130,8 +129,7 @@ class Call:
     answer: str
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """The result; `removed` is None when the lead was to be left in the CRM."""
 
     outcome: Outcome
@@ -207,7 +205,9 @@ def send(
                 deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
                 (removal_outcome,) = adapter.send([deletion])
             if crm_record:  # the mapping or the adapter's settings may contain a secret
-                crm_record = replace(crm_record, fields=_clean(adapter, crm_record.fields))
+                crm_record = msgspec.structs.replace(
+                    crm_record, fields=_clean(adapter, crm_record.fields)
+                )
             return Trial(outcome, calls, crm_record, removal_outcome)
 
     try:
@@ -220,7 +220,7 @@ def send(
 
 def _clean(adapter: CRMAdapter, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _clean(adapter, each) for name, each in value.items()}
+        return {name: _clean(adapter, part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_clean(adapter, each) for each in value]
     return adapter.without_secrets(value) if isinstance(value, str) else value

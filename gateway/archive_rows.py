@@ -1,6 +1,7 @@
 """A message of Redis as a row of the archive: the pump writes it, pages show it before it ends."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from gateway import notifications, sgip
@@ -45,6 +46,8 @@ def live_row(message: Finished) -> SgipMt:
     return SgipMt(**message_row(message, None))
 
 
+# The messages of a script have the same time.
+@lru_cache(maxsize=1024)
 def time_of(seconds: float) -> datetime | None:
     """The time of seconds since 1970; None for 0."""
     return datetime.fromtimestamp(min(seconds, _LAST), UTC) if seconds else None

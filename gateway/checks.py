@@ -19,6 +19,7 @@ from gateway import notifications, replicas, sgip
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from gateway.monitor import failures
+from msgplatform import env
 from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.errors import Undecryptable
 
@@ -27,7 +28,7 @@ OLDEST_REDIS = (6, 2)
 REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 
 
-@register
+@register(env.CHECKS_TAG)
 def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """The archive must keep a message for as long as it may be resent, and longer than the message
     needs to get there. `rows_check` knows gateways that wait longer for a Report."""

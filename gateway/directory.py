@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_network
 
+import msgspec
 from django.utils.translation import gettext_noop as _
 
 from gateway import sgip
@@ -67,8 +68,7 @@ class Gateway:
         return str(self.row.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """A row of sms_account. `gateways`: the ids of gateways that it may use; empty: any."""
 
     row: SmsAccount
@@ -88,20 +88,21 @@ class Account:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """The enabled gateways and accounts by id, and facts that are needed about the others."""
 
-    gateways: dict[int, Gateway] = field(default_factory=dict)
+    gateways: dict[int, Gateway] = msgspec.field(default_factory=dict)
     # The gateways that may connect to us; also those that are switched off, because their Reports
     # and MOs still come.
-    receiving: dict[int, Gateway] = field(default_factory=dict)
-    accounts: dict[int, Account] = field(default_factory=dict)
-    account_names: dict[int, str] = field(default_factory=dict)  # also of disabled accounts
+    receiving: dict[int, Gateway] = msgspec.field(default_factory=dict)
+    accounts: dict[int, Account] = msgspec.field(default_factory=dict)
+    account_names: dict[int, str] = msgspec.field(default_factory=dict)  # also of disabled accounts
     # The accounts whose Reports travel in batches; also disabled accounts.
     batching: frozenset[int] = frozenset()
     closed: frozenset[int] = frozenset()  # gateways that are switched off, or cannot be used
-    operators: dict[int, str] = field(default_factory=dict)  # operators of gateways that name one
+    operators: dict[int, str] = msgspec.field(
+        default_factory=dict
+    )  # operators of gateways that name one
 
 
 class Directory(Snapshot[Known]):

@@ -1,8 +1,7 @@
 """SMS, as the platform sees it."""
 
-from dataclasses import replace
-
 from django.utils.translation import gettext_lazy, gettext_noop
+from msgspec.structs import replace
 
 from gateway.actions import resend
 from gateway.connections import SMS

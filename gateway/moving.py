@@ -50,16 +50,16 @@ class SmsKeys:
 
     def write(self, biz: int, rows: Sequence[list[Any]]) -> None:
         try:
-            moved = msgspec.convert(rows, list[_Row])
+            moved_rows = msgspec.convert(rows, list[_Row])
         except msgspec.ValidationError as error:
             raise InvalidInput(f"a row of {self.name} is malformed: {error}") from None
         pipeline = sms_redis().pipeline(transaction=False)
-        for row in moved:
+        for row in moved_rows:
             first = msgspec.json.encode({"hash": row.payload_hash, "ids": row.ids})
             pipeline.set(keys.idempotency(biz, row.key), first, ex=max(1, row.seconds), nx=True)
         pipeline.execute()
-        stored = store.first_calls([(biz, row.key) for row in moved])
-        for row, kept in zip(moved, stored, strict=True):
+        stored = store.first_calls([(biz, row.key) for row in moved_rows])
+        for row, kept in zip(moved_rows, stored, strict=True):
             if kept is not None and kept.ids != row.ids:
                 raise Conflict(f"a key of {self.name} names other messages here: {kept.ids[0]}")
 

@@ -4,6 +4,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -131,6 +132,8 @@ def ending(error: str) -> tuple[int, str]:
     return code, sgip.result_text(code) if code else ""
 
 
+# The messages of a script have the same time.
+@lru_cache(maxsize=1024)
 def iso(moment: float) -> str | None:
     """Unix seconds as ISO 8601 in UTC, None for a time that never came."""
     if not moment:

@@ -1,6 +1,5 @@
 """A person's data in SMS: messages in Redis, their copies there, and the archive."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ def _find_open(person: Person, cursor: str) -> Slice:
     ids = [row.key.removeprefix(_MT) for row in slice.rows if row.key.startswith(_MT)]
     messages = {f"{_MT}{message.id}": _export(person, message) for message in store.read(ids)}
     rows = [
-        dataclasses.replace(row, data={**row.data, "message": messages.get(row.key)})
+        msgspec.structs.replace(row, data={**row.data, "message": messages.get(row.key)})
         for row in slice.rows
     ]
     return Slice(rows, slice.cursor)
@@ -169,14 +168,13 @@ def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
     return transactions.retrying(erase_rows)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Table:
+class _Table(msgspec.Struct, frozen=True):
     """A table whose rows of the person are found by number. `erased`: their columns afterwards."""
 
     model: type[Model]
     columns: Sequence[str]
     erased: Mapping[str, Any]
-    condition: Q = dataclasses.field(default_factory=Q)
+    condition: Q = msgspec.field(default_factory=Q)
 
     def find(self, person: Person, cursor: str) -> Slice:
         if not person.phones:

@@ -3,7 +3,6 @@ published, since the backup are still in the SMS Redis."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,8 +21,7 @@ from notify.intake.intake import Event
 from notify.models import BizMsg, ColdBizMsg
 
 
-@dataclass
-class Recovered:
+class Recovered(msgspec.Struct):
     """The numbers of texts and MOs that the archive lacked, and of those that wait for the archive
     with an event that Notify may lack."""
 

@@ -85,14 +85,14 @@ class Gateway(Resource):
         """A stored password goes to no other server than the one for which it was entered."""
         if before is None or "login_password" not in before.kept_secrets:
             return
-        stored = before.row
-        if (row.host, row.port) != (stored.host, stored.port):
+        row_before = before.row
+        if (row.host, row.port) != (row_before.host, row_before.port):
             words = gettext("The stored password was entered for %s: enter it again.")
-            yield "login_password", words % f"{stored.host}:{stored.port}"
+            yield "login_password", words % f"{row_before.host}:{row_before.port}"
 
 
 class AccountSerializer(WholeSerializer):
-    """How a business system sends: its number, its fees, its limits."""
+    """The number, the fees and the limits with which a business system sends."""
 
     system = NamedField(source="biz", queryset=Biz.objects.all())
     gateways = NamedField(
@@ -145,9 +145,11 @@ class Account(Resource):
     def faults(self, row: SmsAccount, before: Before | None) -> Faults:
         """A limited key gets no number and no keyword by which another system's MOs would come to
         its own: an MO goes to the longest number that begins its own, then by keyword."""
-        stored = before.row if before else SmsAccount()
+        account_before = before.row if before else SmsAccount()
         names = ("sp_number", "keywords")
-        changed_names = [name for name in names if getattr(row, name) != getattr(stored, name)]
+        changed_names = [
+            name for name in names if getattr(row, name) != getattr(account_before, name)
+        ]
         if not self.systems or not changed_names:
             return
         beginnings = [row.sp_number[:end] for end in range(1, len(row.sp_number) + 1)]

@@ -20,7 +20,7 @@ from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, migration_stages
 from msgplatform.doors.api.access import rates
 
-TAG = "msgplatform"
+TAG = env.CHECKS_TAG
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 
@@ -149,32 +149,32 @@ def _redis_place(url: str) -> tuple[str, str]:
 
 def _pairs_of_redis() -> Iterator[tuple[RedisRole, RedisRole, bool, bool]]:
     """Two roles, whether they share a server, and whether they share a database of it."""
-    for one, other in combinations(flows.redis_roles(), 2):
-        place, other_place = _redis_place(one.url), _redis_place(other.url)
-        yield one, other, place[0] == other_place[0], place == other_place
+    for role, other_role in combinations(flows.redis_roles(), 2):
+        place, other_place = _redis_place(role.url), _redis_place(other_role.url)
+        yield role, other_role, place[0] == other_place[0], place == other_place
 
 
 def _one_redis() -> Iterator[CheckMessage]:
-    for one, other, _, same in _pairs_of_redis():
+    for role, other_role, _, same in _pairs_of_redis():
         if same:
             yield Error(
-                f"{other.variable} and {one.variable} are the same Redis",
-                hint=f"Give {other.variable} a Redis server of its own: with AOF on and "
+                f"{other_role.variable} and {role.variable} are the same Redis",
+                hint=f"Give {other_role.variable} a Redis server of its own: with AOF on and "
                 "maxmemory-policy noeviction it is the truth, while the work Redis may be flushed "
                 "at any moment.",
-                obj=other.variable,
+                obj=other_role.variable,
                 id="msgplatform.E005",
             )
 
 
 def _shared_redis_server() -> Iterator[CheckMessage]:
-    for one, other, same_server, same in _pairs_of_redis():
+    for role, other_role, same_server, same in _pairs_of_redis():
         if same_server and not same:
             yield Warning(
-                f"{other.variable} and {one.variable} are two databases of one Redis server",
-                hint=f"Give {other.variable} a server of its own: eviction, AOF and FLUSHALL are "
-                "the whole server's.",
-                obj=other.variable,
+                f"{other_role.variable} and {role.variable} are two databases of one Redis server",
+                hint=f"Give {other_role.variable} a server of its own: eviction, AOF and FLUSHALL "
+                "are the whole server's.",
+                obj=other_role.variable,
                 id="msgplatform.W006",
             )
 

@@ -9,7 +9,6 @@ import ipaddress
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import dj_database_url
+import msgspec
 
 from msgplatform.core.cells import MAX_CELLS, Cell
 from msgplatform.core.data import engines
@@ -33,14 +33,15 @@ MANAGE, INSTALL = (
     if FILES_DIR == _PACKED
     else ((sys.executable, str(BASE_DIR / "manage.py")), "python3 deploy/bootstrap.py platform {}")
 )
+# The tag of system checks that look at settings alone: each program runs them when it starts.
+CHECKS_TAG = "msgplatform"
 # A Unix socket's path may have 107 bytes (sun_path in unix(7)).
 MAX_SOCKET_PATH = 107
 # A URL of these that names no host means this machine.
 _LOCAL_SCHEMES = frozenset({"redis", "rediss", "unix"})
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A variable with a wrong value: what is wrong, and the line that repairs it."""
 
     variable: str

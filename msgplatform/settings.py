@@ -99,8 +99,9 @@ OTEL_EXPORTER_OTLP_ENDPOINT = ""
 for _package in [*FLOWS, *FEATURES]:
     globals().update(env.capitals(f"{_package}.settings"))
 _PAGES = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "msgplatform.doors.admin_site.Config",
+    "django.forms",  # its templates, for FORM_RENDERER
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "csp",
@@ -177,6 +178,8 @@ TEMPLATES = [
         },
     }
 ]
+# A template of a field, too, may be replaced by one of ours.
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # -- data ----------------------------------------------------------------------------------------

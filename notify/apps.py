@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import flows
+from msgplatform.core import features, flows
 
 
 class NotifyConfig(AppConfig):
@@ -17,4 +17,5 @@ class NotifyConfig(AppConfig):
 
         flows.register(FLOW)
         alert_events.register()
+        features.upkeep.append("notify.monitor.alert_events.MissedAlerts")
         directory.connect_signals()

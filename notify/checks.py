@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
+from msgplatform import env
 from msgplatform.core.archive.ages import DAY
 from notify.archive import retention
 from notify.models.subscriptions import DEFAULT_SCHEDULE
@@ -15,7 +16,7 @@ from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
 _DAYS_TO_ACT = 7
 
 
-@checks.register
+@checks.register(env.CHECKS_TAG)
 def lease_outlasts_request(
     app_configs: Sequence[Any] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
@@ -34,7 +35,7 @@ def lease_outlasts_request(
     ]
 
 
-@checks.register
+@checks.register(env.CHECKS_TAG)
 def archive_outlasts_retries(
     app_configs: Sequence[Any] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:

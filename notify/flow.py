@@ -1,8 +1,7 @@
 """The declaration of Notify for the platform."""
 
-from dataclasses import replace
-
 from django.utils.translation import gettext_lazy, gettext_noop
+from msgspec.structs import replace
 
 from msgplatform.core import sandbox
 from msgplatform.core.archive import kept

@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop as _
@@ -25,13 +25,12 @@ _Status = BizReceive.Status
 
 
 # -- pause, resume, discard ----------------------------------------------------------------------
-@dataclass(frozen=True)
-class StateChange:
+class StateChange(msgspec.Struct, frozen=True):
     """A state to which a person brings subscriptions; `audit` is the action of the audit log."""
 
     audit: str
     to: int
-    also: Mapping[str, Any] = field(default_factory=dict)  # further columns
+    also: Mapping[str, Any] = msgspec.field(default_factory=dict)  # further columns
 
 
 PAUSE = StateChange("subscription_paused", _Status.PAUSED)
@@ -61,8 +60,7 @@ def change_state(ids: Collection[int], change: StateChange, audit: Callable[...,
 
 
 # -- deliver now ---------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class DeliverNowOutcome:
+class DeliverNowOutcome(msgspec.Struct, frozen=True):
     """`is_probe`: the breaker is open, and one delivery is tried first. `made_due`: number of
     deliveries that were brought forward. `has_more`: further deliveries wait for their time."""
 

@@ -59,7 +59,7 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
 def _pointers() -> Pointers:
     """Event type → id of the business system (0: all systems) → pointers."""
     pointers: dict[str, dict[int, Sequence[str]]] = {
-        name: {0: own} for name, own in personal_fields.own.items()
+        name: {0: field_pointers} for name, field_pointers in personal_fields.own.items()
     }
     rows = EventType.objects.exclude(personal_fields=None)
     for name, owner, own in rows.values_list("name", "owner", "personal_fields"):
@@ -118,8 +118,10 @@ def _erase_messages(
     with transaction.atomic(using=store.using):
         # The archiver locks these rows too. Messages that it has moved meanwhile are not found.
         columns = ("id", "biz_id", "event_type", "payload")
-        locked = store.messages.select_for_update().filter(id__in=message_ids).order_by("id")
-        page = list(locked.values(*columns))
+        locked_messages = (
+            store.messages.select_for_update().filter(id__in=message_ids).order_by("id")
+        )
+        page = list(locked_messages.values(*columns))
         if not store.cold:  # a delivery may have been resent meanwhile
             open_ids = _open_ids(page)
             page = [row for row in page if row["id"] not in open_ids]

@@ -65,6 +65,12 @@ os.chdir(folder)
 exec(code)
 """
 _SETUP = "import django; django.setup()"
+# A web server and most commands load the pages, too; a daemon has none.
+_HOST_SETUP = f"""{_SETUP}
+from django.conf import settings
+if not settings.DAEMON:
+    import msgplatform.urls
+"""
 _ANSWER_SECONDS = 300.0  # Django's setup takes long on a busy machine
 # Where a program dies is read when it is loaded, as are the settings.
 _OWN_ENVIRONMENT = """
@@ -86,7 +92,8 @@ connections.settings = connections.configure_settings(None)
 # Variables in which programs of one host may differ: nothing that is loaded with Django's setup
 # looks at the settings that come from them.
 _OWN_VARIABLES = {
-    "AGENT_DATABASE_URL", "ENCRYPTION_KEY", "MSGPLATFORM_FAILPOINT", "OUTBOUND_ALLOW", "PUBLIC_URL",
+    "ACCESS_LOG", "AGENT_DATABASE_URL", "COLD_DATABASE_URL", "ENCRYPTION_KEY", "LOG_LEVEL",
+    "METRICS_TOKEN", "MSGPLATFORM_FAILPOINT", "OUTBOUND_ALLOW", "PUBLIC_URL",
     "PYTEST_CURRENT_TEST", "REDIS_URL", "STATE_DIR",
 }  # fmt: skip
 _OWN_PREFIXES = ("ALERT_", "CRM_", "FEED_", "NOTIFY_", "SMS_")  # of flows and of alerts
@@ -186,7 +193,7 @@ def _host_for(variables: Mapping[str, str]) -> ProgramHost:
     key = json.dumps(common, sort_keys=True)
     if key not in _hosts:
         log = Path(tempfile.mkdtemp(prefix="mp-host-")) / "log"
-        host = _hosts[key] = ProgramHost(variables, ROOT, log, _SETUP)
+        host = _hosts[key] = ProgramHost(variables, ROOT, log, _HOST_SETUP)
         atexit.register(host.close)
         atexit.register(shutil.rmtree, log.parent, ignore_errors=True)
     return _hosts[key]

@@ -16,6 +16,12 @@ ABOUT = (
     "read strictly and its address vetted, a deadline for each request, headers checked, answers "
     "read and capped, epoll instead of a walk over all handles."
 )
+REASONS = {
+    "pycurl-multi": (
+        "Each URL is read strictly and its address vetted, each request has a deadline, headers "
+        "are checked and answers capped."
+    ),
+}
 _IN_FLIGHT = 64
 
 

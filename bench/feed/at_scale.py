@@ -31,6 +31,9 @@ ABOUT = (
     "or less of the larger one. The column *load generator* has the code under test, which runs in "
     "the process that reads."
 )
+REASONS = {
+    "any-reader": ("What a reader who comes for the first time needs is read from the disk."),
+}
 _READERS = 100  # so few that their pages stay in the buffer pool
 _POOL_FILLING, _POOL_MEASURING = 2 << 30, 128 << 20
 _SMALLER = 100  # the larger database has so many times as many entries

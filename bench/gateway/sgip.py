@@ -19,6 +19,12 @@ ABOUT = (
     "connection that the SMG opens, as the specification has it. The window is 32 on both "
     "connections. Each Submit is made and encoded, each frame decoded; no database, no Redis."
 )
+REASONS = {
+    "framed-echo": (
+        "The echo decodes nothing. One process does many times what the whole way of a message "
+        "allows."
+    ),
+}
 
 
 class Engine(Side):

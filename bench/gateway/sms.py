@@ -22,6 +22,12 @@ ABOUT = (
     "holds back while 4,000 are accepted and not yet counted; the clock starts when the first "
     "4,000 are through. `load generator` is its CPU with that of the sink and of the SMG."
 )
+REASONS = {
+    "kannel": (
+        "Kannel has no archive, no idempotency key and no signature, and keeps what a receipt "
+        "belongs to in memory. The SMS Redis, one thread, is our limit."
+    ),
+}
 
 
 class SingleReports(Sms):

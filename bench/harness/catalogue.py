@@ -5,7 +5,7 @@ the document) and `sides()` (subclasses of `measure.Side`, ours first). It may h
 and `facts(ground)`, which is called after all runs: what the result says beside the rates. With
 facts that deserve a table, it has `details(result)`: lines of Markdown for the document. There is
 no ratio of rates with `IS_OPEN` (its times are to be compared), and none of the sides whose names
-are in `OTHER_WORK`.
+are in `OTHER_WORK`. `REASONS` says by side why ours is behind it, or why its figure is not good.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What `manage.py bench` does: run the wanted benches one after another, show and write results."""
+"""What `manage.py bench` does: run benches one after another, show and write results."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from msgplatform.core.servers import child_process
 # How long a child that is interrupted may take to stop its processes and servers, and to remove its
 # folder.
 _STOP_SECONDS = 60
+FOLDER = ground.ROOT / "var" / "bench" / "results"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,21 @@ def run(names: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
                 raise
         if child.returncode:
             raise BenchFailed(f"the bench {name} failed with {child.returncode}; see above")
-        yield json.loads(output)
+        result = json.loads(output) | {"date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": _commit()}
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        (FOLDER / f"{name}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+        yield result
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        output = subprocess.run(
+            command, cwd=ground.ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return output.stdout.strip()
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
@@ -95,9 +111,15 @@ def table(results: Sequence[dict[str, Any]]) -> str:
     return report.table(results)
 
 
-def write(results: Sequence[dict[str, Any]], file: Path) -> None:
-    """The results as Markdown, with what they were measured on. The section of a soak stays."""
+def write(results: Sequence[dict[str, Any]], file: Path, folder: Path = FOLDER) -> None:
+    """The results as Markdown, with what they were measured on, and those of other benches that
+    earlier runs have left in `folder`. The section of a soak stays."""
     soak = soak_document.section_of(file)
-    file.write_text(report.document(results), encoding="utf-8")
+    measured = {result["bench"]: result for result in results}
+    for name in catalogue.names():
+        if name not in measured and (kept := folder / f"{name}.json").exists():
+            measured[name] = json.loads(kept.read_text(encoding="utf-8"))
+    ordered = [measured[name] for name in catalogue.names() if name in measured]
+    file.write_text(report.document(ordered), encoding="utf-8")
     if soak:
         soak_document.put(file, soak)

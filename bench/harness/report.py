@@ -1,46 +1,42 @@
 """The results for people: a table for the terminal, and a Markdown document."""
 
 import inspect
-import textwrap
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from types import ModuleType
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.harness import catalogue, machine
 from bench.harness.programs import quantiles
 
 Result = Mapping[str, Any]
-_TIMES = {"answer_ms": "answers", "due_ms": "from the moment drawn"}
+# Below it a reference is ahead by more than two runs of one side differ.
+_LEVEL = 0.95
+_SHOWN_TIMES = tuple(name for name in quantiles.NAMES if name != "p999_ms")
 
 _INTRODUCTION = """\
 # Benchmarks
 
-Written by `make bench`; do not edit. Each line was measured in one run: ours, reference, reference,
-ours, … so that a machine that gets slower meets all alike. Absolute figures of a shared machine
-drift; quote the ratios.
+For engineers who want to know how fast the platform is, and beside what. Written by `make bench`,
+which measures your own machine; do not edit. Machines to order: [sizing.md](sizing.md).
 
-- **Rate**: the median of the runs. The clock starts when connections are made and code is warm.
-- **Spread**: (highest − lowest) / median of the runs.
-- **Times**: a quantile is given if there are enough times for it (20 for p95, 100 for p99, 1,000
-  for p999), and is else “–”.
-- **Durability**: MariaDB, or with `--database mysql` MySQL, has `innodb_flush_log_at_trx_commit=1`
-  and no binary log; an answer or a mark counts after its commit. The SMS Redis has `appendfsync
-  always`.
-- **Memory**: the sum of PSS over the processes of our side, without database server, Redis, load
-  generator and sink.
-- **Checked**: after every stretch each row is counted and its content compared with what was sent,
-  on both sides; a bench that lost something fails instead of giving a figure. `latency`,
-  `subscriptions`, `fairness`, `marker` and `feed-visible` count only; what reads pages looks at
-  their status and length.
-- **Open load** (`latency`, `subscriptions`, `fairness`): the rate is what was offered. Times from
-  the moment drawn count, and their maximum is that of all runs.
-- **Peers** (BullMQ, dlt, Kannel, stream-framework) are installed at a bench's first use into
-  `var/bench`, apart from the platform's packages. One that cannot be installed is left out, and the
-  result says so. `manage.py bench sender --against pycurl-multi` measures beside that reference
-  alone; several have a comma between them.
-- Everything (load generator, sink, database, Redis) runs on the same cores as what is measured.
+## Method
+
+- **Rate**: the median of the runs, in turns (ours, reference, reference, ours, …), so that a
+  machine that gets slower meets all alike. Quote the ratios: absolute figures of a shared machine
+  drift. **Spread**: (highest − lowest) / median.
+- **Times** are p50, p95, p99, maximum in ms, from the answer to the publisher until the first
+  byte at the consumer; under open load (`latency`, `subscriptions`, `fairness`) from the moment
+  drawn beforehand, and the rate is what was offered.
+- **µs** is the processor time of a message, of all processes together, load generator, consumer,
+  database and Redis among them; all run on the cores that they are measured on, one process of
+  each role. **MB**: PSS of our processes.
+- **Durable**: an answer or a mark counts after its commit (`innodb_flush_log_at_trx_commit=1`, no
+  binary log; SMS Redis with `appendfsync always`).
+- **Checked**: after every stretch each row is counted and its content compared with what was
+  sent, on both sides; a bench that lost something fails. (`latency`, `subscriptions`, `fairness`,
+  `marker` and `feed-visible` count only; `pages` looks at status and length.)
+- **Peers** are installed at a bench's first use into `var/bench`; one that cannot be is left out,
+  and named. `manage.py bench sender --against pycurl-multi` measures one bench beside one
+  reference. Each run, process and query plan is in `var/bench`.
 """
 
 
@@ -67,55 +63,88 @@ def table(results: Iterable[Result]) -> str:
 
 
 def document(results: Sequence[Result]) -> str:
-    """The Markdown document."""
-    parts = [_INTRODUCTION, _machine(results), _overview(results)]
+    """The Markdown document; the results may be of several days and commits."""
+    lines = [_INTRODUCTION, *_machine(results), *_results(results), *_shortfalls(results)]
+    lines += ["## What was measured", ""]
     for result in results:
-        module = catalogue.get(result["bench"])
-        about = textwrap.fill(module.ABOUT, 100) if module else ""
-        references = _references(module, result)
-        parts += [f"## {result['bench']}", "", about, "", *references, *_sides(result)]
-        for name, reason in result.get("left_out", {}).items():
-            parts += ["", f"`{name}` was left out of these runs. {reason}"]
-        for part, later in result.get("later", {}).items():
-            parts += ["", f"Runs of the {part}:", ""]
-            for side, rates in later["rates"].items():
-                parts.append(f"- `{side}`: " + ", ".join(map(_rate, rates)))
-        if module and hasattr(module, "details"):
-            parts += module.details(result)
-        parts += ["", "CPU microseconds a message, by process:", "", *_cpu(result), ""]
-    return "\n".join(parts)
+        lines += [*_about(result), ""]
+    return "\n".join(lines)
 
 
-def _machine(results: Sequence[Result]) -> str:
-    # How many runs and how long; then the benches whose runs differ from most.
-    lengths = {r["bench"]: f"{r['runs']} of {r['seconds']:g} seconds each" for r in results}
-    usual = Counter(lengths.values()).most_common(1)[0][0]
-    others = [f"`{bench}` {length}" for bench, length in lengths.items() if length != usual]
-    facts = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        **machine.facts(),
-        "database of these runs": results[0]["database"],
-        "runs": "; ".join([usual, *others]),
-    }
-    return "\n".join(["## Machine", "", *(f"- {n}: {v}" for n, v in facts.items()), ""])
+def _machine(results: Sequence[Result]) -> list[str]:
+    measured: dict[str, list[str]] = {}
+    for result in results:
+        runs = f"{result['runs']} × {result['seconds']:g} s, {result['database']}"
+        moment = f"{result['date']}, commit {result['commit']}, {runs}"
+        measured.setdefault(moment, []).append(f"`{result['bench']}`")
+    return [
+        "## Machine", "",
+        "; ".join(f"{name}: {fact}" for name, fact in machine.facts().items()) + ".", "",
+        *(f"- {moment}: {', '.join(names)}." for moment, names in measured.items()), "",
+    ]  # fmt: skip
 
 
-def _overview(results: Sequence[Result]) -> str:
-    head = [
-        "| bench | ours | reference | its rate | ours is | memory |",
-        "|---|---:|---|---:|---:|---:|",
-    ]
-    lines = []
-    for name, result, memory in _measured(results):
-        ours = [name, f"{_rate(result['rate'])}/s"]
-        others = [
-            [f"`{side}`", f"{_rate(rate)}/s", _ratio(result, side)]
-            for side, rate in result["against"].items()
-        ] or [["", "", ""]]
-        for number, other in enumerate(others):
-            cells = [*ours, *other, memory] if number == 0 else ["", "", *other, ""]
+def _results(results: Sequence[Result]) -> list[str]:
+    """A line for each side of each bench, and of each further part of its work."""
+    lines = [
+        "## Results", "",
+        "| bench | side | rate | ours is | spread | times, ms | µs | MB |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    for result in results:
+        rates = {"ours": result["rate"], **result["against"]}
+        for side, rate in rates.items():
+            shared = [_spread(result, side), _times(result, side), _cpu(result, side)]
+            if side == "ours":
+                cells = [f"`{result['bench']}`", side, f"{_rate(rate)} {result['unit']}", ""]
+                cells += [*shared, f"{result['rss_mb']:.0f}"]
+            else:
+                cells = ["", f"`{side}`", _rate(rate), _ratio(result, side), *shared, ""]
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(["## Results", "", *head, *lines, ""])
+        for part, later in result.get("later", {}).items():
+            lines.append(f"| | {part}, ours | {_rate(later['rate'])} | | | | | |")
+            lines += [
+                f"| | {part}, `{side}` | {_rate(rate)} | {_ratio(later, side)} | | | | |"
+                for side, rate in later["against"].items()
+            ]
+    return [*lines, ""]
+
+
+def _shortfalls(results: Sequence[Result]) -> list[str]:
+    """A paragraph for each side that is ahead of ours, or whose work is another and slow."""
+    lines = []
+    for result in results:
+        reasons: Mapping[str, str] = getattr(catalogue.get(result["bench"]), "REASONS", {})
+        for side, reason in reasons.items():
+            if side not in result["against"]:
+                continue
+            parts = [result, *result.get("later", {}).values()]
+            if not _ratio(result, side):
+                lines.append(f"- **`{result['bench']}`, `{side}`**: {reason}")
+            elif min(part["ratio"][side] for part in parts) < _LEVEL:
+                ratios = " and ".join(f"{part['ratio'][side]:g} ×" for part in parts)
+                lines.append(f"- **`{result['bench']}` is {ratios} `{side}`**: {reason}")
+    return ["## Figures that are not good", "", *lines, ""] if lines else []
+
+
+def _about(result: Result) -> list[str]:
+    """What the bench does, its sides, and its own lines."""
+    module = catalogue.get(result["bench"])
+    if module is None:
+        return []
+    lines = [f"**`{result['bench']}`**: {_first_sentence(module.ABOUT)}", ""]
+    lines += [
+        f"- `{side.name}`: {_first_sentence(inspect.getdoc(side) or '')}"
+        for side in module.sides()[1:]
+        if side.name in result["against"]
+    ]
+    for name, reason in result.get("left_out", {}).items():
+        lines.append(f"- `{name}` was left out. {reason}")
+    return [*lines, *module.details(result)] if hasattr(module, "details") else lines
+
+
+def _first_sentence(text: str) -> str:
+    return f"{' '.join(text.split()).partition('. ')[0].removesuffix('.')}."
 
 
 def _ratio(result: Result, side: str) -> str:
@@ -127,47 +156,13 @@ def _ratio(result: Result, side: str) -> str:
     return f"{result['ratio'][side]:g} ×"
 
 
-def _measured(results: Iterable[Result]) -> Iterator[tuple[str, Result, str]]:
-    """Name, rates and memory of each bench, and of the further parts of its work."""
-    for result in results:
-        yield f"`{result['bench']}`", result, f"{result['rss_mb']:.0f} MB"
-        for part, rates in result.get("later", {}).items():
-            yield f"`{result['bench']}`, {part}", rates, ""
-
-
-def _references(module: ModuleType | None, result: Result) -> list[str]:
-    """A line for each reference of the result: the first paragraph of its class's docstring."""
-    if module is None:
-        return []
-    lines = []
-    names = {*result["against"], *result.get("left_out", ())}
-    for side in module.sides()[1:]:
-        if side.name not in names:
-            continue
-        text = " ".join((inspect.getdoc(side) or "").split("\n\n")[0].split())
-        lines.append(f"- `{side.name}`: {text}")
-    return [*lines, ""] if lines else []
-
-
-def _sides(result: Result) -> list[str]:
-    """A line for each side: rates of all runs, spread, load generator, answer times."""
-    columns = [name for name in _TIMES if name in result]
-    parts = ", ".join(name.removesuffix("_ms") for name in quantiles.NAMES)
-    head = "| side | runs | spread | load generator |"
-    head += "".join(f" {_TIMES[name]} {parts} |" for name in columns)
-    rule = "|---|---|---:|---:|" + "---:|" * len(columns)
-    lines = []
-    for side, rates in result["rates"].items():
-        cells = [f"`{side}`", ", ".join(map(_rate, rates)), _spread(result, side)]
-        cells.append(f"{result['load_cpu'][side]:.2f} cores")
-        cells += [_times(result[name].get(side, {})) for name in columns]
-        lines.append(f"| {' | '.join(cells)} |")
-    return [head, rule, *lines]
-
-
-def _times(times: Mapping[str, float]) -> str:
-    cells = [f"{times[name]:.1f}" if name in times else "–" for name in quantiles.NAMES]
-    return f"{', '.join(cells)} ms"
+def _times(result: Result, side: str) -> str:
+    """Under open load the times from the moment drawn."""
+    times = (result.get("due_ms") or result.get("answer_ms") or {}).get(side)
+    if not times:
+        return ""
+    shown = (f"{times[name]:.1f}" if name in times else "–" for name in _SHOWN_TIMES)
+    return ", ".join(shown)
 
 
 def _spread(result: Result, side: str) -> str:
@@ -175,14 +170,8 @@ def _spread(result: Result, side: str) -> str:
     return f"{result['spread'][side]:.0%}" if len(result["rates"][side]) > 1 else "–"
 
 
-def _cpu(result: Result) -> list[str]:
-    """A line for each side: its processes that used any, most first."""
-    lines = []
-    for side, each in result["cpu_us"].items():
-        used = [(label, value) for label, value in each.items() if value >= 0.1]
-        used.sort(key=lambda pair: -pair[1])
-        lines.append(f"- `{side}`: " + ", ".join(f"{label} {value:.1f}" for label, value in used))
-    return lines
+def _cpu(result: Result, side: str) -> str:
+    return f"{sum(result['cpu_us'][side].values()):,.0f}"
 
 
 def _rate(rate: float) -> str:

@@ -21,6 +21,11 @@ ABOUT = (
     "20 events at once for 2,000 consumers again and again (`fan-out`). The quiet system goes on "
     "until everything of the busy one is split, or delivered."
 )
+REASONS = {
+    "fan-out": (
+        "A quiet system waits beside a fan-out to 2,000 consumers, because both use the same cores."
+    ),
+}
 RATE = 6.0
 _MESSAGES, _MESSAGES_A_SECOND = 1_000_000, 50_000
 _CONSUMERS, _CONSUMERS_A_SECOND, _EVENTS = 2_000, 200, 20

@@ -27,6 +27,11 @@ ABOUT = (
     "a fifth of the smaller database. Keys rise within each connection, as order numbers do; "
     "random ones are shown beside. What each statement reads at both sizes is in its query plans."
 )
+REASONS = {
+    "at-1m-rows": (
+        "The larger database has a tenth of the smaller one's share in the buffer pool."
+    ),
+}
 _POOL_FILLING, _POOL_MEASURING = 2 << 30, 128 << 20  # large to fill quickly, then small
 
 

@@ -24,6 +24,12 @@ ABOUT = (
     "flight each, the default) into a sink in a process of its own, which keeps connections open "
     "and answers at once. Each request is signed; each result goes to the marker's queue."
 )
+REASONS = {
+    "pycurl-multi": (
+        "The engine reads each URL strictly, vets its address, has a deadline for each request, "
+        "checks headers and caps answers; the sender also claims, signs and writes each result."
+    ),
+}
 SUBSCRIBERS = 2
 _ORDERS_A_PUT = 10  # each up to a megabyte
 _CLAIM_SECONDS = 60.0

@@ -17,6 +17,12 @@ ABOUT = (
     "500 that get them, 50 to which as many are sent and whose consumer is unavailable, and 5,000 "
     "that get nothing. What counts are the answer times and the CPU a message."
 )
+REASONS = {
+    "5550-subscriptions": (
+        "Messages for more subscriptions at once are smaller batches for each, and each of them "
+        "has orders, claims and connections of its own."
+    ),
+}
 _SYSTEM = "orders-by-kind"
 
 

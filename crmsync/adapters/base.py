@@ -5,12 +5,10 @@ One thread at a time uses it. A new kind of CRM fills in `Settings`, `Credential
 `deliver` and `read`; this module exports every name that it needs, `outcomes` the outcomes.
 """
 
-import dataclasses
 import difflib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -34,17 +32,9 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
 
 __all__ = [
-    "AdapterCredentials",
-    "AdapterSettings",
-    "CRMAdapter",
-    "Check",
-    "CredentialsRefused",
-    "Field",
-    "Record",
-    "Stored",
-    "TooManyCalls",
-    "UnknownField",
-]
+    "AdapterCredentials", "AdapterSettings", "CRMAdapter", "Check", "CredentialsRefused",
+    "Field", "Record", "Stored", "TooManyCalls", "UnknownField",
+]  # fmt: skip
 
 _MAX_TEXT = 500  # characters of a message
 # A shorter secret is masked only where it stands alone: other words contain it, too.
@@ -74,8 +64,7 @@ def outcome_of_error(error: CredentialsRefused | Unavailable | InvalidInput) -> 
     return Throttled(error.after) if isinstance(error, TooManyCalls) else Retry(0.0, str(error))
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """The result of testing a CRM's settings; `message` is a sentence for people. `untested`: the
     settings look right, but the CRM has no call that tells whether it accepts them."""
 
@@ -299,11 +288,11 @@ class CRMAdapter(ABC):
     def _clean_outcome(self, outcome: Outcome) -> Outcome:
         match outcome:
             case Retry(why=text) if text:
-                return dataclasses.replace(outcome, why=self.clean(text))
+                return msgspec.structs.replace(outcome, why=self.clean(text))
             case Invalid(message=text) | Auth(message=text) | Unknown(message=text):
-                return dataclasses.replace(outcome, message=self.clean(text))
+                return msgspec.structs.replace(outcome, message=self.clean(text))
             case Refused(message=text):
-                return dataclasses.replace(outcome, message=self.clean(text))
+                return msgspec.structs.replace(outcome, message=self.clean(text))
             case Ok() | Retry() | Throttled() | Conflict():
                 return outcome
         raise TypeError(f"{type(self).__name__} gave {type(outcome).__name__} for an outcome")

@@ -1,7 +1,6 @@
 """HTTP for adapters: requests over the platform's engine, the meaning of an answer's status, and
 `RestAdapter`, the base of the adapters for particular products."""
 
-import dataclasses
 import time
 from abc import abstractmethod
 from collections import deque
@@ -310,7 +309,7 @@ class UpsertAdapter(RestAdapter):
                 update_outcomes, missing = self.update(updates)
                 outcomes.update(update_outcomes)
                 # These records were deleted in the CRM: store them anew, by key.
-                others += [dataclasses.replace(record, remote_id="") for record in missing]
+                others += [msgspec.structs.replace(record, remote_id="") for record in missing]
             if others:
                 outcomes.update(self.upsert(others))
                 outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)

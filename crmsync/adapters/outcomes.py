@@ -12,44 +12,38 @@ Unknown     the record may be stored: look it up before it is sent again, unless
 Refused     the batch was refused as a whole, and no record of it is stored: send its halves
 """
 
-from dataclasses import dataclass, replace
-
+import msgspec
 from django.utils.translation import gettext as _
 
 
-@dataclass(frozen=True, slots=True)
-class Ok:
+class Ok(msgspec.Struct, frozen=True):
     """`remote_id` is the record's id in the CRM. `created` is None when the CRM does not say."""
 
     remote_id: str
     created: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """`after` in seconds, 0.0 when the CRM names no time."""
 
     after: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Throttled:
+class Throttled(msgspec.Struct, frozen=True):
     """`after` in seconds."""
 
     after: float
 
 
-@dataclass(frozen=True, slots=True)
-class Invalid:
+class Invalid(msgspec.Struct, frozen=True):
     """`field` is the CRM's name of the field at fault, '' when the CRM does not name one."""
 
     field: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(msgspec.Struct, frozen=True):
     """`existing_id` is the remote id of the other record, '' when the CRM does not name it.
 
     `has_key`: the other record has the same key, so it is the same record under a new id.
@@ -61,21 +55,18 @@ class Conflict:
     is_gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Auth:
+class Auth(msgspec.Struct, frozen=True):
     """`of_record`: the refusal may concern only this record, as a 403 does."""
 
     message: str
     of_record: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """An outcome of batches only: a record that is refused alone is Invalid."""
 
     message: str
@@ -87,7 +78,9 @@ Outcome = Ok | Retry | Throttled | Invalid | Conflict | Auth | Unknown | Refused
 def note_gone(outcome: Outcome) -> Outcome:
     """The outcome of a record that was sent by its key, because the CRM does not hold the record
     with its remote id any more."""
-    return replace(outcome, is_gone=True) if isinstance(outcome, Conflict) else outcome
+    return (
+        msgspec.structs.replace(outcome, is_gone=True) if isinstance(outcome, Conflict) else outcome
+    )
 
 
 def sentence(outcome: Outcome) -> str:

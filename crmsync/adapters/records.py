@@ -1,17 +1,15 @@
 """Records as adapters take them, and as a CRM holds them."""
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Retry
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One version of one record.
 
     `key` is the id that both sides know. `fields` maps the CRM's field names to values: None clears
@@ -32,8 +30,7 @@ class Record:
     should_fill_empty: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """A record as the CRM holds it. `version` is None in a CRM that keeps no versions."""
 
     remote_id: str
@@ -42,8 +39,7 @@ class Stored:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field of the CRM. `max_length` in characters, 0 without a known limit."""
 
     name: str
@@ -70,7 +66,7 @@ def keep_empty_fields(record: Record, crm_record: Stored | None) -> Record:
         for name, value in record.fields.items()
         if crm_record.fields.get(name) in (None, "", [])
     }
-    return dataclasses.replace(record, fields=empty)
+    return msgspec.structs.replace(record, fields=empty)
 
 
 def compare(record: Record, crm_record: Stored | None) -> Outcome:

@@ -5,11 +5,11 @@ cannot be loaded is listed with the reason, and does not stop the others.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CRMAdapter
@@ -29,12 +29,11 @@ _OWN = (
 log = logging.get(__name__)
 
 
-@dataclass(frozen=True)
-class Registry:
+class Registry(msgspec.Struct, frozen=True):
     """`adapters` by name; `broken` maps the names of adapters that cannot be loaded to reasons."""
 
-    adapters: Mapping[str, type[CRMAdapter]] = field(default_factory=dict)
-    broken: Mapping[str, str] = field(default_factory=dict)
+    adapters: Mapping[str, type[CRMAdapter]] = msgspec.field(default_factory=dict)
+    broken: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def get(self, name: str) -> type[CRMAdapter]:
         """The adapter class. Raises InvalidInput for an unknown or a broken name."""

@@ -119,7 +119,7 @@ def data_text(data: bytes, clear: bool) -> str:
     try:
         # The data is not decoded as requests, so that data of an older version is shown too.
         content = json.loads(data)
-        requests = [each if clear else masked_request(each) for each in content]
+        requests = [request if clear else masked_request(request) for request in content]
     except (ValueError, TypeError, AttributeError):
         return gettext("The data cannot be read.")
     lines = ",\n".join(msgspec.json.encode(each).decode() for each in requests)

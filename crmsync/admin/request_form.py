@@ -94,7 +94,7 @@ class RequestForm(forms.Form):
             self.fields[_PREFIX + name] = ValueField(value, label=name)
 
     def lines(self) -> list[dict[str, Any]]:
-        """For the template, the field at fault first."""
+        """The lines of the template, the field at fault first."""
         lines = [
             {"field": self[name], "is_wrong": name == _PREFIX + self.entry.field}
             for name in self.fields

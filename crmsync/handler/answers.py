@@ -1,8 +1,9 @@
 """The answers that delivery has for the records of an order; `marks` writes them."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TypeGuard
+
+import msgspec
 
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.outcomes import Auth, Outcome, Retry, Throttled, Unknown
@@ -12,22 +13,19 @@ from msgplatform.core import logging
 log = logging.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """The adapter raised an error with this record: a fault of the platform or of the adapter."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unsent:
+class Unsent(msgspec.Struct, frozen=True):
     """The record was not sent; it is due again in `after` seconds."""
 
     after: float = 0.0
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """The outcome of one entry. `remote_id` is the record's id in the CRM, '' while not known.
 
     A failure that `is_free` costs no attempt: the call was the breaker's probe while the CRM was
@@ -41,8 +39,7 @@ class Answer:
     is_free: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FailedCall:
+class FailedCall(msgspec.Struct, frozen=True):
     """A call that failed as a whole, for the exception log."""
 
     kind: str
@@ -51,14 +48,13 @@ class FailedCall:
     records: int
 
 
-@dataclass(slots=True)
-class DeliveryResult:
+class DeliveryResult(msgspec.Struct):
     """The result of delivering one order. `counts` has calls and call_ms. `is_plain`: no record was
     looked up or in conflict, so that each entry has its row's remote id."""
 
-    answers: list[Answer] = field(default_factory=list)
-    failed_calls: list[FailedCall] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    answers: list[Answer] = msgspec.field(default_factory=list)
+    failed_calls: list[FailedCall] = msgspec.field(default_factory=list)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
     is_plain: bool = True
 
 

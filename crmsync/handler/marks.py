@@ -6,11 +6,11 @@ One transaction with a few statements marks hundreds of records.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 
+import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
@@ -35,7 +35,7 @@ from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
 
-_COLUMNS = tuple(Row.__dataclass_fields__)
+_COLUMNS = Row.__struct_fields__
 _values = attrgetter(*_COLUMNS)
 _ITEM = (
     "id", "operation_id", "record_id", "crm_id", "version", "attempt", "outcome", "remote_id",
@@ -76,8 +76,7 @@ def _apply(
     return answers
 
 
-@dataclass(slots=True)
-class Marking:
+class Marking(msgspec.Struct):
     """The marks of one order, or of a part of it. `new_ids` are for `attempts` and `calls`."""
 
     crm: Crm
@@ -86,7 +85,7 @@ class Marking:
     attempts: Sequence[Answer]
     calls: Sequence[FailedCall]
     new_ids: Sequence[int]
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
     first_try_at: int | None = None  # set by the last attempt to write
 
     def write(self, is_uniform: bool) -> None:
@@ -196,7 +195,7 @@ def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
     values = {
         "state": Record.State.CONFIRMED, "sent_version": F("version"), "sent_digest": F("digest"),
         "attempt": 0, "next_at": None, "claimed_by": "", "sending_operation": 0, "error_class": "",
-        "room": "", "updated_at": now,
+        "room": Record.ROOM, "updated_at": now,
     }  # fmt: skip
     unchanged_ids = [row.id for row, remote_id in pairs if remote_id == row.remote_id]
     for some in chunks(unchanged_ids, claims.CHUNK):

@@ -58,8 +58,8 @@ def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | Non
     statement = (
         f"UPDATE {_RECORDS} {claims.by_primary_key(_RECORDS)} SET state = {_CONFIRMED}, "  # noqa: S608
         "sent_version = version, sent_digest = digest, attempt = 0, next_at = NULL, "
-        "claimed_by = '', sending_operation = 0, error_class = '', room = '', "
-        f"updated_at = %s{values} "
+        "claimed_by = '', sending_operation = 0, error_class = '', "
+        f"room = '{Record.ROOM}', updated_at = %s{values} "
         f"WHERE id IN ({row_ids}) AND state = {_QUEUED} AND claimed_by = %s "
         "AND operation_id = %s AND NOT is_adopted"
     )

@@ -8,8 +8,9 @@ newer one was confirmed, the newest is sent once more: the CRM may hold the olde
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from crmsync.adapters.outcomes import (
     Auth,
@@ -35,8 +36,7 @@ _PAUSED_SECONDS = 5.0
 _State = Record.State
 
 
-@dataclass(slots=True)
-class Row:
+class Row(msgspec.Struct):
     """A record as it is stored; the fields are its columns, in this order. Times are not read: a
     verdict sets them, or they stay as they are."""
 

@@ -3,10 +3,10 @@
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from csp.constants import NONE
 from csp.decorators import csp_replace
 from django.db.utils import DataError, InterfaceError, OperationalError
@@ -41,8 +41,7 @@ _MAX_BYTES = 256 * 1024
 _FORM_KEY = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A field as the template shows it."""
 
     field: LeadField

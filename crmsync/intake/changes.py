@@ -46,7 +46,7 @@ def update(
         page = _page(row)
         new_extra = dict.fromkeys(row.extra) if extra is None else extra
         # A field that the page no longer has cannot be checked, and can only be removed.
-        page_names = {each.name for each in page.fields}
+        page_names = {field.name for field in page.fields}
         known_names = page_names | set(lead_fields.COLUMNS)
         removed_names = {name for name, value in new_extra.items() if value is None} - known_names
         page_extra = {name: each for name, each in new_extra.items() if name not in removed_names}

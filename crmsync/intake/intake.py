@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
 
 from crmsync import lead_fields
@@ -29,8 +29,7 @@ from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.core.tracing import context
 
 
-@dataclass(frozen=True, slots=True)
-class NewLead:
+class NewLead(msgspec.Struct, frozen=True):
     """A lead whose values are checked."""
 
     biz: int
@@ -38,7 +37,7 @@ class NewLead:
     uid: str = ""
     name: str = ""
     phone: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     key: str | None = None
 
     def content(self) -> bytes:
@@ -52,8 +51,7 @@ class NewLead:
         return idempotency.item(self, self.biz, self.key, self.content(), trace=context.begin())
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedLead:
+class RefusedLead(msgspec.Struct, frozen=True):
     """A lead with an idempotency key that cannot be accepted now, and may have been before."""
 
     lead: NewLead
@@ -69,15 +67,15 @@ def checked(
     """
     check_known(page, columns, extra)
     values = {
-        each.name: lead_fields.clean(each, {**extra, **columns}.get(each.name))
-        for each in page.fields
+        field.name: lead_fields.clean(field, {**extra, **columns}.get(field.name))
+        for field in page.fields
     }
     return new_lead(page, values, lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid"), key)
 
 
 def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
     """Raises InvalidInput for a field that the landing page does not have."""
-    page_paths = {each.name: each.path for each in page.fields}
+    page_paths = {field.name: field.path for field in page.fields}
     sent_paths = {name: name for name, value in columns.items() if value not in (None, "")}
     # An extra field counts even when it is empty: its name may be mistyped. Columns do not.
     sent_paths |= {name: f"extra.{name}" for name in extra}
@@ -93,12 +91,7 @@ def new_lead(page: Page, values: Mapping[str, Any], uid: str, key: str | None) -
 
 
 def without_page(
-    biz: int,
-    appkey: str,
-    columns: Mapping[str, Any],
-    extra: Mapping[str, Any],
-    uid: str,
-    key: str,
+    biz: int, appkey: str, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str
 ) -> NewLead:
     """The lead that `checked` makes for a landing page that has exactly these fields.
 
@@ -126,7 +119,7 @@ def of_public(lead: NewLead, key: str) -> NewLead:
     up for another."""
     # Hashed to a fixed length, since keys are stored and have a limit.
     text = "\n".join((lead.appkey, key, lead.content().decode()))
-    return replace(lead, key=f"public:{hashlib.sha256(text.encode()).hexdigest()}")
+    return msgspec.structs.replace(lead, key=f"public:{hashlib.sha256(text.encode()).hexdigest()}")
 
 
 def add(lead: NewLead | RefusedLead) -> Verdict:
@@ -145,25 +138,25 @@ def add_many(leads: Sequence[NewLead | RefusedLead]) -> list[Verdict]:
     Must not run inside a transaction of the caller. Raises OperationalError when the database is
     unavailable.
     """
-    of_refused = iter(_judge_refused([each for each in leads if isinstance(each, RefusedLead)]))
-    items = [each.item() for each in leads if isinstance(each, NewLead)]
+    of_refused = iter(_judge_refused([lead for lead in leads if isinstance(lead, RefusedLead)]))
+    items = [lead.item() for lead in leads if isinstance(lead, NewLead)]
     of_new = iter(_store(items) if items else ())
-    return [next(of_refused if isinstance(each, RefusedLead) else of_new) for each in leads]
+    return [next(of_refused if isinstance(lead, RefusedLead) else of_new) for lead in leads]
 
 
 def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
     """The verdicts of refused leads: duplicate or conflict for a known key, else rejected."""
-    items = [each.lead.item() for each in leads]
+    items = [refused_lead.lead.item() for refused_lead in leads]
     first_leads = idempotency.first_ones(items, LeadIdempotency)
     verdicts = []
-    for each, item in zip(leads, items, strict=True):
+    for refused_lead, item in zip(leads, items, strict=True):
         if stored_lead := first_leads.get((item.biz, item.key)):
             lead_id, payload_hash = stored_lead
             verdicts.append(
                 Verdict.duplicate_or_conflict(payload_hash == item.payload_hash, lead_id)
             )
         else:
-            verdicts.append(Verdict.rejected(each.error))
+            verdicts.append(Verdict.rejected(refused_lead.error))
     return verdicts
 
 

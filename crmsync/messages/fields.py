@@ -45,7 +45,7 @@ def _crms(text: str, systems: Systems) -> Sequence[Option]:
 
 
 def read_policy(text: str, field: str) -> int:
-    """By its id, or by source and CRM: hive/sales."""
+    """The id of a policy that is named by its id, or by source and CRM: hive/sales."""
     source, slash, crm = filters.searchable(text, field).rpartition("/")
     if not slash:
         return filters.number(text, field)
@@ -57,7 +57,7 @@ def read_policy(text: str, field: str) -> int:
 
 
 def _policies(text: str, systems: Systems) -> Sequence[Option]:
-    """By a part of the name of the source or the CRM; also hive/sa."""
+    """Policies by a part of the name of the source or the CRM; also hive/sa."""
     rows = Policy.objects.all() if systems is None else _seen_policies(systems)
     rows = rows.select_related("source", "crm")
     source, slash, crm_name = text.rpartition("/")

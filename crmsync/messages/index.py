@@ -7,7 +7,6 @@ only for states at a CRM.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery, Value
@@ -15,6 +14,7 @@ from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from msgspec.structs import replace
 
 from crmsync import lead_fields, orders
 from crmsync.messages import lines, policies
@@ -160,8 +160,10 @@ def _has_error(error_class: str) -> Q:
     reason = Subquery(entries.order_by("-id").values("error_class")[:1])
     is_checked = Q(state__in=ENDED, error_class=UNKNOWN)
     # A record without an entry was dismissed by the erasure of its person.
-    shown = Coalesce(reason, Value(UNKNOWN))
-    return Q(error_class=error_class) & ~is_checked | is_checked & Q(Exact(shown, error_class))
+    reason_text = Coalesce(reason, Value(UNKNOWN))
+    return Q(error_class=error_class) & ~is_checked | is_checked & Q(
+        Exact(reason_text, error_class)
+    )
 
 
 def _of_operation(operation_id: int, policies_by_id: Policies) -> list[int]:

@@ -45,7 +45,7 @@ _SHOWN_TRIES = 20  # tries of each record
 
 
 def page(id: str, after: str = "") -> Page | None:
-    """By a lead's id, or `record-` and a record's; None when there is none."""
+    """The page of a lead by its id, or of a record by `record-` and its id; None without one."""
     policies_by_id = policies.by_id()
     try:
         if not id.startswith(RECORD):

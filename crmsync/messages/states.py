@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext as _
 
@@ -23,8 +23,7 @@ _TONES: dict[int, Tone] = {_State.CONFIRMED: "good", _State.DEAD: "bad", _State.
                            _State.HELD: "warn"}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class CrmState:
+class CrmState(msgspec.Struct, frozen=True):
     """A lead at one CRM. `record` is None until a poller has read the lead for it.
 
     `message`: the CRM's last answer about a record that is not confirmed, or the reason why the

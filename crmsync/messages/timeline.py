@@ -3,10 +3,10 @@ requests that were sent and the answers of the CRMs."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -34,8 +34,7 @@ _OUTCOMES = {
 Requests = Mapping[tuple[int, int], orders.Request]
 
 
-@dataclass(frozen=True)
-class Tries:
+class Tries(msgspec.Struct, frozen=True):
     """`items`: tries in the order of time. `earlier`: the newest try that is not shown.
     `operations`: operation ids, newest first. `requests`: the requests of these operations."""
 

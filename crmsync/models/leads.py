@@ -114,7 +114,7 @@ class LandingPage(models.Model):
         return self.title or self.appkey
 
     def get_absolute_url(self) -> str:
-        """Not by `reverse`: the console also lists pages while nothing serves them."""
+        """The address; `reverse` fails in the console while nothing serves landing pages."""
         return f"/l/{self.appkey}"
 
 

@@ -5,11 +5,11 @@ take longer each day."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import product
 from typing import NamedTuple
 
+import msgspec
 from django.db.models import F, OuterRef, Subquery
 
 from crmsync.models import Crm, Operation, Policy, Record, RecoveryEntry, Run
@@ -109,8 +109,7 @@ def _first_due(state: int) -> Subquery:
 MAX_OPERATIONS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """Counts are records; `sent` are those in the run's operations, and every other one is either
     `confirmed`, `replaced` by a newer version, `dead` or `waiting`.
 

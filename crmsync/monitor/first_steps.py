@@ -8,7 +8,7 @@ from msgplatform.core.flows.setup import FirstCall, FirstStep
 
 
 def call() -> FirstCall:
-    """For the oldest landing page, if there is one."""
+    """The first call, for the oldest landing page if there is one."""
     appkey = LandingPage.objects.order_by("id").values_list("appkey", flat=True).first()
     lead = {
         "name": "张三",

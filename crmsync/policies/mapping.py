@@ -12,7 +12,6 @@ A field whose every choice is empty is not sent, so that the CRM keeps what it h
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -33,8 +32,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 _ONE = re.compile(r"\w[\w-]*(\.[\w-]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """A column, and the way into the JSON that it holds."""
 
     column: str
@@ -44,13 +42,11 @@ class Path:
         return ".".join((self.column, *self.inside))
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One line: the CRM's field, and the choices for its value."""
 
     field: str
@@ -58,8 +54,7 @@ class Rule:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class FieldMapping:
+class FieldMapping(msgspec.Struct, frozen=True):
     """The rules of one policy."""
 
     rules: Sequence[Rule]

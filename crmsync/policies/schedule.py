@@ -4,9 +4,9 @@ day. Everything is in the time zone of the platform (TIME_ZONE).
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
+import msgspec
 from cronsim import CronSim, CronSimError
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -17,8 +17,7 @@ _SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]|24):([0-5]\d)")
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Hours of a day, from `begin` until before `end`; past midnight when `end` is the earlier."""
 
     begin: time

@@ -2,9 +2,10 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from crmsync import models
 from crmsync.directory import Crm, Policy
@@ -201,8 +202,7 @@ class Comparison:
             self._center.distribute(crm, round, result)
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPage:
+class SweepPage(msgspec.Struct, frozen=True):
     """A page: the keys of rows that are behind, and its last key (None at the end)."""
 
     keys_behind: Sequence[Key]

@@ -15,7 +15,6 @@ The effect of a version on its record (the states are in `models/operations.py`)
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -38,16 +37,16 @@ _State, _Removal = models.Record.State, models.Record.Removal
 COLUMNS = (
     "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
     "state", "attempt", "next_at", "claimed_by", "sent_version", "sent_digest", "remote_id",
-    "error_class", "updated_at", "removal", "cleared",
+    "error_class", "updated_at", "removal", "cleared", "room",
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
-_NEW = ("id", "key", "version", "digest", "cleared")  # the columns that differ in new records
-_ROOM = "." * 32  # what the first confirmation fills (digest, id), less what it empties
+# The columns that differ in new records, and in confirmed ones that are sent anew.
+_NEW = ("id", "key", "version", "digest", "cleared")
+_CHANGED = ("id", "version", "digest", "cleared")
 MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
-@dataclass(slots=True)
-class Round:
+class Round(msgspec.Struct):
     """The rows that one round stores. `operation` is the id of an operation, if the round needs
     one. With `are_new` no row is expected to have a record."""
 
@@ -59,11 +58,10 @@ class Round:
     row_requests: Sequence[RowRequest]
     watermark: Watermark | None
     are_new: bool = False
-    claim: str = field(default_factory=lambda: uuid.uuid4().hex)
+    claim: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
 
 
-@dataclass(slots=True)
-class StoredRound:
+class StoredRound(msgspec.Struct):
     """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
 
     `requests` are those of the operation, which is None when there was nothing to send; `size` is
@@ -72,10 +70,10 @@ class StoredRound:
     `held` those of removals. `are_new`: no row had a record.
     """
 
-    entries: list[Entry] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    entries: list[Entry] = msgspec.field(default_factory=list)
+    requests: list[Request] = msgspec.field(default_factory=list)
     operation: models.Operation | None = None
-    held_requests: list[Request] = field(default_factory=list)
+    held_requests: list[Request] = msgspec.field(default_factory=list)
     held_operation: models.Operation | None = None
     lease_until: float = 0.0
     read: int = 0
@@ -103,6 +101,7 @@ class Decisions:
         self._rows: list[tuple[Any, ...]] = []
         self._new_ids: set[int] = set()  # ids in `_rows` of new records
         self._new_rows: list[tuple[Any, ...]] = []  # the columns _NEW; the other columns are equal
+        self._changed_rows: list[tuple[Any, ...]] = []  # the columns _CHANGED
         self._endings: Counter[tuple[int, str]] = Counter()
         self._counts: counters.Counts = Counter()
         self._dead: list[tuple[dict[str, Any], RowRequest]] = []
@@ -118,6 +117,13 @@ class Decisions:
         version = each.request.version
         is_known = version == stored_row["version"] and each.digest == stored_row["digest"]
         if version < stored_row["version"] or is_known or self._is_settled(each, stored_row):
+            return
+        if self._is_plain_change(each, stored_row):
+            request = msgspec.structs.replace(each.request, previous=stored_row["operation_id"])
+            row_id, remote_id = stored_row["id"], stored_row["remote_id"]
+            self._changed_rows.append((row_id, version, each.digest, each.cleared))
+            self.result.entries.append(Entry(row_id, self._this.operation, request, remote_id))
+            self.result.requests.append(request)
             return
         row = {
             **stored_row,
@@ -171,6 +177,17 @@ class Decisions:
         version = max(each.request.version, stored_row["version"] + 1)
         request = msgspec.structs.replace(each.request, version=version)
         return msgspec.structs.replace(each, request=request)
+
+    def _is_plain_change(self, row_request: RowRequest, stored_row: Mapping[str, Any]) -> bool:
+        """True if the CRM has confirmed the version before, and the new one only sets fields: such
+        rows are nearly all of a round."""
+        return (
+            stored_row["state"] == _State.CONFIRMED
+            and row_request.digest != stored_row["sent_digest"]
+            and row_request.cleared <= stored_row["cleared"]
+            and stored_row["error_class"] != UNKNOWN
+            and not (row_request.problem or row_request.request.deleted)
+        )
 
     def _removal(self, row_request: RowRequest, stored_row: Mapping[str, Any]) -> dict[str, int]:
         """The columns that say whether a new version removes something from the CRM. A removal that
@@ -253,7 +270,7 @@ class Decisions:
             row |= {
                 "state": int(_State.QUEUED), "next_at": self._lease_stored,
                 "claimed_by": round.claim, "sending_operation": round.operation,
-                "error_class": UNKNOWN if check else "",
+                "error_class": UNKNOWN if check else "", "room": "",
             }  # fmt: skip
             self.result.entries.append(
                 Entry(row["id"], round.operation, request, row["remote_id"], check=check)
@@ -268,7 +285,7 @@ class Decisions:
         # If a new row has a record all the same, raise an error: that record must not change.
         sql.insert(table, COLUMNS, [row for row in rows if row[0] in self._new_ids])
         sql.insert_or_update(table, COLUMNS, [row for row in rows if row[0] not in self._new_ids])
-        self._insert_new()
+        self._write_sent()
         result.operation = self._create_operation(round.operation, result.requests)
         result.held_operation = self._create_operation(self._held_operation, result.held_requests)
         result.size = len(result.operation.data) if result.operation else 0
@@ -312,15 +329,19 @@ class Decisions:
             records=len(requests),
         )  # fmt: skip
 
-    def _insert_new(self) -> None:
-        """Insert records that are sent for the first time: most of their columns are equal."""
-        round = self._this
+    def _write_sent(self) -> None:
+        """Write records that are sent for the first time, or anew: most of their columns are
+        equal."""
+        round, table = self._this, models.Record._meta.db_table
         constants = {
-            "policy_id": round.policy.id, "deleted": False, "operation_id": round.operation,
+            "deleted": False, "operation_id": round.operation,
             "sending_operation": round.operation, "state": int(_State.QUEUED), "attempt": 0,
-            "next_at": self._lease_stored, "claimed_by": round.claim, "sent_version": 0,
-            "sent_digest": "", "remote_id": "", "error_class": "", "updated_at": self._now_stored,
-            "removal": int(_Removal.NONE), "room": _ROOM,
+            "next_at": self._lease_stored, "claimed_by": round.claim, "error_class": "",
+            "updated_at": self._now_stored, "removal": int(_Removal.NONE), "room": "",
         }  # fmt: skip
-        table = models.Record._meta.db_table
+        sql.update(table, _CHANGED, sorted(self._changed_rows), constants)
+        constants |= {
+            "policy_id": round.policy.id, "sent_version": 0, "sent_digest": "", "remote_id": "",
+            "room": models.Record.FIRST_ROOM,
+        }  # fmt: skip
         sql.insert(table, _NEW, self._new_rows, constants=constants)

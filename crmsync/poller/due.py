@@ -11,7 +11,6 @@ Only the poller that holds the policy claims its records.
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -49,8 +48,7 @@ _COLUMNS = (
 _UNKNOWN_IF_QUEUED = Case(When(state=_State.QUEUED, then=Value(UNKNOWN)), default=F("error_class"))
 
 
-@dataclass(slots=True)
-class Due:
+class Due(msgspec.Struct):
     """Records that now carry `claim` until `lease_until`, with their requests; `held` is the number
     of others, which are removals."""
 
@@ -174,6 +172,7 @@ def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> 
             "state": _State.QUEUED,
             "sending_operation": F("operation_id"),
             "claimed_by": due.claim,
+            "room": "",
             "next_at": lease,
             "updated_at": now,
         },

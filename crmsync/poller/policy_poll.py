@@ -153,18 +153,19 @@ class PolicyPoll:
         center, changes, comparison = self._parts
         live = presence.crms.read_by_id().get(crm.id)
         capacity = center.capacity(crm, live)
-        now = sql.now()
-        pause = self._read_at - time.monotonic()
-        look_in = self._wait(policy, changes, live, now)
-        may_compare = _may_go_on(comparison, policy, now)
         # The guard is asked while records are held; seldom as long as it can only wait.
         is_reading = changes.run > 0 or comparison.run > 0
         can_settle = not (is_reading or policy.is_stopped)
         if center.has_held and (can_settle or self._next_guard.take()):
             center.has_held = removal_guard.settle(policy, self._holder, is_reading)
+        now = sql.now()  # records that the guard has let go are due at once
+        pause = self._read_at - time.monotonic()
+        look_in = self._wait(policy, changes, live, now)
+        may_compare = _may_go_on(comparison, policy, now)
         wait = max(pause, look_in)
         should_read = wait <= 0 or (pause <= 0 and may_compare)
         if capacity:
+            self._full.reset()
             self._had_due = self._is_due(policy, now, should_read)
             if self._had_due:
                 center.retry(crm, due.claim(policy, crm.id, capacity))
@@ -172,10 +173,9 @@ class PolicyPoll:
         if not (should_read or self._had_due):
             if look_in > 0 and not (may_compare or schedule.is_open(policy.hours, now)):
                 self._clear_problem()  # no read would show that it is repaired
-            return min(wait, _IDLE_SECONDS)
+            return min(wait, _IDLE_SECONDS if capacity else self._full.next())
         if not capacity:
             return self._full.next()
-        self._full.reset()
         if not should_read:
             return 0.0  # more records may be due
         limit = min(capacity, policy.batch_size)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -36,12 +35,12 @@ def store(round: Round) -> StoredRound:
     new_ids = ids.reserve(len(buckets)).ids(buckets)
     # Rows that the policy no longer carries need a look at their records: they may have been sent.
     if any(each.is_outside for each in round.row_requests):
-        round = replace(round, are_new=False)
+        round = msgspec.structs.replace(round, are_new=False)
     if round.are_new:
         # Insert without reading records: the read costs more than a rare IntegrityError.
         with suppress(IntegrityError):
             return transactions.retrying(lambda: _store_once(round, new_ids))
-        round = replace(round, are_new=False)
+        round = msgspec.structs.replace(round, are_new=False)
     return transactions.retrying(lambda: _store_once(round, new_ids))
 
 
@@ -66,7 +65,9 @@ def store_or_set_aside(round: Round, is_part: bool = False) -> StoredRound:
             raise
         log.exception("row_not_stored", policy=round.policy.name)
         with patience():
-            return store(replace(round, row_requests=[without_values(row_request, error)]))
+            return store(
+                msgspec.structs.replace(round, row_requests=[without_values(row_request, error)])
+            )
     for row_request in round.row_requests:
         bisect.locked_items.forget((round.policy.id, row_request.key))
     return result

@@ -128,8 +128,8 @@ def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     stored_ids = set(Operation.objects.filter(id__in=operation_ids).values_list("id", flat=True))
     dead_ids = [record.pk for record in records if record.state == _State.DEAD]
     entries = RecoveryEntry.objects.filter(record_id__in=dead_ids, state=RecoveryEntry.State.OPEN)
-    refused = entries.filter(error_class=MAPPING)
-    refused_ids = set(refused.order_by().values_list("record_id", flat=True))
+    refused_entries = entries.filter(error_class=MAPPING)
+    refused_ids = set(refused_entries.order_by().values_list("record_id", flat=True))
     sendable: list[Record] = []
     unread: list[Record] = []
     for record in records:

@@ -1,8 +1,9 @@
 """Find the operations to replay: those in the database, then those that only Redis has."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from crmsync import copies, orders
 from crmsync.models import Operation
@@ -15,8 +16,7 @@ from msgplatform.core.data.chunks import chunks
 PAGE = 20
 
 
-@dataclass(frozen=True, slots=True)
-class KnownOperation:
+class KnownOperation(msgspec.Struct, frozen=True):
     """An operation. `is_stored`: the database has it, not only Redis. `start_at` is milliseconds
     since 1970."""
 

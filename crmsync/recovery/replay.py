@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
+import msgspec
 from django.db import transaction
 
 from crmsync import orders
@@ -28,8 +28,7 @@ _State = Record.State
 _COLUMNS = tuple(column.attname for column in Record._meta.fields)
 
 
-@dataclass(slots=True)
-class ReplayCounts:
+class ReplayCounts(msgspec.Struct):
     """The numbers of operations and records that a replay sent or left alone, by reason."""
 
     operations: int = 0
@@ -43,7 +42,7 @@ class ReplayCounts:
     left_erased: int = 0  # their values are erased: nothing is sent
 
     def add(self, other: ReplayCounts) -> None:
-        for name, count in asdict(other).items():
+        for name, count in msgspec.structs.asdict(other).items():
             setattr(self, name, getattr(self, name) + count)
 
 
@@ -87,24 +86,23 @@ def _as_it_is_now(operation: KnownOperation) -> KnownOperation:
         return present
     if finder.problem:
         raise Unavailable(finder.problem)
-    return replace(operation, requests=[])
+    return msgspec.structs.replace(operation, requests=[])
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(msgspec.Struct):
     """The records of an operation, by what a replay does with them. `new`: made for requests
     without a record. `older`: behind the operation. These two and `to_resend` are sent. The others
     are left alone."""
 
     operation: KnownOperation
     newest: Mapping[str, Request]
-    new: list[Record] = field(default_factory=list)
-    older: list[Record] = field(default_factory=list)
-    to_resend: list[Record] = field(default_factory=list)
-    in_flight: list[Record] = field(default_factory=list)
-    dismissed: list[Record] = field(default_factory=list)
-    changed: list[Record] = field(default_factory=list)
-    erased: list[str] = field(default_factory=list)  # keys
+    new: list[Record] = msgspec.field(default_factory=list)
+    older: list[Record] = msgspec.field(default_factory=list)
+    to_resend: list[Record] = msgspec.field(default_factory=list)
+    in_flight: list[Record] = msgspec.field(default_factory=list)
+    dismissed: list[Record] = msgspec.field(default_factory=list)
+    changed: list[Record] = msgspec.field(default_factory=list)
+    erased: list[str] = msgspec.field(default_factory=list)  # keys
 
     def counts(self) -> ReplayCounts:
         recreated_count = len(self.new) + len(self.older)

@@ -1,1 +1,1 @@
-"""What people set up for CRM sync, declared once for form, API, platform file and audit log."""
+"""The things that people set up for CRM sync, declared once for form, API, file and audit log."""

@@ -6,13 +6,13 @@ again; a new message that fails too can be sent again itself.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from msgspec.structs import replace
 
 from gateway import sgip
 from gateway.connections import sms_redis
@@ -200,7 +200,7 @@ def lines(ids: Sequence[str]) -> list[Hit]:
 
 
 def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
-    """For each message its id, its account and ending, and the time of its acceptance."""
+    """The id of each message, its account and ending, and the time of its acceptance."""
     for chunk_ids in chunks(ids, _CHUNK):
         rows = SgipMt.objects.filter(id__in=chunk_ids).values_list("id", "account_id", "final")
         for pk, account, final in rows:

@@ -3,7 +3,6 @@ test SMS: one text to one number over a chosen gateway, through the normal intak
 what becomes of it, step by step."""
 
 import secrets
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from msgspec.structs import replace
 
 from gateway import codes, notifications
 from gateway.admin.gateways import SLUG_ERRORS
@@ -108,7 +108,7 @@ class SmsAccountAdmin(ResourceAdmin):
         return show_page(
             self, request, f"admin/gateway/test_sms{live}.html", gettext("Test SMS"),
             form=form, may_choose=True,
-            **_followed(request.GET.get("message", ""), sees_personal(request)),
+            **_describe_message(request.GET.get("message", ""), sees_personal(request)),
         )  # fmt: skip
 
     system = cells.column(_("system"), lambda row: str(row.biz), "biz__name")
@@ -169,7 +169,7 @@ class TestSmsForm(forms.Form):
     key = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
 
-def _followed(message: str, clear: bool) -> dict[str, Any]:
+def _describe_message(message: str, clear: bool) -> dict[str, Any]:
     """The page of a test message, and the seconds until the next look; 0: the message has ended."""
     if not message:
         return {}

@@ -74,8 +74,8 @@ class ArchiveAdmin(RowsAdmin):
         return named(rows)
 
     def search_rows(self, request: HttpRequest, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-        """By id, else by number: both have an index. By number only for people who may see numbers:
-        others could guess what is masked."""
+        """Search by id, else by number: both have an index. Only people who may see numbers can
+        search by number: others could guess what is masked."""
         # Digits may be an id or a number. An existing id comes first.
         number = row_id(text)
         if number is not None and rows.filter(pk=number).exists():

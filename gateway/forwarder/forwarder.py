@@ -10,7 +10,6 @@ higher ending published both.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -176,7 +175,7 @@ def _with_trace(event: intake.Event, message: Finished) -> intake.Event:
                 kind="client" if name == "sms submit" else "internal", error=error,
                 message_id=message.id, gateway=message.gateway, state=message.final,
             )  # fmt: skip
-    return replace(event, trace=Start(last, spans.now()))
+    return msgspec.structs.replace(event, trace=Start(last, spans.now()))
 
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:

@@ -11,9 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from django.utils.translation import gettext_noop as _
 
 from gateway import sgip, signals
@@ -51,8 +51,7 @@ _STOP_SECONDS = 1.0
 _OF_SUBMIT = 0  # ReportType of a Submit; gateways that forward a Deliver use the other one
 
 
-@dataclass(eq=False, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, eq=False):
     connection: Connection
     gateway: int
     request: Request

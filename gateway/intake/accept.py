@@ -14,7 +14,6 @@ all of them is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -121,8 +120,7 @@ def intake() -> Intake:
     return Intake()
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedBatch:
+class PreparedBatch(msgspec.Struct, frozen=True):
     """Requests of which nothing is stored yet.
 
     `verdicts` has the verdicts that are known already, None for the others; `calls` maps the

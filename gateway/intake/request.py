@@ -7,10 +7,10 @@ import math
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from datetime import time as day_time
 
+import msgspec
 from django.conf import settings
 from django.utils import timezone
 from django.utils.translation import gettext_noop as _
@@ -40,8 +40,7 @@ _EXTENSION = re.compile(r"[0-9]*")
 _LINK_LOOK_SECONDS = 1.0  # processes report changes of their links at once
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One text for one or more recipients. Times are unix seconds, 0: none.
 
     `gateway` is the id of the only gateway that may be used; 0: any that fits. `trace` is None
@@ -62,8 +61,7 @@ class Request:
     trace: Start | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRequest:
+class CheckedRequest(msgspec.Struct, frozen=True):
     """A request that passed all checks; `numbers` and `routes` have an entry for each recipient,
     `parts` is how many short messages its text needs."""
 

@@ -27,7 +27,7 @@ def send(
     (verdict,) = accept([request])
     verdict.raise_rejected()
     message = str(verdict.ids[0])
-    # Also for a message that was stored although its first answer was lost.
+    # The message may have been stored although its first answer was lost.
     if not AuditLog.objects.filter(action="sms_tested", target=message).exists():
         gateway_name = gateway.name if gateway else ""
         audit("sms_tested", message, account=account.name, gateway=gateway_name)

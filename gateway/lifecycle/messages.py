@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -171,6 +171,39 @@ class Sent(msgspec.Struct, frozen=True):
     seqno: int
 
 
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """A message as read.lua returns it, in this order. Missing texts are '', missing numbers 0.
+
+    `submits` are "part/node/seqno:ts …", `results` of responses "part/result …", `reports`
+    "part/state:error:time …", `refusals` those of parts that are to be sent again. Events of
+    endings that were announced before (announce.lua) are JSON. `event_id` is that of the event that
+    has its ending beside others, `published` the ending that was published.
+    """
+
+    msg: str
+    state: str
+    final: str
+    error: str
+    gateway: int
+    parts: int
+    accepted_at: float
+    submitted_at: float
+    responded_at: float
+    ended_at: float
+    submits: str
+    results: str
+    reports: str
+    refusals: str
+    unknown_event: str
+    expired_event: str
+    event_id: int
+    published: str
+
+
+# Redis keeps numbers as texts.
+_decode_row = msgspec.msgpack.Decoder(Row, strict=False).decode
+
+
 class Finished(msgspec.Struct, frozen=True):
     """A message with all that became of it: the fields of `mt:%s` beside `msg`, and its Reports.
 
@@ -212,44 +245,39 @@ class Finished(msgspec.Struct, frozen=True):
         return len(self.sent) + len(self.results) + len(self.reports)
 
     @classmethod
-    def of_row(cls, row: Sequence[bytes | None]) -> Finished:
+    def of_row(cls, packed: bytes) -> Finished:
         """The message of a row of read.lua."""
-        # Few fields of a new message have values yet.
-        state, final, error, gateway, parts, *times, submits, results, reports = (
-            (value or b"").decode() for value in row[1:13]
-        )
-        unknown_event, expired_event, refusals, event_id, published = row[13:]
-        accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
-        events = ("unknown", unknown_event), ("expired", expired_event)
+        row = _decode_row(packed)
         # part/state:error:time, and part/node/seqno:ts.
         by_part: dict[int, tuple[int, int, float]] = {}
-        for part, report in _by_part(reports):
+        for part, report in _by_part(row.reports):
             code, report_error, at = report.split(":")
             by_part[part] = int(code), int(report_error), float(at)
         submit_list = []
-        for token in submits.split():
+        for token in row.submits.split():
             part_number, node, name = token.split("/")
             seqno, ts = name.split(":")
             submit_list.append(Sent(int(part_number), int(node), int(ts), int(seqno)))
+        events = ("unknown", row.unknown_event), ("expired", row.expired_event)
         return cls(
-            mt=decode_mt(row[0] or b""),
-            state=state,
-            final=final,
-            error=error,
-            gateway=int(gateway or 0),
-            parts=int(parts or 1),
-            accepted_at=accepted_at,
-            submitted_at=submitted_at,
-            responded_at=responded_at,
-            reported_at=max((at for *_, at in by_part.values()), default=0.0) if final else 0.0,
-            ended_at=ended_at,
-            results={part: int(result) for part, result in _by_part(results)},
+            mt=decode_mt(row.msg),
+            state=row.state,
+            final=row.final,
+            error=row.error,
+            gateway=row.gateway,
+            parts=row.parts,
+            accepted_at=row.accepted_at,
+            submitted_at=row.submitted_at,
+            responded_at=row.responded_at,
+            reported_at=max((at for *_, at in by_part.values()), default=0.0) if row.final else 0.0,
+            ended_at=row.ended_at,
+            results={part: int(result) for part, result in _by_part(row.results)},
             reports=by_part,
             sent=submit_list,
-            announced={final: event for final, event in events if event},
-            refused={part: int(result) for part, result in _by_part((refusals or b"").decode())},
-            event_id=int(event_id) if event_id else None,
-            is_published=bool(final) and published == final.encode(),
+            announced={final: event.encode() for final, event in events if event},
+            refused={part: int(result) for part, result in _by_part(row.refusals)},
+            event_id=row.event_id or None,
+            is_published=bool(row.final) and row.published == row.final,
         )
 
     @property

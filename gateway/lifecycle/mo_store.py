@@ -10,7 +10,6 @@ The parts of a long MO wait in one hash, where every receiver finds them:
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
     return [bool(answer) for answer in scripts.run_replicated("mo", arguments)] if mos else []
 
 
-@dataclass(frozen=True)
-class KeptPart:
+class KeptPart(msgspec.Struct, frozen=True):
     """The result for a part: waiting, whole, or cut (`parts` belong to an older message)."""
 
     what: str

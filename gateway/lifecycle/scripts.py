@@ -36,8 +36,8 @@ Argument = str | bytes | int | float
 def _script(name: str, is_marked: bool = False) -> Script:
     common = (_FOLDER / "common.lua").read_text()
     start = common if name in _TAKE_IN else common + _GOES_ON
-    own = (_FOLDER / f"{name}.lua").read_text()
-    return sms_redis().register_script(start + (_MARK if is_marked else "") + own)
+    text = (_FOLDER / f"{name}.lua").read_text()
+    return sms_redis().register_script(start + (_MARK if is_marked else "") + text)
 
 
 def run(name: str, arguments: Sequence[Argument], keys: Sequence[str] = ()) -> Any:

@@ -17,7 +17,6 @@ wait for replicas (accept, first_calls, submit, due, report) also raise what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,16 +39,14 @@ if TYPE_CHECKING:
     from msgplatform.core.tracing.spans import Span
 
 
-@dataclass(frozen=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True):
     """The counter of a day's messages, and how far it may count."""
 
     counter: str
     limit: int
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """The messages of one call, one for each recipient, under one idempotency key or none.
 
     A call that duplicates an earlier call of the same `accept` needs no messages. `long_from` is
@@ -66,8 +63,7 @@ class Call:
     span: Span | None = None
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """Entries of the set `key` that the caller has until `until`. No other lease ends then."""
 
     entries: list[str]

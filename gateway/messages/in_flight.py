@@ -8,8 +8,8 @@ message that leaves meanwhile is in the archive, which is to be searched afterwa
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+import msgspec
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -32,12 +32,11 @@ _HITS = 50  # hits of one piece of a search through texts
 _ARCHIVED = frozenset({"gateway", "answer", "failed_since"})  # fields that only the archive has
 
 
-@dataclass
-class Walk:
+class Walk(msgspec.Struct):
     """A part of a walk: the ids that match, how many messages were looked at (`seen`), and where it
     goes on (`cursor`), None at the end."""
 
-    ids: list[str] = field(default_factory=list)
+    ids: list[str] = msgspec.field(default_factory=list)
     seen: int = 0
     cursor: int | None = 0
 
@@ -139,7 +138,7 @@ class InFlight:
     def search_text(
         self, query: str, cursor: str, seconds: float, systems: Systems = None
     ) -> TextSearchResult:
-        """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
+        """Messages by number, reference or text. A cursor is `<place of the walk>:<looked at>`."""
         begin, _colon, seen_text = cursor.partition(":")
         numbers = searched_numbers(query)
 

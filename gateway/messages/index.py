@@ -5,12 +5,12 @@ idempotency key, and by what else they have as far as a short walk gets (`in_fli
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from msgspec.structs import replace
 
 from gateway.messages.in_flight import InFlight, searched_numbers
 from gateway.messages.lines import archived_lines

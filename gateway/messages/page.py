@@ -5,11 +5,11 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 from urllib.parse import urlencode
 
+import msgspec
 from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.html import format_html
@@ -50,8 +50,7 @@ _STATES = {
 _TONES: dict[str, Tone] = {"delivered": "good", "failed": "bad", "waiting": "warn"}
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """`state` is that of a timeline's entry, `answer` the gateway's."""
 
     at: datetime | None

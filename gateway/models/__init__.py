@@ -4,11 +4,5 @@ from gateway.models.archive import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipU
 from gateway.models.settings import SmsAccount, SmsGateway
 
 __all__ = [
-    "SgipMo",
-    "SgipMt",
-    "SgipMtPart",
-    "SgipReport",
-    "SgipUserRpt",
-    "SmsAccount",
-    "SmsGateway",
-]
+    "SgipMo", "SgipMt", "SgipMtPart", "SgipReport", "SgipUserRpt", "SmsAccount", "SmsGateway",
+]  # fmt: skip

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,8 +38,7 @@ _STAGES = {
 _OURS = ("unpublished", "unarchived", "mo_unpublished", "mo_unarchived")
 
 
-@dataclass(frozen=True)
-class Queue:
+class Queue(msgspec.Struct, frozen=True):
     """The messages of a gateway: pending, claimed by senders, not due yet.
 
     `oldest_at` is when the oldest of the pending and claimed was due, in unix seconds by Redis'
@@ -69,8 +67,7 @@ class _Schedule(msgspec.Struct):
 _decode_schedule = msgspec.json.Decoder(_Schedule).decode
 
 
-@dataclass(frozen=True)
-class Gauges:
+class Gauges(msgspec.Struct, frozen=True):
     queues: list[Queue]
     stages: dict[str, int]
     links: list[LinkState]
@@ -207,7 +204,7 @@ _RECEIVED = METRICS.counter("sms_received", "MOs received")
 
 
 def samples() -> Iterator[Sample]:
-    """For `/metrics`. Raises what `read` raises."""
+    """The samples for `/metrics`. Raises what `read` raises."""
     now = read()
     links = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
     for queue in now.queues:

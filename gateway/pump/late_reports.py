@@ -7,7 +7,6 @@ message is kept for a while (a pump may be about to archive its message), then a
 import time
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -56,10 +55,9 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         # The number in the Report's own spelling comes first.
         part = min(own_parts, key=lambda row: numbers.index(row.user_number), default=None)
         if part is not None and report.gateways:
+            # A gateway may report only on messages that it got.
             own_messages = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways)
-            part = (
-                part if own_messages.exists() else None
-            )  # its gateway may not report on this message
+            part = part if own_messages.exists() else None
         if part is None and time.time() - report.at < PATIENCE_SECONDS:
             continue  # once more when its lease is over
         failpoint("pump_unmatched_before_write")
@@ -68,7 +66,7 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
             failpoint("pump_unmatched_before_publish")
             event = notifications.late_report(mt)
             if context := message_rows.read([mt.pk]).get(mt.pk):
-                event = replace(event, trace=Start(context, spans.now()))
+                event = msgspec.structs.replace(event, trace=Start(context, spans.now()))
             intake.publish_many([event])
         settled_entries.append(entry)
     return settled_entries

@@ -57,7 +57,7 @@ def _oldest_copy() -> datetime | None:
 
 
 def kept_data() -> Sequence[kept.KeptData]:
-    """For the page of retention."""
+    """The rows of the page of retention."""
     sent, received, _changes = ARCHIVE.tables
     return (
         kept.of_table(_("archived messages sent"), sent, keep, "SMS_ARCHIVE_DAYS"),

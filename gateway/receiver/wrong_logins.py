@@ -3,7 +3,8 @@ address of a known gateway only the wrong login's name is kept out."""
 
 import time
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+
+import msgspec
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.lazy_text import lazy_message
@@ -17,8 +18,7 @@ _MAX_ADDRESSES = 4096  # maximum of addresses; the one with the oldest wrong log
 ALERT_AT = 10  # wrong logins
 
 
-@dataclass(slots=True)
-class _Guesses:
+class _Guesses(msgspec.Struct):
     count: int = 0
     last: float = 0.0
     until: float = 0.0

@@ -16,7 +16,7 @@ from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ClaimedMessage, Mt, Response
 from gateway.sender.link import Link
-from gateway.sender.packing import Pace, Pack, packs, submits, user_count
+from gateway.sender.packing import Counters, Pace, Pack, packs, submits, user_count
 from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
 from msgplatform.core import logging
@@ -60,6 +60,7 @@ class GatewayWorker:
         self._most = 1
         self._next_repeat = Every(_REPEAT_EVERY)
         self._next_growth = Every(_GROW_EVERY)
+        self._counters = Counters()
         self._walk = Walk(gateway.id, holder)
         self._responses: deque[Response] = deque()
 
@@ -194,7 +195,7 @@ class GatewayWorker:
         tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in packs for mt in pack.messages}
         new_submits = bisect.isolate(
             packs,
-            lambda some: submits(some, self.gateway),
+            lambda some: submits(some, self.gateway, self._counters),
             lambda pack, error: self._end_unsendable(pack.messages, error),
             _is_blameless,
         )

@@ -3,9 +3,10 @@ pace of packs follows a sender's share of the speed limit, and pauses."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+
+import msgspec
 
 from gateway import sgip
 from gateway.connections import sms_redis
@@ -19,10 +20,10 @@ from msgplatform.core.rates.shared import SharedRateLimit
 _MAX_BUSY = 5.0  # seconds, so that a gateway that is free again is soon used
 # Seconds. A pack that costs more of the limit than this is sent on credit and paid for later.
 _CREDIT_SECONDS = 10
+_COUNTERS_AT_ONCE = 1000
 
 
-@dataclass(frozen=True)
-class Pack:
+class Pack(msgspec.Struct, frozen=True):
     """Messages that share a Submit, and the parts of their text that are to be sent."""
 
     messages: Sequence[Mt]
@@ -84,16 +85,29 @@ def _split(text: str, signature: str, packed_ascii: bool, reference: int) -> sgi
     return sgip.split(text, reference, options)
 
 
-def submits(packs: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
+class Counters:
+    """Counters for sequences, which no other sender gets. Redis gives out many at once, because
+    each script waits for the disk; counters that are not used are left out."""
+
+    def __init__(self) -> None:
+        self._reserved = range(0)
+
+    def take(self, count: int) -> range:
+        """The next `count` counters. Raises RedisError."""
+        if count > len(self._reserved):
+            self._reserved = store.next_seqnos(max(count, _COUNTERS_AT_ONCE))
+        counters, self._reserved = self._reserved[:count], self._reserved[count:]
+        return counters
+
+
+def submits(packs: Sequence[Pack], gateway: Gateway, counters: Counters) -> list[NewSubmit]:
     """Each pack's Submits with sequences of their own, ready to be remembered and written."""
-    count = sum(len(pack.todo) for pack in packs)
-    seqnos = iter(store.next_seqnos(count)) if count else iter(())
     # One time for all Submits: the counters keep their sequences apart.
     ts = sgip.timestamp(datetime.now(UTC))
+    parts = [(pack, part) for pack in packs for part in pack.todo]
     return [
-        _submit(pack, part, next(seqnos) & 0xFFFFFFFF, ts, gateway)
-        for pack in packs
-        for part in pack.todo
+        _submit(pack, part, seqno & 0xFFFFFFFF, ts, gateway)
+        for (pack, part), seqno in zip(parts, counters.take(len(parts)), strict=True)
     ]
 
 

@@ -3,7 +3,8 @@ and the meaning of a response for the Submit's messages."""
 
 import time
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.lifecycle.messages import Response
 from gateway.sgip import RETRY_RESULTS, Closed, Result
@@ -18,8 +19,7 @@ MAX_TRIES = 30
 _FIRST_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds
 
 
-@dataclass(eq=False, slots=True)
-class PendingSubmit:
+class PendingSubmit(msgspec.Struct, eq=False):
     """A Submit that waits or was written. `is_repeated`: perhaps not for the first time.
 
     Redis waits for its response since `at` (monotonic clock). `tries` is how often its messages

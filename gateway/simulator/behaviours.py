@@ -1,7 +1,8 @@
 """How a simulated SMG behaves: well, or in the ways that gateways in the field do not."""
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from gateway.sgip import Result, State
 from gateway.sgip.constants import THROTTLED
@@ -13,8 +14,7 @@ class ReportTime(Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behaviour(msgspec.Struct, frozen=True):
     """Times are in seconds. Numbers of Submits are those of one connection."""
 
     login_result: int = 0

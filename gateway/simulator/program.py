@@ -9,9 +9,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 from gateway.net.client import Login
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
@@ -22,15 +23,13 @@ PORT = 8802
 _PRINT_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Mo:
+class Mo(msgspec.Struct, frozen=True):
     user: str
     sp_number: str
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The address where it listens, its logins, and the SP to which it connects (None: none)."""
 
     log: Path
@@ -59,14 +58,14 @@ def behaviour(name: str, changes: Sequence[str]) -> Behaviour:
     names."""
     if name not in BEHAVIOURS:
         raise ValueError(f"there is no behaviour {name!r}; known: {', '.join(BEHAVIOURS)}")
-    field_names = {field.name for field in fields(Behaviour)}
+    field_names = Behaviour.__struct_fields__
     values: dict[str, object] = {}
     for change in changes:
         field, _, value = change.partition("=")
         if field not in field_names:
             raise ValueError(f"there is no {field!r}; known: {', '.join(sorted(field_names))}")
         values[field] = _value(getattr(Behaviour(), field), value)
-    return replace(BEHAVIOURS[name], **values)  # type: ignore[arg-type]
+    return msgspec.structs.replace(BEHAVIOURS[name], **values)
 
 
 def _value(default: object, text: str) -> object:

@@ -9,9 +9,9 @@ restart, since the log is read then.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -98,7 +98,7 @@ class Simulator:
         self._client: Client | None = None
         if listener is not None and not self.behaviour.on_submit_link:
             own_login = smg_login or Login("smg", self._login.password)
-            to_sp = replace(own_login, login_type=LoginType.SMG_TO_SP)
+            to_sp = dataclasses.replace(own_login, login_type=LoginType.SMG_TO_SP)
             # An SP in development is often unavailable, and not for long.
             self._client = Client(
                 Side.SMG, *listener, to_sp, self, self._next, limits=limits,

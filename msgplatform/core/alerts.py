@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+import msgspec
 from django.db import DatabaseError, transaction
 
 from msgplatform.core import logging
@@ -38,8 +38,7 @@ def _text(message: str, values: Mapping[str, object]) -> str:
     return lazy_message(message, **{n: v for n, v in values.items() if f"%({n})" in message})
 
 
-@dataclass(frozen=True)
-class AlertEvent:
+class AlertEvent(msgspec.Struct, frozen=True):
     """`key` names the condition: raising the same key again increases the count of the open
     alert."""
 
@@ -59,8 +58,7 @@ class AlertEvent:
         return cls(kind, _text(subject, values), _text(text, values), key)
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """A state that needs a person while it holds; `key` is `kind:which`."""
 
     key: str

@@ -6,17 +6,16 @@ the cell. A platform without the setting CELL is the only one, and names no cell
 """
 
 import re
-from dataclasses import dataclass
 from typing import Self
 
+import msgspec
 from django.conf import settings
 
 MAX_CELLS = 256
 _FORM = re.compile(r"([0-9]{1,3})/([0-9]{1,3})")
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """Cell `number` of `count`; `count` is a power of two."""
 
     number: int = 0

@@ -7,6 +7,7 @@ categories Pd and Zs, Bidi_Control. The punctuation of phone numbers is that of 
 """
 
 import re
+import sys
 import unicodedata
 
 from django.utils.translation import gettext_lazy
@@ -84,8 +85,13 @@ def printable(text: str, has_lines: bool = False) -> str:
     """The text for a terminal, with control and direction characters as escapes. With `has_lines`
     line ends stay."""
     return "".join(
-        each
-        if each.isprintable() or (each == "\n" and has_lines)
-        else each.encode("unicode_escape").decode()
-        for each in text
+        char
+        if char.isprintable() or (char == "\n" and has_lines)
+        else char.encode("unicode_escape").decode()
+        for char in text
     )
+
+
+def for_stdout(text: str) -> str:
+    """The text for standard output: as it is for a file, printable for a terminal."""
+    return printable(text, has_lines=True) if sys.stdout.isatty() else text

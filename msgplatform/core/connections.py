@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
 import redis
 from django.conf import settings
 from redis.backoff import ExponentialBackoff
@@ -87,8 +87,7 @@ def refusal(error: RedisError) -> str:
     return match[1] if match else ""
 
 
-@dataclass(frozen=True)
-class RedisRole:
+class RedisRole(msgspec.Struct, frozen=True):
     """The role of a Redis, and the setting of its URL.
 
     `name` is also the name of its socket and folder under `up`. `is_truth`: the data exists nowhere

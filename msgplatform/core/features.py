@@ -18,13 +18,13 @@ of the platform.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.http import HttpRequest
 
@@ -37,8 +37,7 @@ upkeep: list[str] = []
 web_threads: list[str] = []
 
 
-@dataclass(frozen=True)
-class MenuEntry:
+class MenuEntry(msgspec.Struct, frozen=True):
     """A page of a feature in the side bar; `icon` is a Material symbol."""
 
     title: Text

@@ -54,7 +54,7 @@ def translate(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     message, parameters = value
-    return _fill(message, {name: translate(each) for name, each in parameters.items()})
+    return _fill(message, {name: translate(parameter) for name, parameter in parameters.items()})
 
 
 def translated(text: Any) -> Any:
@@ -68,8 +68,8 @@ def load(value: Any) -> str:
         return str(value)
     message, parameters = value
     return lazy_message(message, **{
-        name: load(each) if isinstance(each, list) else each
-        for name, each in parameters.items()
+        name: load(parameter) if isinstance(parameter, list) else parameter
+        for name, parameter in parameters.items()
     })  # fmt: skip
 
 

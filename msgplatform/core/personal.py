@@ -30,7 +30,7 @@ def masked(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: masked(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [masked(each) for each in value]
+        return [masked(part) for part in value]
     # Such values do not identify a person.
     if isinstance(value, bool) or value is None or value == "":
         return value
@@ -65,7 +65,7 @@ def in_sentences(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: in_sentences(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [in_sentences(each) for each in value]
+        return [in_sentences(part) for part in value]
     return in_sentence(value) if isinstance(value, str) else value
 
 

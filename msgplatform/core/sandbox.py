@@ -8,7 +8,6 @@ calls, and no message is lost. All functions raise RedisError.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
@@ -65,8 +64,7 @@ class Behaviour(msgspec.Struct, frozen=True):
         return datetime.fromtimestamp(self.until, UTC) if self.until else None
 
 
-@dataclass(frozen=True)
-class Kept(Generic[C]):
+class Kept(msgspec.Struct, Generic[C], frozen=True):
     """A call that was kept, and when it came."""
 
     at: datetime

@@ -15,16 +15,16 @@ def prepare() -> int:
     """Prepare every imported class that can be decoded; returns their number. Call this at the
     start of a program, in its only thread."""
     count = 0
-    for each in _subclasses(msgspec.Struct):
+    for struct in _subclasses(msgspec.Struct):
         # A class that is never decoded may have types that JSON cannot tell apart, or that only a
         # type checker knows.
         with suppress(TypeError, NameError):
-            msgspec.json.Decoder(each)
+            msgspec.json.Decoder(struct)
             count += 1
     return count
 
 
 def _subclasses(parent: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    for each in parent.__subclasses__():
-        yield each
-        yield from _subclasses(each)
+    for struct in parent.__subclasses__():
+        yield struct
+        yield from _subclasses(struct)

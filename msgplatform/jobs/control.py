@@ -1,9 +1,9 @@
 """Starting, pausing, resuming and cancelling bulk jobs. The callers check permissions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.db import transaction
 
 from msgplatform.core import flows
@@ -27,8 +27,7 @@ def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> Counted:
     return flow.action(action).count(filter)
 
 
-@dataclass(frozen=True)
-class JobRequest:
+class JobRequest(msgspec.Struct, frozen=True):
     """A request to start a job.
 
     `rate` is messages a second, 0 for no limit. `cursor` is the job's first page, '' for the first

@@ -8,9 +8,9 @@ listed batch by batch.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 
+import msgspec
 from django.db.models import Sum
 from django.db.models.functions import Now
 from django.db.utils import DatabaseError, InterfaceError, OperationalError
@@ -40,8 +40,7 @@ _UNKNOWN = "u"
 _BATCHES_AT_ONCE = 20  # batches
 
 
-@dataclass(frozen=True)
-class Sums:
+class Sums(msgspec.Struct, frozen=True):
     """The outcomes of a job's messages; `unknown` counts messages that the flow does not know."""
 
     sent: int = 0
@@ -149,8 +148,7 @@ def sums(job: BulkJob) -> Sums:
     return Sums(**{name: value or 0 for name, value in totals.items()})
 
 
-@dataclass(frozen=True)
-class MessagePage:
+class MessagePage(msgspec.Struct, frozen=True):
     """Some of a job's messages with one ending; `cursor` is '' on the last page."""
 
     ids: list[str]

@@ -1,6 +1,6 @@
 """Upkeep: work of `run_bulk` at times beside its jobs, such as deleting old rows.
 
-A feature adds its own to `features.upkeep`.
+A feature or a flow adds its own to `features.upkeep`.
 """
 
 from collections.abc import Sequence

@@ -6,9 +6,10 @@ rows come in the order of the index.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from msgplatform.core.flows.actions import Applied, BulkAction, Selection
 from msgplatform.core.flows.bulk_pages import Page, read_id
@@ -32,8 +33,7 @@ def bulk_action(
     return BulkAction(fields=fields, required=required, select=select_messages, **parts)
 
 
-@dataclass(frozen=True)
-class Selected:
+class Selected(msgspec.Struct, frozen=True):
     """The messages of `sources` that match `values`, by ascending id. `change` changes them."""
 
     sources: Sequence[Source]
@@ -47,8 +47,7 @@ class Selected:
         return engine.select_ids(self.sources, self.values, position, limit)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A row of a place. `key` is its position in the index; `is_matching`: the row is selected."""
 
     id: int

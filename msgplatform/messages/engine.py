@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils.translation import gettext as _
+from msgspec.structs import replace
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
@@ -344,7 +344,7 @@ class Table:
 
     def is_exact(self) -> bool:
         """True if each row that the index gives matches the whole filter."""
-        return not self._unchecked()
+        return not self._residual_fields()
 
     def ids(self, last_id: int, size: int, is_ascending: bool = False) -> Sequence[int]:
         return self._choose()[0](last_id, size, is_ascending)
@@ -361,7 +361,7 @@ class Table:
         The conditions are selected as expressions, not put into WHERE: MariaDB might then choose
         another index, and read all rows of a system, a type or a state.
         """
-        return self._fitting(ids, self._unchecked())
+        return self._fitting(ids, self._residual_fields())
 
     def _fitting(self, ids: Sequence[int], names: set[str]) -> set[int]:
         """The ids that match the fields of these names."""
@@ -381,7 +381,7 @@ class Table:
                 matching_ids = set(check.left(self._values, sorted(matching_ids, reverse=True)))
         return matching_ids
 
-    def _unchecked(self) -> set[str]:
+    def _residual_fields(self) -> set[str]:
         """The fields of the filter that the index does not decide."""
         decided_names = self._choose()[1] | {"since", "until"}
         return {name for name in self._values if name not in decided_names}

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
@@ -23,8 +23,7 @@ from msgplatform.core.flows.page import Hit, SearchResult, TextSearchResult
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates(Generic[K]):
+class Candidates(msgspec.Struct, Generic[K], frozen=True):
     """A page of candidates in the order of the search: (id, True if it matches).
 
     `last` is true for the last page. Any other page has at least one candidate.
@@ -34,8 +33,7 @@ class Candidates(Generic[K]):
     last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Scan(Generic[K]):
+class Scan(msgspec.Struct, Generic[K], frozen=True):
     """Matching ids. The next page begins after the candidate `last`; None at the end.
 
     `scanned` is the number of candidates that were read, if that limit ended the search, else 0.

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db import transaction
 from django.db.models import Count, F, Q
 from django.utils import timezone
+from msgspec.structs import replace
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.connections import RedisError
@@ -124,12 +124,12 @@ def acknowledge(alert: Alert, by: str, note: str) -> bool:
     """Store who looks after an open alert, also in the audit log. False if the alert was
     acknowledged or resolved after `alert` was read, so that nobody overwrites a note that they have
     not read."""
-    unchanged = Alert.objects.filter(
+    unchanged_rows = Alert.objects.filter(
         pk=alert.pk, open_key__isnull=False, acknowledged_at=alert.acknowledged_at
     )
     values = {"acknowledged_by": by[:150], "note": note[:MAX_NOTE]}
     with transaction.atomic():
-        if not unchanged.update(acknowledged_at=timezone.now(), **values):
+        if not unchanged_rows.update(acknowledged_at=timezone.now(), **values):
             return False
         changes = {"note": [alert.note or None, note]}
         AuditLog.record(by, "alert_acknowledged", str(alert), key=alert.key, changes=changes)

@@ -7,10 +7,10 @@ An acknowledgement covers the failures that the person saw on the page, not late
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from django.db import transaction
 from django.db.models import Sum
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 _COUNTED = 100
 
 
-@dataclass(frozen=True)
-class GroupSnapshot:
+class GroupSnapshot(msgspec.Struct, frozen=True):
     """The state of a group on the page of the person who acknowledges it."""
 
     id: int

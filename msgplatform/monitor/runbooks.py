@@ -10,10 +10,10 @@ of docs/.
 import re
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import msgspec
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import QuerySet
@@ -49,8 +49,7 @@ _PLATFORM = {
 }
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """The section of the runbook about a kind of alert in one language, in Markdown."""
 
     first_step: str = ""

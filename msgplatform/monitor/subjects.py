@@ -5,9 +5,9 @@ and alerts take the subject's name, page and texts from there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.db.models import QuerySet
 
 from msgplatform.core.flows.health import Button, Failure, Runbook, Severity
@@ -21,8 +21,7 @@ from msgplatform.monitor.failure_groups import as_failure
 Details = Callable[[FailureGroup, Any], Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True):
     """The rows of a model that are subjects of counters and failures.
 
     `name` is for addresses, filters and files. `rows` has the columns that the text of a row needs.

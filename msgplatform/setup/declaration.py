@@ -1,10 +1,10 @@
 """The declaration of each kind of object that people set up: its fields, its rules, its texts."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import msgspec
 from django.db.models import Model, QuerySet
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -12,8 +12,7 @@ from rest_framework import serializers
 from msgplatform.core.flows.text import Text
 
 
-@dataclass(frozen=True)
-class Before:
+class Before(msgspec.Struct, frozen=True):
     """The stored row that is changed, and the secret fields whose stored values the change
     keeps."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,8 +30,7 @@ from msgplatform.setup.fields import fields_of
 from msgplatform.setup.refusals import LimitedKey
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """The row after a `put`, and fields that only this answer shows, such as a secret.
 
     `differences` has what the `put` has changed: field → {"stored": value before, "sent": after}.
@@ -41,8 +39,8 @@ class Stored:
 
     row: Any
     is_new: bool = False
-    shown_once: Mapping[str, Any] = field(default_factory=dict)
-    differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    shown_once: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    differences: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
 
 
@@ -79,8 +77,8 @@ class Resource(Declaration):
     def missing(self) -> Http404:
         """The error for a missing object, and for an object of a business system that is not the
         caller's, so that nobody learns whether it exists."""
-        within = f" in the business systems {', '.join(sorted(self.systems))}"
-        return Http404(f"There is nothing of this name{within if self.systems else ''}.")
+        scope_text = f" in the business systems {', '.join(sorted(self.systems))}"
+        return Http404(f"There is nothing of this name{scope_text if self.systems else ''}.")
 
     def check_address(self) -> None:
         """Raise Http404 when the address names a business system that is not the caller's, or has a
@@ -130,23 +128,23 @@ class Resource(Declaration):
         body: Any = self.serializer_class(row, data=data, context={"systems": self.systems})
         body.is_valid(raise_exception=True)
         before = self.values(row)
-        related = self._fill(row, body)
-        self.related = {name: body.validated_data.get(name, ()) for name in related}
+        related_names = self._fill(row, body)
+        self.related = {name: body.validated_data.get(name, ()) for name in related_names}
         self.check_system(row)
         row.full_clean(validate_unique=False, validate_constraints=False)
-        after = self.values(row) | related
+        after = self.values(row) | related_names
         changed_names = sorted(name for name in after if not is_same(before[name], after[name]))
         if version not in ("", "*", version_before):
-            raise changed_error(self.differences(stored_row, row, before, related))
+            raise changed_error(self.differences(stored_row, row, before, related_names))
         if not is_new and not changed_names:
             return Stored(row)
         kept_secrets = self.secret_fields - body.validated_data.keys()
         self._check_change(row, None if is_new else Before(stored_row, kept_secrets), changed_names)
-        differences = {} if is_new else self.differences(stored_row, row, before, related)
+        differences = {} if is_new else self.differences(stored_row, row, before, related_names)
         dependent_names = self.set_dependent_fields(row, changed_names)
-        columns = [name for name in changed_names if name not in related]
+        columns = [name for name in changed_names if name not in related_names]
         row.save(update_fields=None if is_new else [*columns, *dependent_names])
-        for name in related:
+        for name in related_names:
             getattr(row, name).set(self.related[name])
         shown_once = self.after_save(row, is_new)
         transaction.on_commit(self.forget_cached)
@@ -250,7 +248,7 @@ class Resource(Declaration):
     def _names(self) -> set[str]:
         """The model's names of the fields that a body sets."""
         fields_by_name = fields_of(self.serializer_class)
-        return {str(each.source) for each in fields_by_name.values() if not each.read_only}
+        return {str(field.source) for field in fields_by_name.values() if not field.read_only}
 
     def _columns(self) -> list[Field[Any, Any]]:
         names = self._names()
@@ -269,13 +267,13 @@ class Resource(Declaration):
     ) -> dict[str, dict[str, Any]]:
         """All differences, as the API shows them. `related` has the sent names of related objects,
         `before` the stored ones."""
-        stored = {
+        stored_values = {
             **self.serializer_class(stored_row).data,
             **{name: before[name] for name in related},
         }
-        sent = {**self.serializer_class(sent_row).data, **related}
+        sent_values = {**self.serializer_class(sent_row).data, **related}
         return {
-            name: {"stored": stored[name], "sent": sent[name]}
-            for name in stored
-            if not is_same(stored[name], sent[name])
+            name: {"stored": stored_values[name], "sent": sent_values[name]}
+            for name in stored_values
+            if not is_same(stored_values[name], sent_values[name])
         }

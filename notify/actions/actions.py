@@ -2,12 +2,12 @@
 resent deliveries."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from msgspec.structs import replace
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers

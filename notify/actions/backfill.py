@@ -5,10 +5,10 @@ An existing delivery does not change, whatever its status.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+import msgspec
 from django.db import transaction
 
 from msgplatform.core.data import ids as id_numbers
@@ -32,8 +32,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
+class _Missing(msgspec.Struct, frozen=True):
     """A delivery that has to be made, with its first `status`."""
 
     message: int
@@ -47,8 +46,7 @@ class _MoreMissing(Temporary):
     """The transaction found more missing deliveries than ids were reserved before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """`subscription`: id of the subscription that is filled up, None: all. `has_filtered`: also
     messages that the subscription's filter leaves out."""
 
@@ -56,7 +54,10 @@ class Scope:
     has_filtered: bool = False
 
 
-def add_missing(message_ids: Sequence[int], scope: Scope = Scope()) -> int:
+EVERY = Scope()
+
+
+def add_missing(message_ids: Sequence[int], scope: Scope = EVERY) -> int:
     """Make the deliveries that these messages lack; returns the number of deliveries.
 
     Locks the messages, so that no archiver and no other backfill works on them at the same time.

@@ -6,13 +6,13 @@ ids, and sends the deliveries of each page.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils.translation import gettext as _
+from msgspec.structs import replace
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput

@@ -1,7 +1,6 @@
 """The catalogue of event types, and the reference of events. The reference shows the developers of
 consumers what consumers get, with the texts of the AsyncAPI document."""
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -45,8 +44,7 @@ _PAGE = 50
 _MAX_EXAMPLE = 20_000  # characters that are shown
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A request to a consumer, or to the platform, as text."""
 
     title: str

@@ -1,9 +1,9 @@
 """The health of subscriptions: read for all rows of a page in a fixed number of queries."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
 from django.conf import settings
 from django.db.models import Case, IntegerField, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Now
@@ -28,8 +28,7 @@ MIN_BUSY_SECONDS = 20.0
 MIN_FAILURES, MIN_FAILING = 3, timedelta(seconds=60)
 
 
-@dataclass(frozen=True)
-class Busy:
+class Busy(msgspec.Struct, frozen=True):
     """All slots are taken since `since`. `per_minute`: answers. `left_seconds`: seconds until all
     waiting deliveries are done, None without an answer to estimate by."""
 
@@ -39,8 +38,7 @@ class Busy:
     left_seconds: float | None
 
 
-@dataclass(frozen=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """The health of one subscription. `waiting` counts deliveries without a final status, up to
     COUNTED. `is_known` is False while Redis is unavailable; `live` then has no meaning.
 

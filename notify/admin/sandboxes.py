@@ -25,7 +25,6 @@ from notify.models import BizReceive, Receive
 from notify.sandbox import calls
 from notify.sandbox.receiver import status_of
 from notify.subscriptions import formats, limits, sandbox
-from notify.subscriptions import sandbox as own
 
 # Four attempts in two minutes, so that a person who tests failures sees the retries.
 SCHEDULE = [5, 30, 60]
@@ -54,9 +53,7 @@ def make(
     if is_new:
         audit("consumer_added", name)
     row, is_new = BizReceive.objects.get_or_create(
-        biz=biz,
-        receive=consumer,
-        defaults={"schedule": SCHEDULE, "in_flight_limit": IN_FLIGHT},
+        biz=biz, receive=consumer, defaults={"schedule": SCHEDULE, "in_flight_limit": IN_FLIGHT}
     )
     row.event_types, row.format = list(event_types), format
     for field, value in {"status": BizReceive.Status.NORMAL, **BizReceive.RESUMED}.items():
@@ -149,7 +146,7 @@ class ConsumerSandboxes(SandboxPages):
         return {"rows": rows, "has_systems": Biz.objects.filter(enabled=True).exists()}
 
     def store(self, row: BizReceive) -> Sandbox | None:
-        return calls.store(row.pk) if own.is_sandbox(row.receive.url) else None
+        return calls.store(row.pk) if sandbox.is_sandbox(row.receive.url) else None
 
     def describe(self, behaviour: Behaviour) -> Mapping[str, Any]:
         return {"status": status_of(behaviour)}

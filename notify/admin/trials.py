@@ -140,9 +140,9 @@ def filter_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpR
     """The view: GET tries the subscription's own filter, POST another one, for people who may see
     personal data: with filters of their own others would find it out letter by letter."""
     row = model_admin.row_for(request, pk, "view")
-    own = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
+    values = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
     # Without the right to change the subscription its form posts no filter.
-    form = FilterForm(request.POST if "filter" in request.POST else own, initial=own)
+    form = FilterForm(request.POST if "filter" in request.POST else values, initial=values)
     form.fields["filter"].disabled = not sees_personal(request)
     context: dict[str, Any] = {}
     if form.is_valid():

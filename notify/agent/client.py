@@ -6,7 +6,6 @@ with 200, a proxy's error, a cut body) says nothing about any event.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Literal
 
@@ -35,8 +34,7 @@ class Kind(Enum):
     UNAVAILABLE = auto()  # no verdict: try again later
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """`refusals` are by the positions of events. `is_condemned`: the intake itself refused the
     whole request. `is_slow`: the time ran out. `retry_after`: seconds for which the intake asks to
     be left alone.
@@ -44,7 +42,7 @@ class Answer:
 
     kind: Kind
     detail: str = ""
-    refusals: dict[int, Refusal] = field(default_factory=dict)
+    refusals: dict[int, Refusal] = msgspec.field(default_factory=dict)
     duplicates: int = 0
     is_condemned: bool = False
     is_slow: bool = False

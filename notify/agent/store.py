@@ -9,11 +9,11 @@ would wait for rows that a producer has inserted and not yet committed.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
 from django.db import OperationalError, ProgrammingError, connections, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
@@ -30,8 +30,7 @@ COUNTED = 20_000  # rows of a table
 _TEXT_LENGTH = 500  # of last_error and reason
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """A claimed row before its content is read. `size`: bytes of the payload."""
 
     id: int
@@ -39,8 +38,7 @@ class Due:
     attempts: int
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A claimed row. Bytes, because SQLite's text may be anything."""
 
     id: int
@@ -51,16 +49,14 @@ class Event:
     traceparent: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """The reason why a row is never accepted; `code` is invalid, conflict or too_large."""
 
     code: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True):
     """The fill of the tables; `oldest` is the age in seconds of the oldest row."""
 
     pending: int
@@ -132,7 +128,7 @@ class Store:
         def release() -> int:
             with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
                 # Release the unlocked rows of the claim. The other rows stay claimed.
-                unlocked_ids = self._unlocked(cursor, claim, ids)
+                unlocked_ids = self._lock_rows(cursor, claim, ids)
                 part = claims.Claim(claim.token, unlocked_ids, claim.lease_until)
                 return claims.release(Outbox, part, values, until="next_at", using=self.alias)
 
@@ -179,7 +175,7 @@ class Store:
             ]  # fmt: skip
             return claims.claim_ids(rows, free_ids, lease=lease, until="next_at")
 
-    def _unlocked(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:
+    def _lock_rows(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:
         """Lock the rows of `ids` that still carry the claim and are not locked; returns their ids.
         The other rows are sent again after their lease, and the intake knows their keys."""
         hint, lock = claims.by_primary_key("outbox", self.alias), engines.of(self.alias).skip_locked
@@ -211,8 +207,8 @@ class Store:
     ) -> int:
         columns = "msg_key, event_type, channel, payload, created_at, attempts"
         with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
-            refused_ids = self._unlocked(cursor, claim, list(refusals))
-            delivered_ids = self._unlocked(cursor, claim, delivered_ids)
+            refused_ids = self._lock_rows(cursor, claim, list(refusals))
+            delivered_ids = self._lock_rows(cursor, claim, delivered_ids)
             # One statement for all rows that were refused for the same reason.
             ids_by_refusal: dict[Refusal, list[int]] = {}
             for row_id in refused_ids:

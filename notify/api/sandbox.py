@@ -20,7 +20,7 @@ from notify.api.subscriptions import subscription_of
 from notify.models import BizReceive
 from notify.sandbox import calls
 from notify.sandbox.receiver import MAX_STATUS, USUAL_STATUS, status_of
-from notify.subscriptions import sandbox as own
+from notify.subscriptions.sandbox import URL, is_sandbox
 
 
 class BehaviourBody(AnswerBody, kw_only=True):
@@ -105,9 +105,7 @@ class SandboxView(QueryView):
         return Response(SandboxSerializer({"behaviour": behaviour, "calls": rows}).data)
 
     @operation(
-        BehaviourBody,
-        {200: BehaviourSerializer},
-        ("two failures", {"status": 503, "count": 2}),
+        BehaviourBody, {200: BehaviourSerializer}, ("two failures", {"status": 503, "count": 2})
     )
     def put(self, request: Request, system: str, consumer: str) -> Response:
         """Set how a sandbox answers.
@@ -148,6 +146,6 @@ def _sandbox_of(request: Request, system: str, consumer: str) -> BizReceive:
         raise NotNow(sandbox.OFF)
     rows = BizReceive.objects.select_related("biz", "receive")
     row = subscription_of(request, rows, system, consumer)
-    if not own.is_sandbox(row.receive.url):
-        raise NotNow(f"This consumer is no sandbox; the URL of one is {own.URL}.")
+    if not is_sandbox(row.receive.url):
+        raise NotNow(f"This consumer is no sandbox; the URL of one is {URL}.")
     return row

@@ -19,7 +19,7 @@ class NameField(serializers.ChoiceField):
     """The name of a choice, in lower case."""
 
     def __init__(self, of: type[models.IntegerChoices], **options: Any) -> None:
-        super().__init__([one.name.lower() for one in of], read_only=True, **options)
+        super().__init__([choice.name.lower() for choice in of], read_only=True, **options)
         self._of = of
 
     def to_representation(self, value: Any) -> str:

@@ -24,7 +24,7 @@ from notify.setup.consumers import Consumer
 
 
 class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
-    """What waits for the consumer and is tried at once."""
+    """The deliveries that wait for the consumer and are tried at once."""
 
     probe = serializers.BooleanField(
         source="is_probe",
@@ -93,7 +93,7 @@ _MAX_HOURS = operations.MAX_ROTATION_HOURS
 
 
 class RotationBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which secret is replaced, and how long it signs too."""
+    """The secret that is replaced, and the time for which it signs too."""
 
     fingerprint: Annotated[
         str, text("`secret_fingerprint` of the consumer as you have read it", 64)

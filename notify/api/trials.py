@@ -41,7 +41,7 @@ class TestSendBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TestOutcomeSerializer(serializers.Serializer[trial_send.Outcome]):
-    """What the consumer has answered."""
+    """The consumer's answer."""
 
     __test__ = False
 

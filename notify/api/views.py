@@ -95,16 +95,16 @@ class EventListView(MessageListView):
         return [*super().query, _CONSUMER]
 
     def values(self, biz: int) -> Values:
-        entered = self.query_values
+        entered_values = self.query_values
         # A wrong event type would find nothing; the caller should learn the reason.
-        if "event_type" in entered:
-            intake.check_event_type(entered["event_type"])
+        if "event_type" in entered_values:
+            intake.check_event_type(entered_values["event_type"])
         # An id is required: by names a caller could find out other systems' subscriptions.
-        if "subscription" in entered:
-            filters.number(entered["subscription"], "subscription")
+        if "subscription" in entered_values:
+            filters.number(entered_values["subscription"], "subscription")
         values = dict(super().values(biz))
-        if "consumer" in entered:
-            rows = BizReceive.objects.filter(biz_id=biz, receive__name=entered["consumer"])
+        if "consumer" in entered_values:
+            rows = BizReceive.objects.filter(biz_id=biz, receive__name=entered_values["consumer"])
             subscription = rows.values_list("id", flat=True).first()
             if subscription is None or values.get("subscription", subscription) != subscription:
                 raise InvalidInput("You have no such subscription to this consumer.", "consumer")

@@ -5,9 +5,9 @@ once, or would not be looked at for a year. So restored messages have times of t
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
 from django.db.models import Count, QuerySet
 from django.db.models.functions import Length, Now
 
@@ -30,8 +30,7 @@ _WELL = frozenset({_Status.DELIVERED, _Status.SKIPPED})
 _FAILED = frozenset({_Status.EXHAUSTED, _Status.POISON})
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """Messages below these ids are old enough: `well` for messages whose deliveries all ended well,
     `failed` for messages with a failed delivery. A restored message is as old as its return."""
 

@@ -55,9 +55,8 @@ def _restore_chunk(message_ids: list[int], after: Callable[[], int]) -> int:
         # The inserted rows are a lock: another process with the same messages waits here.
         hot_ids = _present(stores.hot(), message_ids)
         note_restored([pk for pk in message_ids if pk not in hot_ids])
-        hot_ids = _present(
-            stores.hot(), message_ids
-        )  # again: another process may have had the lock
+        # Read once more: another process may have had the lock.
+        hot_ids = _present(stores.hot(), message_ids)
         cold = stores.cold()
         archived_ids = _present(cold, message_ids)
         forget_restored([pk for pk in message_ids if pk not in hot_ids | archived_ids])

@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import QuerySet
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
@@ -35,8 +35,7 @@ _UNREADABLE = gettext_noop(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(msgspec.Struct, frozen=True):
     """The three tables of a store and their database; `cold` is the archive."""
 
     _messages: type[models.Model]

@@ -6,10 +6,11 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
+from msgplatform import env
 from notify.feed.dispatcher.pace import parse_hours
 
 
-@checks.register
+@checks.register(env.CHECKS_TAG)
 def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
     """Check that no author is above one threshold and below the other at the same time."""
     if settings.FEED_WRITE_FANOUT_BELOW > settings.FEED_READ_FANOUT_ABOVE:
@@ -21,7 +22,7 @@ def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
         )
 
 
-@checks.register
+@checks.register(env.CHECKS_TAG)
 def hours_of_the_day(**kwargs: Any) -> Iterable[checks.CheckMessage]:
     """Check FEED_SHARE_BY_HOUR at the start, before a dispatcher uses it."""
     try:

@@ -3,8 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 from django.db import connection
 
 from msgplatform.core.data import engines
@@ -23,8 +23,7 @@ _FRIEND, _FOLLOW = Friend.Relation.FRIEND, Friend.Relation.FOLLOW
 _TOPICS = {str(_FRIEND): (Topic.FRIEND, Topic.VIP), str(_FOLLOW): (Topic.VIP,)}
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineQuery:
+class TimelineQuery(msgspec.Struct, frozen=True):
     """Posts with `after` < id < `before` in the timeline of `uid`. `app_id`, `src_type`: only posts
     of this application and kind, '': all. `has_own`: the user's own posts too."""
 
@@ -84,8 +83,7 @@ def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
         return [row[0] for row in cursor.fetchall()]
 
 
-@dataclass(frozen=True, slots=True)
-class MergedPosts:
+class MergedPosts(msgspec.Struct, frozen=True):
     """Ids of posts, newest first; all posts from the id `complete_to` on were looked at, 0: all."""
 
     post_ids: list[int]
@@ -107,7 +105,7 @@ def newest(
             break
         if count >= max_posts:
             return MergedPosts(post_ids, part.complete_to)
-        query = replace(query, before=part.complete_to)
+        query = msgspec.structs.replace(query, before=part.complete_to)
         # After a deleted post few further posts are enough; a filter with few matches needs many.
         depth = max(depth, min(8 * depth, _MAX_ROWS // len(sources)))
     return MergedPosts(post_ids)

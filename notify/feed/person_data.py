@@ -67,8 +67,10 @@ def _delete_posts(_person: Person, rows: Sequence[Row]) -> int:
 
 def _erase_posts(_person: Person, rows: Sequence[Row]) -> int:
     ids = [int(row.key) for row in rows]
-    erased = Feed.objects.filter(id__in=ids).exclude(delete_date=None)
-    return transactions.retrying(lambda: erased.update(uid=MARK, data=MARK, app_id="", src_type=""))
+    deleted_posts = Feed.objects.filter(id__in=ids).exclude(delete_date=None)
+    return transactions.retrying(
+        lambda: deleted_posts.update(uid=MARK, data=MARK, app_id="", src_type="")
+    )
 
 
 def _busy_systems(person: Person, rows: Sequence[Mapping[str, Any]]) -> set[int]:
@@ -170,14 +172,14 @@ def _erase_events(_person: Person, rows: Sequence[Row]) -> int:
 
     @transaction.atomic
     def once() -> int:
-        locked = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
-        events = [event for event in locked if event.status not in _OPEN]
+        locked_events = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
+        events = [event for event in locked_events if event.status not in _OPEN]
         set_aside = [event for event in events if event.status == _STATUS.SET_ASIDE]
         failures.take_back(set_aside)
-        ended = EventQueue.objects.filter(qid__in=[event.qid for event in set_aside])
-        ended.update(status=_STATUS.HANDLED, handle_date=sql.now())
-        erased = EventQueue.objects.filter(qid__in=[event.qid for event in events])
-        return erased.update(uid=MARK, data="", position="", reason="")
+        ended_events = EventQueue.objects.filter(qid__in=[event.qid for event in set_aside])
+        ended_events.update(status=_STATUS.HANDLED, handle_date=sql.now())
+        erased_events = EventQueue.objects.filter(qid__in=[event.qid for event in events])
+        return erased_events.update(uid=MARK, data="", position="", reason="")
 
     return transactions.retrying(once)
 

@@ -80,6 +80,6 @@ def _next_system(person: Person, biz: int) -> int | None:
         # A deleted system may have users.
         tables: Sequence[tuple[type[Model], str]] = ((Biz, "id"), (FeedUser, "biz_id"))
         for model, column in tables:
-            later = model._base_manager.filter(**{f"{column}__gt": biz}).order_by(column)
-            systems += later.values_list(column, flat=True)[:1]
+            later_rows = model._base_manager.filter(**{f"{column}__gt": biz}).order_by(column)
+            systems += later_rows.values_list(column, flat=True)[:1]
     return min(systems, default=None)

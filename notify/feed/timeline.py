@@ -14,10 +14,10 @@ The floor is the reader's own; the floor of an inactive reader is above everythi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+import msgspec
 from django.db import connection, transaction
 from django.db.models import Q
 
@@ -39,8 +39,7 @@ MAX_MERGED = 20_000
 _VISIBLE = "(f.uid = b.fri_uid OR friendship.uid IS NOT NULL OR follow.uid IS NOT NULL)"
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(msgspec.Struct, frozen=True):
     """A post for a reader. `uid`: the author. Times are aware, UTC."""
 
     id: int
@@ -53,8 +52,7 @@ class Post:
     update_date: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Posts, newest first; `next` is the `before` of the next page, None on the last page. A page
     before the last may be short or empty, when MAX_MERGED posts were looked at in vain."""
 
@@ -62,7 +60,7 @@ class Page:
     next: int | None
 
 
-_COLUMNS = Post.__slots__
+_COLUMNS = Post.__struct_fields__
 
 
 def read(
@@ -146,8 +144,7 @@ def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
 
 # -- unread posts ----------------------------------------------------------------------------------
 # Ids are in the order of posting, so a reader's state is one id: the newest post that was read.
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(msgspec.Struct, frozen=True):
     """The count of unread posts; `has_more`: True if there may be more than `count`."""
 
     count: int
@@ -180,8 +177,7 @@ def mark_read(biz: int, uid: str, up_to: int) -> None:
 
 
 # -- the newest posts ------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(msgspec.Struct, frozen=True):
     """The timeline is written above `floor`; `is_visit_due`: True if a visit has to be noted."""
 
     is_active: bool = False
@@ -189,8 +185,7 @@ class Reader:
     is_visit_due: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NewestPosts:
+class NewestPosts(msgspec.Struct, frozen=True):
     """Ids of posts, newest first. All posts from the id `complete_to` on were looked at; 0: all.
     There may be fewer posts than the limit after MAX_MERGED posts that did not fit."""
 
@@ -207,10 +202,10 @@ def newest_posts(query: TimelineQuery, limit: int) -> NewestPosts:
     reader, post_ids = _find_written(query, limit)
     # When entries fill the page, older merged posts are not on it.
     last = post_ids[-1] if len(post_ids) == limit else 0
-    above = replace(query, after=max(query.after, reader.floor, last))
+    above = msgspec.structs.replace(query, after=max(query.after, reader.floor, last))
     read_posts = merge.newest(above, merged_sources, limit, MAX_MERGED)
     post_ids = _join(post_ids, read_posts, limit)
-    below = replace(query, before=min(query.before, reader.floor + 1))
+    below = msgspec.structs.replace(query, before=min(query.before, reader.floor + 1))
     if len(post_ids) < limit and not read_posts.complete_to and not below.is_empty:
         all_sources = merge.sources(query.biz, query.uid)
         if query.has_own:

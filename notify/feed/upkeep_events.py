@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from msgplatform.core.data import ids, sql
 from notify.feed.models import EventQueue
@@ -13,8 +14,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """An event of upkeep, after relations or posts changed.
 
     `uid` is the user whose posts or timeline change; `data` depends on the kind.
@@ -23,7 +23,7 @@ class Event:
     biz: int
     uid: str
     kind: EventQueue.Kind
-    data: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:

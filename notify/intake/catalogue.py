@@ -5,7 +5,6 @@ not validate a check is a look into a set.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TypeAlias
@@ -28,8 +27,7 @@ MAX_QUICK_WEIGHT = 300_000
 _MAX_PATH = 200  # characters of a fault's place: a batch's answer may have a fault for each event
 
 
-@dataclass(frozen=True, slots=True)
-class _Unusable:
+class _Unusable(msgspec.Struct, frozen=True):
     """A stored schema that this release cannot use."""
 
     reason: str
@@ -38,13 +36,12 @@ class _Unusable:
 _Schema: TypeAlias = json_schema.Schema | _Unusable | None
 
 
-@dataclass(frozen=True)
-class _Catalogue:
+class _Catalogue(msgspec.Struct, frozen=True):
     """The systems that validate, and the schemas by system (0: shared) and event type. None: a
     system's own entry without a schema."""
 
     validating: frozenset[int] = frozenset()
-    schemas: Mapping[tuple[int, str], _Schema] = field(default_factory=dict)
+    schemas: Mapping[tuple[int, str], _Schema] = msgspec.field(default_factory=dict)
 
     def schema(self, biz: int, event_type: str) -> _Schema:
         if (biz, event_type) in self.schemas:
@@ -91,7 +88,7 @@ class _EventTypes(Snapshot[_Catalogue]):
             if isinstance(schema, json_schema.Schema) and schema.quick:
                 weight += schema.quick.weight
                 if weight > MAX_QUICK_WEIGHT:
-                    self._compiled[version] = replace(schema, quick=None)
+                    self._compiled[version] = msgspec.structs.replace(schema, quick=None)
 
 
 @lru_cache(maxsize=1)

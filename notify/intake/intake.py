@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import msgspec
@@ -41,8 +40,7 @@ Kind = tuple[int, str, str]  # business system, event type, channel
 _subscribed: dict[Kind, float] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """An event of a business system. `payload` is JSON text, kept and sent byte for byte. `trace`
     is None unless the event is traced."""
 

@@ -34,7 +34,7 @@ _MAX_SECONDS = 86_400.0
 
 
 class ListenBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Who listens."""
+    """The listener."""
 
     listener: Annotated[
         str,
@@ -83,7 +83,7 @@ class NextDeliverySerializer(serializers.Serializer[Any]):
 
 
 class ResultBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What became of a delivery."""
+    """The outcome of a delivery."""
 
     claim: Annotated[str, text("Of the lease", 32, f"^{_CLAIM.pattern}$")]
     status: Annotated[int, field("HTTP status of the answer; 0: none came", minimum=0, maximum=599)]
@@ -104,7 +104,7 @@ class ResultBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ResultSerializer(serializers.Serializer[results.Outcome]):
-    """How the delivery stands."""
+    """The state of the delivery."""
 
     outcome = serializers.ChoiceField(choices=["delivered", "failed", "exhausted"])
     attempt = serializers.IntegerField(help_text="The number of the attempt")

@@ -19,10 +19,10 @@ import threading
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+import msgspec
 from django.conf import settings
 from django.db.models.functions import Now
 
@@ -61,8 +61,7 @@ return 0
 _Status = ReceiveMsg.Status
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A leased delivery, and the signed request that a sender would send."""
 
     id: int
@@ -73,8 +72,7 @@ class Lease:
     request: Request
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     """The columns of a delivery that must not have changed when it is leased."""
 
     id: int

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
+
+import msgspec
 
 from msgplatform.core.data import ids, transactions
 from msgplatform.core.errors import LeaseLost, Unavailable
@@ -27,8 +28,7 @@ _event_types = CatalogueSubjects()
 _Status = ReceiveMsg.Status
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The answer of the engineer's own server. `status` 0: there was no answer, and `error` is one
     of ERRORS. `seconds` is the time that the request took."""
 
@@ -36,7 +36,7 @@ class Answer:
     error: str = ""
     detail: str = ""
     seconds: float = 0.0
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: str = ""
 
     def response(self) -> Response:
@@ -49,8 +49,7 @@ class Answer:
         return Response(request, self.status, raw, body, self.seconds, self.error, detail, "")
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The state of the delivery. `next_attempt_at` is None when there is no next attempt."""
 
     outcome: str

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from django.conf import settings
 
 from msgplatform.core import logging, outbound
@@ -39,8 +39,7 @@ MAX_RESULT_BATCHES, _SOME_RESULT_BATCHES, MAX_RESULT_SECONDS = 300, 20, 10.0
 _ALL_SHARE, _ORDER_SHARE = 1 / 4, 1 / 16
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """Bounds of the next order: items, and bytes of the items after the first."""
 
     items: int

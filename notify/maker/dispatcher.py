@@ -6,10 +6,10 @@ that a killed maker claimed and did not put is due again when its lease is over.
 
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.db.models.functions import Now
 
@@ -46,13 +46,12 @@ _Candidate = tuple[int, Message, float]
 _Selection = list[tuple[Subscription, list[_Candidate]]]
 
 
-@dataclass(slots=True)
-class Backlog:
+class Backlog(msgspec.Struct):
     """A subscription with due deliveries, in which statuses, and since when the first waits."""
 
     subscription: Subscription
     first: datetime
-    statuses: list[int] = field(default_factory=list)
+    statuses: list[int] = msgspec.field(default_factory=list)
 
 
 class Dispatcher:

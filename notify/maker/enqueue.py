@@ -3,10 +3,10 @@ subscriptions, and put claimed deliveries on the queues as work orders, several 
 Redis."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
@@ -40,8 +40,7 @@ _SIZED = (
 _UNSIZED = f"{_COLUMNS}, 0, NULL"
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct):
     """The part of a message that an order needs; `text` is None until a large payload is read.
 
     `key` is the idempotency key of the request, '' without a key or after the key was deleted.
@@ -207,8 +206,7 @@ STEP_BYTES = 4 * 1024 * 1024
 STEP_ORDERS = 100
 
 
-@dataclass(slots=True)
-class ClaimedDeliveries:
+class ClaimedDeliveries(msgspec.Struct):
     """An order before it is queued. Its items are (delivery id, attempt, message, `Item.due`)."""
 
     subscription: Subscription

@@ -5,11 +5,11 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, product
 from typing import Any
 
+import msgspec
 from django.db import connection
 from django.db.models import TextField
 from django.db.models.functions import Cast
@@ -61,17 +61,16 @@ def _filter(event_types: str, channels: str) -> Filter:
 _MAX_SETS = 4
 
 
-@dataclass(slots=True)
-class Slice:
+class Slice(msgspec.Struct):
     """Messages in the order of their ids. `recipients`: the subscriptions of each message.
 
     Deliveries for the subscriptions in `direct` are inserted as claimed, to be queued at once.
     """
 
-    messages: list[Message] = field(default_factory=list)
-    recipients: list[tuple[int, ...]] = field(default_factory=list)
+    messages: list[Message] = msgspec.field(default_factory=list)
+    recipients: list[tuple[int, ...]] = msgspec.field(default_factory=list)
     deliveries: int = 0
-    direct: set[int] = field(default_factory=set)
+    direct: set[int] = msgspec.field(default_factory=set)
 
     def add(self, message: Message, subscriptions: tuple[int, ...]) -> None:
         self.messages.append(message)

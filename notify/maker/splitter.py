@@ -16,9 +16,9 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
@@ -58,15 +58,14 @@ _MAX_SYSTEMS = 200
 _SHARES = 2
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(msgspec.Struct):
     """The slices that one transaction splits, and the orders made of the slices."""
 
-    slices: list[Slice] = field(default_factory=list)
-    orders: list[tuple[Subscription, Sequence[Message]]] = field(default_factory=list)
+    slices: list[Slice] = msgspec.field(default_factory=list)
+    orders: list[tuple[Subscription, Sequence[Message]]] = msgspec.field(default_factory=list)
     # Message → subscriptions whose payload filter excludes the message.
-    excluded: dict[int, set[int]] = field(default_factory=dict)
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    excluded: dict[int, set[int]] = msgspec.field(default_factory=dict)
+    token: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
     # (delivery, message, subscription) of the claimed deliveries
     rows: Sequence[tuple[int, int, int]] = ()
     lease_until: float = 0.0
@@ -93,8 +92,7 @@ class _NotEnoughIds(Temporary):
         self.deliveries = deliveries
 
 
-@dataclass(slots=True)
-class _Mean:
+class _Mean(msgspec.Struct):
     """The means of the last messages of a system."""
 
     deliveries: float = 1.0

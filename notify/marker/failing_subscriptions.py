@@ -10,9 +10,9 @@ Alerts follow from the stored rows (`monitor/conditions.py`).
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
 from django.conf import settings
 from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Coalesce, Least
@@ -33,8 +33,7 @@ _ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
 _MAX_FAILURES = 2**31 - 1  # the largest number of the column
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """The columns of a subscription that the marker needs."""
 
     id: int
@@ -49,8 +48,7 @@ class Row:
         return self.failing_since is None and not self.failures and not self.disabled_reason
 
 
-@dataclass(frozen=True, slots=True)
-class _Streak:
+class _Streak(msgspec.Struct, frozen=True):
     """The number of failures at the end of a batch. `is_fresh`: a success came before these
     failures. `is_gone`: one of these failures was the answer 410."""
 

@@ -14,9 +14,8 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.timer import Every, Gather
+from msgplatform.core.daemons.timer import Gather
 from msgplatform.core.data import ids, sql, transactions
-from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs as queues
@@ -26,7 +25,7 @@ from notify import orders
 from notify.directory import Subscriptions
 from notify.marker import marks
 from notify.models import ReceiveMsg
-from notify.monitor import alert_events, counters, failures
+from notify.monitor import counters, failures
 from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Result
 
@@ -39,8 +38,6 @@ _JOBS_PER_TURN = 8
 # Seconds that a turn waits for more results under load.
 GATHER_SECONDS = 0.1
 FULL_BATCH = 500
-# Seconds between two looks for alerts that a killed process did not publish.
-ANNOUNCE_EVERY_SECONDS = 60.0
 _Status = ReceiveMsg.Status
 
 
@@ -54,14 +51,10 @@ class Marker(Worker):
         self.event_types = CatalogueSubjects()
         self._jobs: list[queues.Claimed] = []
         self._locked_results: list[Result] = []  # those of a batch that come last, in a job anew
-        self._next_announcement = Every(ANNOUNCE_EVERY_SECONDS)
-        self._missed_alerts = alert_events.MissedAlerts()
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
 
     def turn(self) -> bool:
         """Mark up to a few thousand results; True if there were any."""
-        if self._next_announcement.take():
-            self._announce_missed_alerts()
         # Jobs that an outage interrupted come first: they are the oldest, and claimed already.
         self._jobs = self._jobs or self._claim()
         if not self._jobs:
@@ -182,16 +175,6 @@ class Marker(Worker):
                 raise
             # The result's id is not valid, so there is no row to set aside.
             log.exception("poison_not_marked", id=result.id, **log_facts(result.trace))
-
-    # -- now and then ----------------------------------------------------------------------------
-    def _announce_missed_alerts(self) -> None:
-        """Publish alerts that a killed process did not publish. An error does not stop marking."""
-        try:
-            self._missed_alerts.announce()
-        except UNAVAILABLE as error:
-            log.warning("alerts_not_announced", why=str(error)[:200])
-        except Exception:
-            log.exception("alerts_not_announced")
 
 
 def _missing_key(results: Sequence[Result]) -> alerts.AlertEvent:

@@ -8,10 +8,10 @@ and rows agree.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+import msgspec
 from django.db.models import DateTimeField, F, QuerySet, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
@@ -39,8 +39,7 @@ _ATTEMPT = (
 _Status = ReceiveMsg.Status
 
 
-@dataclass(slots=True)
-class Delivery:
+class Delivery(msgspec.Struct):
     """A locked row, with the changes of this transaction."""
 
     status: int

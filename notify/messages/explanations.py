@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -33,8 +33,7 @@ _Subscribed = BizReceive.Status
 _SECRETS = ("receive__secret", "receive__previous_secret", "receive__headers")
 
 
-@dataclass(frozen=True)
-class Circumstances:
+class Circumstances(msgspec.Struct, frozen=True):
     """The state of subscriptions and their lanes on which deliveries depend, read once for a page.
 
     A deleted subscription is not among `subscriptions`. `lanes` is None while Redis is unavailable.
@@ -66,7 +65,7 @@ class Circumstances:
         """The reason for the state of a delivery, a sentence; '' for a state that needs none."""
         status = Status(delivery.status)
         if status == Status.PENDING:
-            return self._pending(delivery)
+            return self._explain_wait(delivery)
         if status == Status.QUEUED and self._is_listened(delivery):
             text = _("A listener has it; without a result it is given out again at %s.")
             return text % local(delivery.next_at)
@@ -76,7 +75,7 @@ class Circumstances:
             )
             return self._behind_breaker(delivery) or text % local(delivery.next_at)
         if status == Status.HELD:
-            return self._held(delivery)
+            return self._explain_hold(delivery)
         if status == Status.EXHAUSTED:
             if delivery.error == expiry.ERROR:
                 return _("Given up: its breaker stayed open for as long as all attempts would have "
@@ -99,14 +98,14 @@ class Circumstances:
         subscription = self.subscriptions.get(delivery.biz_receive_id)
         return subscription is not None and subscription.receive.is_listened
 
-    def _pending(self, delivery: Any) -> str:
+    def _explain_wait(self, delivery: Any) -> str:
         subscription = self.subscriptions.get(delivery.biz_receive_id)
         if subscription is None:
             return _("Its subscription was deleted.")
         if subscription.status == _Subscribed.DISCARDED:
             return _("Its subscription is discarded: it will be skipped.")
         if subscription.status in BizReceive.HOLDING:
-            return self._held(delivery)
+            return self._explain_hold(delivery)
         if breaker := self._behind_breaker(delivery):
             return breaker
         if delivery.next_at > self.now:
@@ -137,7 +136,7 @@ class Circumstances:
         )
         return sentence % {"since": since, "at": probe}
 
-    def _held(self, delivery: Any) -> str:
+    def _explain_hold(self, delivery: Any) -> str:
         subscription = self.subscriptions.get(delivery.biz_receive_id)
         if subscription is None:
             return _("Its subscription was deleted.")
@@ -160,6 +159,7 @@ def _ahead(delivery: ReceiveMsg) -> int:
 
 
 def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> Iterator[Value]:
+    """The reasons why the message has no delivery: sentences, and links to what helps."""
     if not is_archived and message.state == BizMsg.State.ACCEPTED:
         yield _("It waits for a maker, which makes a delivery for each subscription that wants it.")
         try:

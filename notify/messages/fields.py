@@ -1,11 +1,11 @@
 """The fields of a message's filter, which search, bulk actions and the API have in common."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from msgspec.structs import replace
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_OPTIONS, Fields, FilterField, Option, Systems
@@ -36,9 +36,9 @@ def _subscriptions(text: str, systems: Systems) -> Sequence[Option]:
     rows = BizReceive.objects.select_related("biz", "receive")
     system, slash, consumer = text.partition("/")
     if slash:
-        rows = rows.filter(_named("biz", system) & _named("receive", consumer))
+        rows = rows.filter(_match_name("biz", system) & _match_name("receive", consumer))
     else:
-        condition = _named("biz", text) | _named("receive", text)
+        condition = _match_name("biz", text) | _match_name("receive", text)
         if text.isdecimal() and text.isascii() and len(text) < 19:
             condition |= Q(id=int(text))
         rows = rows.filter(condition)
@@ -52,7 +52,7 @@ def _subscriptions(text: str, systems: Systems) -> Sequence[Option]:
     ]
 
 
-def _named(what: str, text: str) -> Q:
+def _match_name(what: str, text: str) -> Q:
     text = text.strip()
     return Q(**{f"{what}__name__icontains": text}) | Q(**{f"{what}__title__icontains": text})
 

@@ -8,10 +8,10 @@ import heapq
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -72,8 +72,7 @@ class TriedMessage(NamedTuple):
     why: Mismatch | None
 
 
-@dataclass(slots=True)
-class DayCounts:
+class DayCounts(msgspec.Struct):
     """Messages of the last 24 hours: all of the subscription's types, those that its own filter
     lets through, and those that match the filter that is tried. With `is_whole` False only the
     latest were counted."""
@@ -261,25 +260,29 @@ def _mismatch(node: Node, event: Event) -> Mismatch | None:
             if node.matches(event):
                 return None
             sentence = _("%s holds, and must not")
-            text, masked_text = f"{path} {_shown(document)}", f"{path} $not"
+            text, masked_text = f"{path} {_shorten(document)}", f"{path} $not"
             return Mismatch(sentence % text.strip(), sentence % masked_text.strip())
         case Condition():
             values = node.values(event)
             if node.test(values):
                 return None
-            words = {"path": node.path, "sign": node.sign, "operand": _shown(node.operand)}
+            words = {"path": node.path, "sign": node.sign, "operand": _shorten(node.operand)}
             masked_words = words | ({"operand": "…"} if node.is_negated else {})
-            masked = _("%(path)s is not %(sign)s %(operand)s") % masked_words
+            masked_text = _("%(path)s is not %(sign)s %(operand)s") % masked_words
             if node.sign == "$exist":
                 reason = _("%s is there") if values else _("%s is not there")
                 return Mismatch(reason % node.path, reason % node.path)
             if not values:
-                return Mismatch(_("%s is not there") % node.path, masked)
-            words["value"] = ", ".join(map(_shown, values[:3])) + (", …" if len(values) > 3 else "")
-            return Mismatch(_("%(path)s %(value)s is not %(sign)s %(operand)s") % words, masked)
+                return Mismatch(_("%s is not there") % node.path, masked_text)
+            words["value"] = ", ".join(map(_shorten, values[:3])) + (
+                ", …" if len(values) > 3 else ""
+            )
+            return Mismatch(
+                _("%(path)s %(value)s is not %(sign)s %(operand)s") % words, masked_text
+            )
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, default=float)
     except RecursionError:  # of a payload that could just be read

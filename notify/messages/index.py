@@ -112,7 +112,7 @@ def _ids_of_key(store: Store, values: Values) -> Iterator[int]:
         yield from IdempotencyKey.objects.filter(buckets).values_list("id", flat=True)
 
 
-def _accepted(source: Source, values: Values) -> Reader | None:
+def _read_accepted(source: Source, values: Values) -> Reader | None:
     if values["status"] != ACCEPTED:
         return None
     rows = source.rows().filter(state=BizMsg.State.ACCEPTED).order_by("-id")
@@ -181,7 +181,7 @@ def messages_of(store: Store, values: Values) -> Source:
         ]
         if store.cold
         else [
-            Index(("status",), _accepted),
+            Index(("status",), _read_accepted),
             Index(("status",), _in_few_deliveries, decides=()),
             Index(("subscription",), _of_owner, decides=("biz",)),
         ]

@@ -3,11 +3,11 @@ messages in a list."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 from typing import Any
 
+import msgspec
 from django.db.models import Count, Max, Min, QuerySet
 from django.urls import reverse
 from django.utils import formats, timezone
@@ -69,8 +69,7 @@ _MAX_ANSWERS = 3  # in one line
 _MAX_SUBSCRIPTIONS = 50  # for one URL
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(msgspec.Struct, frozen=True):
     """Deliveries of one message that have the same status and the same last answer."""
 
     status: int

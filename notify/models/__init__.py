@@ -14,19 +14,7 @@ from notify.models.messages import (
 from notify.models.subscriptions import DEFAULT_SCHEDULE, BizReceive, Receive, default_schedule
 
 __all__ = [
-    "DEFAULT_SCHEDULE",
-    "Attempt",
-    "BizMsg",
-    "BizReceive",
-    "ColdAttempt",
-    "ColdBizMsg",
-    "ColdReceiveMsg",
-    "EventType",
-    "IdempotencyKey",
-    "Receive",
-    "ReceiveMsg",
-    "RestoredMsg",
-    "default_schedule",
-    "first_due",
-    "with_deliveries",
-]
+    "DEFAULT_SCHEDULE", "Attempt", "BizMsg", "BizReceive", "ColdAttempt", "ColdBizMsg",
+    "ColdReceiveMsg", "EventType", "IdempotencyKey", "Receive", "ReceiveMsg", "RestoredMsg",
+    "default_schedule", "first_due", "with_deliveries",
+]  # fmt: skip

@@ -18,7 +18,9 @@ import msgspec
 from django.db.models import Q
 
 from msgplatform.core import alerts, logging, personal
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql
+from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import Alert, Biz
 from notify.intake import intake
 from notify.models import BizReceive, IdempotencyKey
@@ -29,6 +31,7 @@ BIZ_NAME = "platform"
 RAISED, RESOLVED = "platform.alert", "platform.alert.resolved"
 # Within this time another process publishes alerts that a killed process did not publish.
 _MISSED = timedelta(hours=1)
+_LOOK_EVERY_SECONDS = 60.0
 _MAX_ALERTS = 100
 _MAX_TEXT = 4000
 _OF_SUBSCRIPTION = re.compile(r"notify\.[a-z_]+:(\d{1,18})")
@@ -46,7 +49,7 @@ def announce(event: alerts.AlertEvent) -> None:
         _publish(biz, [event])
 
 
-class MissedAlerts:
+class MissedAlerts(Upkeep):
     """Publishes alerts that were opened or resolved lately and not published.
 
     The columns of times have no index. So the first look of a process reads the whole table, and a
@@ -54,8 +57,14 @@ class MissedAlerts:
     """
 
     def __init__(self) -> None:
+        self._next = Every(_LOOK_EVERY_SECONDS)
         # Alerts that are open or ended lately; None before the first look.
         self._watched_ids: set[int] | None = None
+
+    def turn(self) -> bool:
+        if self._next.take():
+            self.announce()
+        return False
 
     def announce(self) -> int:
         """Publish missed alerts; returns the number of events."""

@@ -59,8 +59,8 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
     place_bounds: dict[int, dict[str, str]] = {}
     for group in sorted(groups, key=lambda group: (group.has_acknowledged, _open_since(group))):
         is_bound = group.has_acknowledged
-        bound = {"failed_since": _open_since(group).isoformat()} if is_bound else {}
-        place_bounds.setdefault(group.subject, bound)
+        bound_values = {"failed_since": _open_since(group).isoformat()} if is_bound else {}
+        place_bounds.setdefault(group.subject, bound_values)
 
     def details(group: FailureGroup, row: BizReceive | None) -> dict[str, Any]:
         status = "poison" if group.answer.startswith(POISON) else "exhausted"

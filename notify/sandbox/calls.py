@@ -4,7 +4,6 @@ import hmac
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -41,8 +40,7 @@ class Call(msgspec.Struct, frozen=True):
     delay: float = 0.0
 
 
-@dataclass(frozen=True)
-class Arrival(Kept[Call]):
+class Arrival(Kept[Call], frozen=True):
     """A call for the console. `number` counts the calls with the same message id from 1 on."""
 
     number: int

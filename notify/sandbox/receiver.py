@@ -16,8 +16,8 @@ from msgplatform.core.sandbox import MAX_BODY_BYTES, Behaviour
 from notify.models import BizReceive
 from notify.sandbox import calls
 from notify.sandbox.calls import Call, judge, keys_of
-from notify.subscriptions import sandbox as own
 from notify.subscriptions.limits import MASK, MAX_PAYLOAD_BYTES
+from notify.subscriptions.sandbox import is_sandbox, is_token
 
 MAX_BYTES = MAX_PAYLOAD_BYTES + 16 * 1024  # the payload in its envelope
 _MAX_HEADERS, _MAX_VALUE = 60, 1000
@@ -87,10 +87,10 @@ def _row(subscription: int, token: str) -> BizReceive | None:
     if not sandbox.is_on():
         return None
     row = BizReceive.objects.select_related("receive").filter(pk=subscription).first()
-    if row is None or not own.is_sandbox(row.receive.url):
+    if row is None or not is_sandbox(row.receive.url):
         return None
     try:
-        return row if own.is_token(token, subscription, keys_of(row)) else None
+        return row if is_token(token, subscription, keys_of(row)) else None
     except (Undecryptable, ValueError):
         return None
 

@@ -3,16 +3,16 @@ they take: the usage of each system, and the queues whose orders fit."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from sys import getsizeof
+
+import msgspec
 
 from msgplatform.core.queues import jobs
 from notify import orders, presence
 from notify.orders import Order
 
 
-@dataclass(eq=False, slots=True)
-class ClaimedOrder:
+class ClaimedOrder(msgspec.Struct, eq=False):
     """An order in flight. `item_size`: bytes of memory that an item takes.
 
     `before`: the report of the sender that had this subscription's queue before, if any.

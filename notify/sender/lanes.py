@@ -8,8 +8,9 @@ import math
 import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
+
+import msgspec
 
 from msgplatform.core.rates import breaker as circuit
 from msgplatform.core.rates.rate_limit import RateLimit
@@ -187,8 +188,7 @@ class Lane:
         )
 
 
-@dataclass(slots=True)
-class Usage:
+class Usage(msgspec.Struct):
     """A system's part of the window: lanes with messages, and requests in flight."""
 
     active: int = 0

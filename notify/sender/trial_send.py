@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import cast
 
+import msgspec
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.connections import RedisError
@@ -38,8 +38,7 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 _GRACE_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """`status` is 0 without an HTTP answer. `error` and `detail` come from the HTTP engine.
     `sent_headers`: the request's headers, with masked values of the consumer's own headers."""
 
@@ -86,7 +85,7 @@ def try_consumer(
         raise NotNow(lazy_message(text, refused=(error.args or ("",))[0])) from None
     if outcome.is_delivered:  # deliveries behind the breaker need not wait for its probe
         with suppress(RedisError):
-            return replace(outcome, is_probing=operations.probe_now(row))
+            return msgspec.structs.replace(outcome, is_probing=operations.probe_now(row))
     return outcome
 
 

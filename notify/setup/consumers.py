@@ -28,7 +28,7 @@ class NetworksField(TextListField):
 
 
 class ConsumerSerializer(WholeSerializer):
-    """Where messages go, and with which headers."""
+    """The address to which messages go, and their headers."""
 
     headers = serializers.DictField(
         child=TextField(trim_whitespace=False),

@@ -92,7 +92,7 @@ class RateField(NumberField):
 
 
 class SubscriptionSerializer(WholeSerializer):
-    """Which messages of a business system a consumer gets, how fast, and how often it is tried."""
+    """The messages of a business system that a consumer gets, their pace and their tries."""
 
     id = serializers.CharField(read_only=True)
     name = serializers.SerializerMethodField(help_text="system/consumer")
@@ -213,8 +213,10 @@ class Subscription(Resource):
 
     @classmethod
     def resume(cls, rows: Sequence[BizReceive]) -> None:
-        paused = BizReceive.objects.filter(pk__in=[row.pk for row in rows], status=_Status.PAUSED)
-        if paused.update(status=_Status.NORMAL, **BizReceive.RESUMED):
+        paused_rows = BizReceive.objects.filter(
+            pk__in=[row.pk for row in rows], status=_Status.PAUSED
+        )
+        if paused_rows.update(status=_Status.NORMAL, **BizReceive.RESUMED):
             signals.MAKER.send()
 
     @classmethod

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple
@@ -51,24 +50,21 @@ class Event(dict[str, Any]):
             raise TooLarge(f"a filter that looks at more than {MAX_WORK} elements")
 
 
-@dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(msgspec.Struct, frozen=True):
     nodes: Sequence[Node]
 
     def matches(self, event: Event) -> bool:
         return all(node.matches(event) for node in self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(msgspec.Struct, frozen=True):
     nodes: Sequence[Node]
 
     def matches(self, event: Event) -> bool:
         return any(node.matches(event) for node in self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Negation:
+class Negation(msgspec.Struct, frozen=True):
     """Of what `document` says below `path`."""
 
     node: Node
@@ -79,8 +75,7 @@ class Negation:
         return not self.node.matches(event)
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """One operator at one path. `test` gets the values at the path."""
 
     path: str

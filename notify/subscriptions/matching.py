@@ -7,7 +7,8 @@ A filter without patterns matches every event type; without channels, every chan
 import fnmatch
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 # ASCII, so that event types are written into the signed body without escapes. CloudEvents have
 # types with hyphens, colons and slashes: com.example/order:paid.
@@ -16,8 +17,7 @@ EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*")
 PATTERN = re.compile(r"[A-Za-z0-9_:/.*-]{1,128}")
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True):
     """A subscription's filter: event types by name, patterns compiled, channels."""
 
     names: frozenset[str]

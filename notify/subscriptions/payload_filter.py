@@ -16,7 +16,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -51,8 +50,7 @@ _STEP = re.compile(r"(?P<name>[^.\[\]]+)|\[(?P<index>[0-9]{1,6})\]")
 _PATH = re.compile(r"[^.\[\]]+(\[[0-9]{1,6}\])*(\.[^.\[\]]+(\[[0-9]{1,6}\])*)*")
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(msgspec.Struct):
     """Makes nodes of a document, and counts the document's conditions."""
 
     conditions: int = 0

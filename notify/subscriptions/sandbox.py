@@ -43,8 +43,8 @@ def address(subscription: int, key: bytes) -> tuple[str, str]:
 def is_token(token: str, subscription: int, keys: Iterable[bytes]) -> bool:
     """True if a sender has made this token with one of the consumer's keys."""
     # Bytes, because `compare_digest` refuses text that is not ASCII.
-    sent = token.encode()
-    return any(hmac.compare_digest(sent, _token(subscription, key).encode()) for key in keys)
+    sent_token = token.encode()
+    return any(hmac.compare_digest(sent_token, _token(subscription, key).encode()) for key in keys)
 
 
 def _token(subscription: int, key: bytes) -> str:

@@ -23,9 +23,9 @@ ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "30"))
 # `make chaos` blows another storm each time.
 SEED = int(os.environ.get("CHAOS_SEED", "20261126"))
-# Of the whole traffic: who strikes, and what is counted, is the same with a fifth of it.
+# Of the whole traffic: who strikes, and what is counted, is the same with an eighth of it.
 IS_WHOLE = os.environ.get("CHAOS_ROUNDS") or os.environ.get("MSGPLATFORM_FULL_LOAD")
-SHARE = 1.0 if IS_WHOLE else 0.2
+SHARE = 1.0 if IS_WHOLE else 0.125
 # Seconds, of a consumer that is always well: `make chaos` asks for it on a machine of its own.
 MAX_GAP = float(os.environ.get("CHAOS_MAX_GAP", "300"))
 LOGS = os.environ.get("CHAOS_LOGS", "")  # folder that keeps the logs of the programs

@@ -54,7 +54,8 @@ class Traffic:
             for number in range(_LEAD_WRITERS)
         ]
         for writer in self._writers:
-            writer.wanted, writer.pause = _LEADS // _LEAD_WRITERS, _LEAD_PAUSE / self.share
+            writer.wanted = round(_LEADS * self.share) // _LEAD_WRITERS
+            writer.pause = _LEAD_PAUSE / self.share
         self.people.pause /= self.share
 
     def start(self) -> None:
@@ -143,7 +144,7 @@ def traffic(platform: ChaosPlatform, share: float) -> Iterator[Traffic]:
     text = ["--answer-text", str(platform.answer_text)]
     consumers = {**SINKS, "two": [*SINKS["two"], *text]}
     with (
-        business(platform, _SMS, _SMS_SHARE) as systems,
+        business(platform, round(_SMS * share), _SMS_SHARE) as systems,
         cast(platform, consumers, SYSTEMS) as (tokens, sinks),
         two_crms(platform) as crms,
     ):

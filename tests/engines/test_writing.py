@@ -177,6 +177,32 @@ def test_rows_are_changed_or_made() -> None:
     ]
 
 
+def test_rows_that_exist_are_updated_by_key() -> None:
+    numbers = range(1, 2501)
+    sql.insert("suite_item", COLUMNS, [row(number, state=1) for number in numbers])
+    texts = {number: TEXTS[number % len(TEXTS)] for number in numbers}
+    moment = sql.now()
+    sql.update(
+        "suite_item", ("id", "name"), [*texts.items(), (9_999, "nobody")][::2],
+        {"state": 7, "claimed_by": "it's", "lease_until": moment},
+    )  # fmt: skip
+    stored = Item.objects.in_bulk()
+    assert len(stored) == 2_500
+    for number, item in stored.items():
+        is_updated = number % 2 == 1
+        values = (texts[number], 7, "it's", moment) if is_updated else ("", 1, "", None)
+        assert (item.name, item.state, item.claimed_by, item.lease_until) == values
+        assert item.key == f"k{number}"
+
+
+def test_an_update_by_key_is_all_or_nothing() -> None:
+    sql.insert("suite_item", COLUMNS, [row(number) for number in range(1, 2501)])
+    keys = [(number, f"new{number}") for number in range(1, 2500)]
+    with pytest.raises(IntegrityError):
+        sql.update("suite_item", ("id", "key"), [*keys, (2500, "new1")], {"state": 1})
+    assert not Item.objects.filter(state=1).exists()
+
+
 def test_counters_of_several_writers_add_up() -> None:
     """In whatever order each has them, no one is lost, and none waits for ever."""
     names = [f"n{number}" for number in range(20)]

@@ -41,15 +41,21 @@ class PythonProject:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.wheel = _package(folder, "*.whl")
-        venv.create(folder / "venv")
+        migrated.fill_folder(folder / "venv", self._install, "client-venv")
         self.python = folder / "venv" / "bin" / "python"
         self.msgp = folder / "venv" / "bin" / "msgp"
-        # By this run's pip, and compiled when it is imported: half of the time. The stubs are for
-        # mypy, which judges the client in a test.
+        # A script names the Python of the environment that it was installed into.
+        _, code = self.msgp.read_text().split("\n", 1)
+        self.msgp.write_text(f"#!{self.python}\n{code}")
+
+    def _install(self, environment: Path) -> None:
+        """By this run's pip, and compiled when it is imported: half of the time. The stubs are for
+        mypy, which judges the client in a test."""
+        venv.create(environment)
         execute(
-            [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet",
-             "--no-compile", f"{self.wheel}[cli,types]", "types-PyYAML"],
-            folder,
+            [sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install",
+             "--quiet", "--no-compile", f"{self.wheel}[cli,types]", "types-PyYAML"],
+            self.folder,
         )  # fmt: skip
 
     @cached_property

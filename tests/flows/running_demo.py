@@ -81,7 +81,7 @@ class Demo:
         while not holds():
             assert self.process.poll() is None, self.said
             assert time.monotonic() < deadline, self.said
-            time.sleep(2)  # a look at the metrics asks everything
+            time.sleep(4)  # a look at the metrics asks everything
 
     def interrupt(self) -> None:
         """Ctrl-C; all that it has started ends."""

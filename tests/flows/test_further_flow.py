@@ -113,7 +113,7 @@ def folder() -> Iterator[Path]:
 
 
 def test_console_up_doctor_metrics_search_bulk_and_urls_know_it(folder: Path) -> None:
-    post = Post(folder, "notify,gateway,tests.letters")
+    post = Post(folder, "crmsync,tests.letters")
     post.start()
     try:
         key = post.manage("shell", "-v", "0", "-c", SET_UP).stdout.strip()

@@ -33,7 +33,7 @@ from tests.support.http_sinks import Sink, answering
 
 PROGRAMS = (WEB, *DAEMONS, "run_sync_poller", "run_sync_handler")
 CALLERS = 24  # of what hangs; the web server has 16 threads
-PAUSE_SECONDS = 0.25  # of a caller after an answer: refusals at once would only measure processors
+PAUSE_SECONDS = 0.5  # of a caller after an answer: refusals at once would only measure processors
 ROUNDS = 2
 # A quiet machine answers within 1 s (HUNG_MAX_SECONDS=1). The machine of tests is busy; without the
 # bounds a door waits for 10 to 65 s.

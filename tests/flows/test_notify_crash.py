@@ -25,7 +25,7 @@ from tests.flows.conftest import CRASH_KINDS
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, duplicates, missing
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-MESSAGES = 20_000 if FULL else 3_000  # at least: publishing lasts until the last kill
+MESSAGES = 20_000 if FULL else 1_500  # at least: publishing lasts until the last kill
 # After them so many copies are kept on their way.
 PLENTY = 1_500
 KILLS_A_ROLE = 5 if FULL else 2

@@ -146,7 +146,7 @@ def _assert_isolated(
 
 
 # -- systems -------------------------------------------------------------------------------------
-HANDED_OVER = 200_000 if FULL else 20_000
+HANDED_OVER = 200_000 if FULL else 8_000  # more than two transactions
 FEW = 5
 SYSTEMS = """
 import json

@@ -7,7 +7,6 @@ import contextlib
 import http.client
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,8 +27,9 @@ from msgplatform.core.connections import build
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import RedisServer
 from notify.subscriptions import signing
-from tests.cluster import ROOT, WEB, Console, times_of_notify
+from tests.cluster import WEB, Console, times_of_notify
 from tests.flows.sms_cluster import SmsCluster
+from tests.program_host import run_program
 from tests.servers import DatabaseServer
 from tests.support.http_sinks import Seen, Sink, answering
 
@@ -173,10 +173,7 @@ def url(server: MariaDb, user: str) -> str:
 
 
 def run(cluster: SmsCluster, *words: str, **variables: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env={**cluster.environment, **variables},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = run_program([sys.executable, *words], {**cluster.environment, **variables})
     return done.returncode, done.stdout + done.stderr
 
 

@@ -23,7 +23,7 @@ from tests.cluster import Cluster
 from tests.flows.traffic import cast
 from tests.scale.strikes import IS_SHARE
 
-THREADS = 24
+THREADS = 8 if IS_SHARE else 24  # each of them repeats its request while servers are away
 RATE = 20.0 if IS_SHARE else 120.0  # messages a second
 _CONSUMERS = 2
 # Deliveries of a system that are not marked as delivered.
@@ -43,7 +43,7 @@ print(json.dumps([f"{{name}} {{pk}}" for name, pk in
                   rows.values_list("biz_receive__receive__name", "msg_id")]))
 """
 # Seconds.
-_REPEAT_SECONDS = 0.1
+_REPEAT_SECONDS = 0.2 if IS_SHARE else 0.1
 _REQUEST_SECONDS = 30.0
 
 

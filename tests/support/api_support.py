@@ -81,7 +81,8 @@ def api(
     monkeypatch.setattr(flows, "_registry", {**registered, "things": THINGS})
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     keys.forget()
-    key_cache.used_keys.clear()  # by tests that ended no request; the next one would write them
+    # Those of tests that ended no request after it: the next request would write them.
+    key_cache.used_keys.clear()
     yield Api()
     keys.forget()
 

@@ -24,7 +24,7 @@ from gateway.lifecycle.messages import (
 )
 from gateway.models import SmsGateway
 from gateway.sender import rerouting
-from gateway.sender.packing import packs, submits
+from gateway.sender.packing import Counters, packs, submits
 from tests.support.sms_model import Message, Model, Packet
 from tests.support.sms_places import Places
 
@@ -107,7 +107,7 @@ class Steps(RuleBasedStateMachine):
     def send_some(self, whose: tuple[str, int], count: int, lost: bool) -> None:
         """The oldest of somebody's hand; their Reports may be overdue at once."""
         (holder, way), some = whose, self.out_of(whose, count)
-        new = submits(packs(some, gateway(way)), gateway(way))
+        new = submits(packs(some, gateway(way)), gateway(way), Counters())
         bounds = {item.mt.id: item.most or USERS for item in some}
         for submit in new:
             assert len(submit.members) <= min(bounds[member.id] for member in submit.members)

@@ -1,6 +1,5 @@
 """Any HTTP/JSON interface: its calls and how to read their answers are settings."""
 
-import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -160,7 +159,7 @@ class HttpAdapter(CRMAdapter):
             elif key in deletions:
                 outcomes[key] = Ok(record.remote_id, created=False)
             else:
-                restorable.append(dataclasses.replace(record, remote_id=""))
+                restorable.append(msgspec.structs.replace(record, remote_id=""))
         return restorable
 
     def _look_up(
@@ -198,7 +197,9 @@ class HttpAdapter(CRMAdapter):
             # A record that the CRM does not hold is deleted.
             outcomes[key] = failure or (unknown if key in held_keys else Ok("", created=False))
         return [
-            dataclasses.replace(record, remote_id=ids[record.key]) if record.key in ids else record
+            msgspec.structs.replace(record, remote_id=ids[record.key])
+            if record.key in ids
+            else record
             for record in batch
             if record.key not in outcomes
         ]

@@ -9,11 +9,11 @@ record shows by `objectWriteTraceId`, or by the unique property where that is mi
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 from django.utils.translation import gettext as _
+from msgspec.structs import replace
 
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
 from crmsync.adapters.client import UpsertAdapter, is_whole, json_object, read_json

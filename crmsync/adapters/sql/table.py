@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -26,8 +25,7 @@ _NUMBER = re.compile("0|-?[1-9][0-9]*")
 _PLAIN = frozenset({str, int, float, bool})
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """`required` columns take no NULL. `others` are the columns of other unique keys: a row that is
     refused for one of them belongs to another record."""
 
@@ -40,7 +38,7 @@ class Table:
     key_is_unique: bool
     others: tuple[str, ...]
     # Columns that hold times → "timestamp", "datetime" or "date".
-    time_kinds: Mapping[str, str] = field(default_factory=dict)
+    time_kinds: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def can_find_other_row(self) -> bool:

@@ -8,9 +8,9 @@ Each of these calls is all or nothing. The model needs the field `active`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
@@ -33,8 +33,7 @@ _PARTY, _CONTACTS = "party.party", "party.contact_mechanism"
 _CONTACT_TYPES = frozenset({"phone", "mobile", "fax", "email", "website"})
 
 
-@dataclass(frozen=True, slots=True)
-class TrytonRecord:
+class TrytonRecord(msgspec.Struct, frozen=True):
     """A record in Tryton; an inactive one is hidden."""
 
     id: int
@@ -42,8 +41,7 @@ class TrytonRecord:
     active: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Contact:
+class Contact(msgspec.Struct, frozen=True):
     """A phone number or an address of a party."""
 
     id: int

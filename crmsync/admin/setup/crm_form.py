@@ -39,7 +39,7 @@ _HTTP = {
     "answer": {"remote_id": "id", "existing_id": "existing_id", "message": "message"},
 }  # fmt: skip
 
-# By the adapter's name: settings, credentials.
+# Adapter's name → settings, credentials.
 EXAMPLES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "http": (_HTTP, {"token": ""}),
     "hubspot": ({"object": "contacts", "id_property": "hive_id"}, {"token": ""}),
@@ -150,7 +150,7 @@ def _describe_type(annotation: Any) -> str:
 
 def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     """The class of the settings inside a setting; None when it holds a plain value."""
-    classes = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
+    classes = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
     return next((each for each in classes if issubclass(each, msgspec.Struct)), None)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.contrib import admin, messages
 from django.db import transaction
 from django.forms import ModelForm
@@ -35,8 +35,7 @@ from msgplatform.doors.admin import AdminPage, HealthList, ResourceAdmin, audit,
 COUNTED = 10_000
 
 
-@dataclass(frozen=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """The state of one CRM now. `waiting` and `retries` are work orders in its queues, None while
     Redis is unavailable; `live` is None when no handler serves the CRM."""
 

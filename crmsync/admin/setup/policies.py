@@ -1,9 +1,9 @@
 """Policies: list, form, the page of one with its runs; requests for runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import Max, QuerySet
@@ -37,8 +37,7 @@ from msgplatform.doors.admin import (
 from msgplatform.person_limits import answers_limited_people, is_limited
 
 
-@dataclass(frozen=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """The state of one policy now. `facts` is None when no poller reports the policy; `is_known`
     is False while Redis is unavailable. `run` is the newest run."""
 
@@ -50,11 +49,11 @@ class Health:
 
 
 def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
-    """By policy id: one query to Redis and five to the database for any number of rows."""
+    """Policy id → health: one query to Redis and five to the database for any number of rows."""
     ids = [row.pk for row in rows]
     # The index on (policy, id) finds the newest run of each policy without reading the others.
     newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
-    runs = Run.objects.in_bulk([each["last"] for each in newest.annotate(last=Max("id"))])
+    runs = Run.objects.in_bulk([row["last"] for row in newest.annotate(last=Max("id"))])
     by_policy = {run.policy_id: run for run in runs.values()}
     how_far = backlog.of_runs(runs.values())
     watermarks = Watermark.objects.in_bulk(ids)

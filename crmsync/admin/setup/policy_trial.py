@@ -69,7 +69,7 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
     return probes.piece(
         request, "dry_run.html", clear=clear,
         counts=[(words, tone, counts[fate]) for fate, (words, tone) in FATES.items()],
-        outcomes=[_shown(outcome, clear) for outcome in outcomes],
+        outcomes=[_describe_outcome(outcome, clear) for outcome in outcomes],
     )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     row = Policy.objects.select_related("source", "crm").filter(pk=pk).first() if pk else None
     # A saved policy keeps its source and CRM; a new one has those that are chosen.
     source, crm = (row.source, row.crm) if row else (
-        _chosen(Source, request, "source"), _chosen(Crm, request, "crm")
+        _read_choice(Source, request, "source"), _read_choice(Crm, request, "crm")
     )  # fmt: skip
     fields, problem = None, ""
     if crm:
@@ -104,7 +104,7 @@ def _fields(crm: Crm) -> list[Any] | None:
     return sorted(fields.values(), key=lambda f: (not f.writable, not f.required, f.name.lower()))
 
 
-def _chosen(model: Any, request: HttpRequest, name: str) -> Any:
+def _read_choice(model: Any, request: HttpRequest, name: str) -> Any:
     number = row_id(request.POST.get(name))
     return None if number is None else model.objects.filter(pk=number).first()
 
@@ -132,7 +132,7 @@ def _line(name: str, rows: list[preview.Mapped], clear: bool) -> dict[str, Any]:
     return {"name": name, "cells": cells}
 
 
-def _shown(outcome: preview.Outcome, clear: bool) -> dict[str, Any]:
+def _describe_outcome(outcome: preview.Outcome, clear: bool) -> dict[str, Any]:
     words, tone = FATES[outcome.fate]
     row = outcome.row
     changes = [(n, _text(old, clear), _text(new, clear)) for n, old, new in outcome.changes]

@@ -4,9 +4,10 @@ Both read the newest rows of the source. Nothing is stored and nothing is sent.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
+
+import msgspec
 
 from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.records import is_same_value
@@ -31,8 +32,7 @@ class NotReady(Permanent):
     """The CRM does not take the fields of the mapping; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(msgspec.Struct, frozen=True):
     """A row with its mapped fields. With a `problem`, `field` is the field at fault."""
 
     key: str
@@ -43,8 +43,7 @@ class Mapped:
     field: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The effect on a row. `changes` are (field, the CRM's value, the new value)."""
 
     row: Mapped
@@ -53,8 +52,7 @@ class Outcome:
     changes: Sequence[tuple[str, Any, Any]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """The result of testing a source. `bounded_by`: the reason why reading misses rows that are
     committed late, '' where it misses none."""
 
@@ -77,7 +75,7 @@ def examine(source: Source) -> Facts:
 
 def sample(policy: Policy) -> list[Mapped]:
     """The newest rows, mapped. Raises what `examine` raises."""
-    return _mapped(policy, SAMPLE)
+    return _map_rows(policy, SAMPLE)
 
 
 def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
@@ -89,7 +87,7 @@ def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
     result = adapter.check(policy.mapping.fields)
     if not result.is_usable:
         raise NotReady(result.message)
-    rows = _mapped(policy, DRY_RUN)
+    rows = _map_rows(policy, DRY_RUN)
     crm_records: dict[str, Stored] = {}
     for keys in chunks([row.key for row in rows if not row.problem], adapter.batch_size):
         crm_records.update(adapter.read(keys))
@@ -112,13 +110,13 @@ def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
     return Outcome(row, "change" if changes else "same", crm_record.remote_id, changes)
 
 
-def _mapped(policy: Policy, limit: int) -> list[Mapped]:
+def _map_rows(policy: Policy, limit: int) -> list[Mapped]:
     # Read more rows than `limit`: rows of other systems and pages are left out below.
     is_chosen = policy.biz_id is not None or policy.appkeys
     rows = _newest(source_from_row(policy.source), _LOOKED_AT if is_chosen else limit)
     # A request has no time: take the row's time.
     times = {str(row.key): row.time for row in rows}
-    row_requests = [each for each in make_requests(policy, rows, 0) if not each.is_outside]
+    row_requests = [request for request in make_requests(policy, rows, 0) if not request.is_outside]
     return [
         Mapped(
             each.request.key, times[each.key], each.request.deleted, dict(each.request.fields),

@@ -1,11 +1,11 @@
 import json
 import re
 import time
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from msgspec.structs import asdict
 
 from crmsync.messages.fields import read_policy
 from crmsync.recovery.operation_finder import OperationFinder

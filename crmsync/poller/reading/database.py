@@ -3,10 +3,10 @@ and errors that say how to repair the problem."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Any
 
+import msgspec
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -105,8 +105,7 @@ _INTEGERS = {
 _TEXTS = {"char", "varchar", "text", "uuid"}
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """The facts that reading needs: the zone of the time column, and the index that orders it.
 
     Without an index (its name is empty) every poll reads the whole table.
@@ -118,7 +117,7 @@ class Table:
     # that hold a date with a time.
     bits: frozenset[str] = frozenset()
     floats: frozenset[str] = frozenset()
-    zones: Mapping[str, tzinfo] = field(default_factory=dict)
+    zones: Mapping[str, tzinfo] = msgspec.field(default_factory=dict)
     # The zone in which people at the source read a clock.
     local_zone: tzinfo = UTC
 

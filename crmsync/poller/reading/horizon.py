@@ -11,10 +11,10 @@ than the newest committed row, which is the horizon then.
 
 import os
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Literal, Protocol
 
+import msgspec
 from django.db import OperationalError
 
 from crmsync.poller.reading.database import Database
@@ -23,8 +23,7 @@ from crmsync.poller.reading.source import Source, SourceUnavailable, earliest_wa
 Bound = Literal["", "privilege", "replica", "cluster", "file"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """The horizon as it was at one moment; times with zone are in UTC.
 
     `safe_until`: the horizon. `until`: the time below which rows are read. Both are texts as the

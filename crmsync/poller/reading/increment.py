@@ -9,7 +9,6 @@ import math
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
@@ -37,8 +36,7 @@ _MORE = timedelta(minutes=1)
 _COUNT_SECONDS = 60.0  # rows without a time are counted this often
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(msgspec.Struct, frozen=True):
     """A place in a source's order: all rows up to it were read. Both parts go into JSON.
 
     `time` is text as the column has it, in the column's own zone.
@@ -60,8 +58,7 @@ class Row(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """The state of a source, for the console and for alerts; times are in UTC.
 
     `horizon`: no further row can appear before it. `age` grows while a transaction is left open.
@@ -84,8 +81,7 @@ class Facts:
         return not self.bounded_by
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Rows in their order, and the watermark to store in the transaction that stores them.
 
     `more`: the limit ended the page, so that there may be others up to the horizon.

@@ -28,8 +28,9 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
+
+import msgspec
 
 from crmsync.poller.reading.database import NEEDS_PROCESS, Database
 from crmsync.poller.reading.horizon import Bound, Reading, utc
@@ -53,8 +54,7 @@ _RENEWALS = 20
 _SECOND = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Moments:
+class _Moments(msgspec.Struct, frozen=True):
     """Times of a server in UTC, except `asked_at`."""
 
     asked_at: float
@@ -62,11 +62,10 @@ class _Moments:
     horizon: datetime
 
 
-@dataclass
-class _Server:
+class _Server(msgspec.Struct):
     """The last reading of a server, for all its sources: one source asks, the others wait."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
     moments: _Moments | None = None  # None: only bounded, or the server did not answer
     failure: str = ""
     ended_at: float = float("-inf")

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
+
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f`\"'\\.;%/]{1,64}")
@@ -31,8 +33,7 @@ class SourceMismatch(Permanent):
     """The source's database, table or columns are not as they are source_from_row."""
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(msgspec.Struct, frozen=True):
     """Names of columns. `is_deleted` and `version` are empty where the table has none.
 
     `key` is unique, and an integer or text. The database sets `update_time` inside the transaction

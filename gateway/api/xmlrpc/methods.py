@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -90,8 +89,7 @@ _INTEGERS = frozenset({"priority"})  # fields that are numbers in a REST body
 Struct = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(msgspec.Struct, frozen=True):
     """A method. Each of `signatures` has the type of the answer, then the types of the parameters.
 
     A method without `scope` needs no key. `call` is None for the method that the dispatcher

@@ -18,9 +18,9 @@ local before, refused, is_stored = run ~= '' and redis.call('GET', run), ' ', fa
 local function store(at, reference)
   local id, gateway, due = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 4])
   local mt = P .. 'mt:' .. id
-  if redis.call('HSETNX', mt, 'msg', ARGV[at + 5]) == 0 then return end
-  redis.call('HSET', mt, 'state', 'pending', 'gateway', gateway, 'priority', ARGV[at + 2],
-    'report_flag', ARGV[at + 3], 'accepted_at', STAMP)
+  if redis.call('EXISTS', mt) == 1 then return end
+  redis.call('HSET', mt, 'msg', ARGV[at + 5], 'state', 'pending', 'gateway', gateway, 'priority',
+    ARGV[at + 2], 'report_flag', ARGV[at + 3], 'accepted_at', STAMP)
   if reference then redis.call('HSET', mt, 'udh', reference) end
   if due > AT then
     zadd(P .. 'zset:schedule-' .. gateway, moment(due), id)

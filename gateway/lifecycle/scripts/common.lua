@@ -1,5 +1,8 @@
 -- Put before every other script. Ids are strings throughout: a Lua number loses digits beyond 2^53.
 local P = '{sms}:'
+-- Made once: Lua would make the name anew for each message.
+local SUBMITED, RESPONSE_SUCC = P .. 'set:submited', P .. 'set:response-succ'
+local REPORT_DUE, LIST_REPORT = P .. 'zset:report-due', P .. 'list:report'
 
 local TIME = redis.call('TIME')
 local AT = tonumber(TIME[1]) + tonumber(TIME[2]) / 1000000
@@ -7,35 +10,45 @@ local AT = tonumber(TIME[1]) + tonumber(TIME[2]) / 1000000
 local function moment(at) return string.format('%.6f', at) end
 local STAMP = moment(AT)
 
--- One command for many values, in portions that Lua's stack can hold.
+-- One command for many values, in portions that Lua's stack can hold. `key` is nil for a command of keys.
 local function many(command, key, values)
   for i = 1, #values, 4000 do
-    redis.call(command, key, unpack(values, i, math.min(i + 3999, #values)))
+    local last = math.min(i + 3999, #values)
+    if key then
+      redis.call(command, key, unpack(values, i, last))
+    else
+      redis.call(command, unpack(values, i, last))
+    end
   end
 end
 
 -- What happens to sets and lists is gathered and done when the script ends: one command for all its
 -- messages. The last word on a member counts. A script that reads one of them calls `settle` before.
-local zsets, sets, lists, gone = {}, {}, {}, {}
+local zsets, sets, gone, lists = {}, {}, {}, {LPUSH = {}, RPUSH = {}}
 
-local function gather(where, key, member, value)
-  if not where[key] then where[key] = {} end
-  where[key][member] = value
+local function of_key(where, key)
+  local values = where[key]
+  if not values then
+    values = {}
+    where[key] = values
+  end
+  return values
 end
 
-local function zadd(key, score, member) gather(zsets, key, member, score) end
-local function zrem(key, member) gather(zsets, key, member, false) end
-local function sadd(key, member) gather(sets, key, member, true) end
-local function srem(key, member) gather(sets, key, member, false) end
+local function zadd(key, score, member) of_key(zsets, key)[member] = score end
+local function zrem(key, member) of_key(zsets, key)[member] = false end
+local function sadd(key, member) of_key(sets, key)[member] = true end
+local function srem(key, member) of_key(sets, key)[member] = false end
 
 local function push(command, key, value)
-  local at = command .. key
-  if not lists[at] then lists[at] = {command, key, {}} end
-  table.insert(lists[at][3], value)
+  local values = of_key(lists[command], key)
+  values[#values + 1] = value
 end
 
 local function settle()
-  for _, list in pairs(lists) do many(list[1], list[2], list[3]) end
+  for command, of_command in pairs(lists) do
+    for key, values in pairs(of_command) do many(command, key, values) end
+  end
   for key, members in pairs(zsets) do
     local put, out = {}, {}
     for member, score in pairs(members) do
@@ -51,12 +64,14 @@ local function settle()
   end
   for key, members in pairs(sets) do
     local put, out = {}, {}
-    for member, is_in in pairs(members) do table.insert(is_in and put or out, member) end
+    for member, is_in in pairs(members) do
+      if is_in then put[#put + 1] = member else out[#out + 1] = member end
+    end
     many('SADD', key, put)
     many('SREM', key, out)
   end
-  for i = 1, #gone, 4000 do redis.call('DEL', unpack(gone, i, math.min(i + 3999, #gone))) end
-  zsets, sets, lists, gone = {}, {}, {}, {}
+  many('DEL', nil, gone)
+  zsets, sets, gone, lists = {}, {}, {}, {LPUSH = {}, RPUSH = {}}
 end
 
 local function done(result)
@@ -114,9 +129,9 @@ local function finish(id, before, final, err)
   if before and (FINAL[before] or 0) >= FINAL[final] then return 0 end
   redis.call('HSET', P .. 'mt:' .. id, 'final', final, 'error', err, 'state', 'reported',
     'reported_at', STAMP)
-  zrem(P .. 'zset:report-due', id)
-  srem(P .. 'set:response-succ', id)
-  push('RPUSH', P .. 'list:report', id)
+  zrem(REPORT_DUE, id)
+  srem(RESPONSE_SUCC, id)
+  push('RPUSH', LIST_REPORT, id)
   return 1
 end
 
@@ -142,13 +157,13 @@ local function part_accepted(id, part)
     redis.call('HSET', mt, result, '0', 'ok', ok)
   else
     redis.call('HSET', mt, result, '0', 'ok', ok, 'state', 'responded', 'responded_at', STAMP)
-    sadd(P .. 'set:response-succ', id)
+    sadd(RESPONSE_SUCC, id)
   end
 end
 
 -- Nobody waits for this Submit's response any more.
 local function answered(name, gateway)
-  srem(P .. 'set:submited', name)
+  srem(SUBMITED, name)
   zrem(P .. 'zset:submit-due-' .. gateway, name)
 end
 

@@ -5,7 +5,7 @@ local count = 0
 for _, id in ipairs(ARGV) do
   local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'state', 'final', 'holder', 'submits',
     'unrefused')
-  if m[1] and m[2] == 'pending' and not m[3] and not m[4] and not was_sent(m[5], m[6]) then
+  if m[1] and m[2] == 'pending' and not m[3] and (m[4] or '') == '' and not was_sent(m[5], m[6]) then
     redis.call('ZREM', P .. 'zset:schedule-' .. m[1], id)
     count = count + finish(id, nil, 'expired', 'erased')
   end

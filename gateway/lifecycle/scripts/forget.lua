@@ -9,13 +9,13 @@ local out = {}
 -- A Submit goes with the last of its members.
 local function leave(name)
   local key = P .. 'submit:' .. name
-  local h = redis.call('HMGET', key, 'open', 'gateway')
+  local h = redis.call('HMGET', key, 'open', 'gateway', 'result')
   if not h[1] then return end
   if tonumber(h[1]) > 1 then
     redis.call('HINCRBY', key, 'open', -1)
   else
-    answered(name, h[2])
-    redis.call('DEL', key)
+    if not h[3] then answered(name, h[2]) end
+    gone[#gone + 1] = key
   end
 end
 
@@ -40,12 +40,17 @@ for i = 1, #ARGV, 3 do
   local names = names_of(m[4])
   if not m[1] or m[1] == final and m[1] == (m[2] or final) and facts(id, m, names) == known then
     for _, name in ipairs(names) do leave(name) end
-    for _, key in ipairs({'mt:', 'mt-seqno:', 'mt-ts:', 'report:', 'submit-failed:'}) do
+    for _, key in ipairs({'mt:', 'mt-seqno:', 'mt-ts:', 'report:'}) do
       gone[#gone + 1] = P .. key .. id
     end
-    srem(P .. 'set:response-fail', id)
-    srem(P .. 'set:response-succ', id)
-    zrem(P .. 'zset:report-due', id)
+    if not m[1] or m[1] == 'failed' then
+      gone[#gone + 1] = P .. 'submit-failed:' .. id
+      srem(P .. 'set:response-fail', id)
+    end
+    if not m[1] then  -- else its end has done that
+      srem(RESPONSE_SUCC, id)
+      zrem(REPORT_DUE, id)
+    end
     out[#out + 1] = id
   elseif m[1] == m[2] then
     push('RPUSH', P .. 'list:finish', id)

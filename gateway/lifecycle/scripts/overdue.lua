@@ -1,7 +1,7 @@
 -- Messages whose Report did not come in time. With report flag 0 (on failure) this means that nothing
 -- failed: accepted, if all parts were. One whose Submits were all refused (busy) failed: its gateway is
 -- gone since. Others end as unknown. ARGV: how many. Returns how many.
-local due = P .. 'zset:report-due'
+local due = REPORT_DUE
 local ids = redis.call('ZRANGEBYSCORE', due, '-inf', STAMP, 'LIMIT', 0, ARGV[1])
 for _, id in ipairs(ids) do
   zrem(due, id)

@@ -12,10 +12,13 @@ for i = 1, #ARGV, 3 do
     -- It turned out otherwise after it was read. Whoever has that entry may be gone.
     push('RPUSH', KEYS[2], id)
   elseif m[1] then
-    -- Also of one that was published before: after a restore it is in another event.
-    if event ~= '' then redis.call('HSET', mt, 'event', event) end
-    if m[2] ~= final then
+    if event ~= '' then
+      -- Also of one that was published before: after a restore it is in another event.
+      redis.call('HSET', mt, 'published', final, 'event', event)
+    elseif m[2] ~= final then
       redis.call('HSET', mt, 'published', final)
+    end
+    if m[2] ~= final then
       push('RPUSH', KEYS[3], id)
       count = count + 1
     end

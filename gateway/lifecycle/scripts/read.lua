@@ -1,9 +1,6 @@
--- Messages with what became of them. ARGV: ids. Returns for each nothing when it is gone, else a list:
--- `msg`, `state`, `final`, `error`, `gateway`, `parts`, the times of acceptance, Submit, response and
--- Report, `submits`, the results of responses as "part/result …", Reports as "part/state:error:time …",
--- the events of endings that were announced before this one (announce.lua), for parts that are to be
--- sent again the result for which, as "part/result …", the id of the event that has its ending beside others,
--- and the ending that was published.
+-- Messages with what became of them. ARGV: ids. Returns for each nothing when it is gone, else the values
+-- of `messages.Row` as MessagePack: a reply of so many values would cost the other end more. `results`
+-- and `refusals` are "part/result …", `reports` "part/state:error:time …".
 local out = {}
 
 local function result_of_each(mt, parts)
@@ -33,18 +30,12 @@ end
 for n, id in ipairs(ARGV) do
   local mt = P .. 'mt:' .. id
   local m = redis.call('HMGET', mt, 'msg', 'state', 'final', 'error', 'gateway', 'parts',
-    'accepted_at', 'submitted_at', 'responded_at', 'reported_at', 'submits', 'r:1',
-    'said:unknown', 'said:expired', 'todo', 'event', 'published')
-  local parts = tonumber(m[6]) or 0
-  if m[12] and parts == 1 then
-    m[12] = '1/' .. m[12]
-  else
-    m[12] = result_of_each(mt, parts)
-  end
-  m[18] = m[17] or ''
-  m[16], m[17] = m[15] and refusal_of_each(mt, m[15]) or '', m[16] or ''
-  m[14], m[15] = m[13] or '', m[14] or ''
-  m[13] = m[11] and report_of_each(P .. 'report:' .. id) or ''
-  out[n] = m[1] and m
+    'accepted_at', 'submitted_at', 'responded_at', 'reported_at', 'submits', 'r:1', 'todo',
+    'said:unknown', 'said:expired', 'event', 'published')
+  local results = m[6] == '1' and m[12] and '1/' .. m[12] or result_of_each(mt, tonumber(m[6]) or 0)
+  out[n] = m[1] and cmsgpack.pack({m[1], m[2] or '', m[3] or '', m[4] or '', m[5] or '0', m[6] or '1',
+    m[7] or '0', m[8] or '0', m[9] or '0', m[10] or '0', m[11] or '', results,
+    m[11] and report_of_each(P .. 'report:' .. id) or '', m[13] and refusal_of_each(mt, m[13]) or '',
+    m[14] or '', m[15] or '', m[16] or '0', m[17] or ''})
 end
 return out

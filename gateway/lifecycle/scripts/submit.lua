@@ -6,7 +6,7 @@
 -- not sent.
 local gateway, holder, wait = ARGV[1], ARGV[2], tonumber(ARGV[4])
 local again_at, report_by = moment(AT + ARGV[3]), moment(AT + wait)
-local i, out, released = 6, {}, {}
+local i, out, messages, sequences = 6, {}, {}, {}
 
 -- What is to be sent again beside this part: it may have come back after the holder claimed. A message
 -- that is sent as a whole again may have fewer parts than before.
@@ -18,31 +18,27 @@ local function others(todo, part, parts)
   return table.concat(left, ' ')
 end
 
--- The members as Redis has them; nil when one is not this holder's, or has ended: its Report did not
--- come in time, say, and its system may have sent it again.
+-- The members as Redis has them, with what this call adds; nil when one is not this holder's, or has
+-- ended: its Report did not come in time, say, and its system may have sent it again.
 local function members(first, last)
   local found = {}
   for j = first, last do
-    local m = redis.call('HMGET', P .. 'mt:' .. ARGV[j], 'holder', 'submits', 'todo', 'final',
-      'unrefused')
+    local id = ARGV[j]
+    local m = messages[id] or redis.call('HMGET', P .. 'mt:' .. id, 'holder', 'submits', 'todo', 'final',
+      'unrefused', 'most')
     if m[1] ~= holder or m[4] then return nil end
-    found[ARGV[j]] = m
+    found[id] = m
   end
   return found
 end
 
 local function remember(id, m, seqno, ts, node, part, parts, ascii_limit)
-  local mt = P .. 'mt:' .. id
   local sent = part .. '/' .. node .. '/' .. seqno .. ':' .. ts
-  redis.call('HSET', P .. 'mt-seqno:' .. id, part, seqno)
-  redis.call('HSET', P .. 'mt-ts:' .. id, part, ts)
-  redis.call('HSET', mt, 'state', 'submitted', 'submitted_at', STAMP, 'parts', parts, 'ascii_limit', ascii_limit, 'submits', m[2] and m[2] .. ' ' .. sent or sent)
-  if m[5] or not m[2] then redis.call('HINCRBY', mt, 'unrefused', 1) end
-  if m[3] then
-    m[3] = others(m[3], part, parts)
-    redis.call('HSET', mt, 'todo', m[3])
-  end
-  released[id] = m[3] or ''
+  if m[5] or not m[2] then m[5] = (m[5] or 0) + 1 end
+  m[2] = m[2] and m[2] .. ' ' .. sent or sent
+  m[3] = m[3] and others(m[3], part, parts)
+  m.seqno, m.ts, m.parts, m.ascii_limit = seqno, ts, parts, ascii_limit
+  messages[id] = m
 end
 
 for n = 1, tonumber(ARGV[5]) do
@@ -53,24 +49,39 @@ for n = 1, tonumber(ARGV[5]) do
     local name = seqno .. ':' .. ts
     redis.call('HSET', P .. 'submit:' .. name, 'frame', ARGV[i + 6], 'node', node, 'gateway', gateway,
       'users', ARGV[i + 7], 'part', part, 'open', count, 'tries', 0)
-    sadd(P .. 'set:submited', name)
+    sadd(SUBMITED, name)
     zadd(P .. 'zset:submit-due-' .. gateway, again_at, name)
     for id, m in pairs(mine) do remember(id, m, seqno, ts, node, part, parts, ARGV[i + 5]) end
   end
   out[n] = mine and 1 or 0
   i = i + 9 + count
 end
--- All parts of a message come in one call: only after it the message is no longer claimed.
-for id, todo in pairs(released) do
-  local mt = P .. 'mt:' .. id
+-- All parts of a message come in one call: one write for all of them, after which the message is no longer
+-- claimed. An empty `holder` is nobody; to remove the field would be a second write.
+for id, m in pairs(messages) do
+  local mt, is_whole = P .. 'mt:' .. id, (m[3] or '') == ''
+  local fields = {'state', is_whole and 'submitted' or 'pending', 'submitted_at', STAMP, 'parts', m.parts,
+    'ascii_limit', m.ascii_limit, 'submits', m[2], 'holder', ''}
+  if m[5] then
+    fields[#fields + 1] = 'unrefused'
+    fields[#fields + 1] = m[5]
+  end
+  if not is_whole then
+    fields[#fields + 1] = 'todo'
+    fields[#fields + 1] = m[3]
+  end
+  many('HSET', mt, fields)
+  for key, value in pairs({['mt-seqno:'] = m.seqno, ['mt-ts:'] = m.ts}) do
+    sequences[#sequences + 1] = P .. key .. id
+    sequences[#sequences + 1] = value
+  end
   zrem(P .. 'zset:claimed-' .. gateway, id)
-  if todo == '' then
-    redis.call('HDEL', mt, 'holder', 'todo', 'most')
-    if wait > 0 then zadd(P .. 'zset:report-due', report_by, id) end
-  else
-    redis.call('HDEL', mt, 'holder')
-    redis.call('HSET', mt, 'state', 'pending')
+  if not is_whole then
     queue_first(id)
+  else
+    if m[3] or m[6] then redis.call('HDEL', mt, 'todo', 'most') end
+    if wait > 0 then zadd(REPORT_DUE, report_by, id) end
   end
 end
+many('MSET', nil, sequences)
 return done(out)

@@ -4,10 +4,10 @@ Each kind makes the address that `send` takes; the address itself can be entered
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from django import forms
 from django.core.exceptions import ValidationError
 from django.forms.widgets import Script
@@ -20,8 +20,7 @@ from msgplatform.doors.admin.fields import SecretInput, WriteOnly
 _SMTP = {"smtp": "mailto", "smtp+starttls": "mailtos", "smtps": "mailtos"}
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """An input. `label` and `example` stand above and in it."""
 
     label: Any
@@ -29,8 +28,7 @@ class Part:
     is_optional: bool = False
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """`address` takes the texts of `parts`, in their order."""
 
     title: Any
@@ -39,7 +37,7 @@ class Kind:
     hint: Any = ""
 
 
-def _signed(webhook: str, secret: str) -> str:
+def _add_secret(webhook: str, secret: str) -> str:
     """The webhook of a robot with its secret, as `robots.own_form` reads it."""
     return f"{webhook}{'&' if '?' in webhook else '?'}secret={quote(secret)}" if secret else webhook
 
@@ -69,7 +67,7 @@ KINDS = {
             Part(_WEBHOOK, "https://oapi.dingtalk.com/robot/send?access_token=…"),
             Part(_SECRET, "SEC…", is_optional=True),
         ),
-        _signed, _ROBOT,
+        _add_secret, _ROBOT,
     ),
     "wecom": Kind(
         gettext_lazy("WeCom"),
@@ -81,7 +79,7 @@ KINDS = {
             Part(_WEBHOOK, "https://open.feishu.cn/open-apis/bot/v2/hook/…"),
             Part(_SECRET, is_optional=True),
         ),
-        _signed, _ROBOT,
+        _add_secret, _ROBOT,
     ),
     "slack": Kind(
         gettext_lazy("Slack"), (Part(_WEBHOOK, "https://hooks.slack.com/services/A/B/C"),), str

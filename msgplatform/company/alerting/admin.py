@@ -134,11 +134,11 @@ class AlertChannelAdmin(ResourceAdmin):
 
 def _check_kind(kind: str) -> None:
     """Raises ValidationError for a line that fits no kind of alert."""
-    known = sorted(runbooks.by_kind())
+    kinds = sorted(runbooks.by_kind())
     prefix = kind[:-1]
-    is_known = any(k.startswith(prefix) for k in known) if kind.endswith("*") else kind in known
+    is_known = any(k.startswith(prefix) for k in kinds) if kind.endswith("*") else kind in kinds
     if not is_known:
-        flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in known}))
+        flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in kinds}))
         raise ValidationError(
             gettext("There is no kind of alert “%(kind)s”: write one of the runbook's, or %(all)s.")
             % {"kind": kind[:64], "all": flows}

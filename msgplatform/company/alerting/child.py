@@ -7,9 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.utils.translation import gettext as _
 
@@ -21,8 +21,7 @@ MAX_SECONDS = 20
 _checks = threading.BoundedSemaphore(2)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """`error` is a sentence, without secrets of the address. `details` has what a check found."""
 
     is_ok: bool

@@ -1,4 +1,4 @@
-"""Which rules are about an alert."""
+"""The rules that are about an alert."""
 
 import re
 from collections import defaultdict

@@ -124,10 +124,10 @@ def note_outcome(channel_id: int, outcome: Outcome, now: datetime) -> None:
     if outcome.is_ok:
         row.update(failing_since=None, failures_in_row=0, last_error="", last_sent_at=now)
         return
-    least = FAILING_AFTER if outcome.is_final else 1
+    min_failures = FAILING_AFTER if outcome.is_final else 1
     row.update(
         failing_since=Coalesce("failing_since", now),
-        failures_in_row=Greatest(F("failures_in_row") + 1, least),
+        failures_in_row=Greatest(F("failures_in_row") + 1, min_failures),
         last_error=outcome.error[:500],
     )
 

@@ -78,7 +78,7 @@ class Refusals:
         raise PermissionError(why)
 
 
-class _Words(logging.Handler):
+class _LogTexts(logging.Handler):
     """Collects apprise's log messages: `notify` itself returns only True or False."""
 
     def __init__(self) -> None:
@@ -93,9 +93,9 @@ class _Words(logging.Handler):
 
 def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     """The outcome of one order; never raises."""
-    words = _Words()
+    log_texts = _LogTexts()
     logger = logging.getLogger("apprise")
-    logger.addHandler(words)
+    logger.addHandler(log_texts)
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
     proxy = urlsplit(order["proxy"]).hostname if order["proxy"] else None
@@ -114,7 +114,7 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     if not outcome["ok"]:
         from msgplatform.company.alerting.robots import own_form
 
-        why = refusals.reasons[-1:] or ([outcome["error"]] if outcome["error"] else words.texts)
+        why = refusals.reasons[-1:] or ([outcome["error"]] if outcome["error"] else log_texts.texts)
         text = " ".join(why) or "the service refused it"
         outcome["error"] = without_secrets(text, own_form(url))[:500]
     return outcome

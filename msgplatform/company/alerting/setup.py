@@ -2,9 +2,9 @@
 secrets, and rules."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -22,8 +22,7 @@ from msgplatform.setup.resource import Resource
 SCOPE = "manage:alert-channels"
 
 
-@dataclass(frozen=True)
-class CheckedAddress:
+class CheckedAddress(msgspec.Struct, frozen=True):
     """`fault` is a sentence, '' for an address that can be used; `shown` describes it: service,
     scheme, host and a fingerprint."""
 
@@ -125,11 +124,11 @@ class AlertChannelResource(Resource):
             is_same = row.heartbeat_seconds == before.row.heartbeat_seconds
             if is_same and url == stored_url:
                 return
-        checked = check_address(url, row.is_heartbeat)
-        if checked.fault:
-            yield "url", checked.fault
+        address = check_address(url, row.is_heartbeat)
+        if address.fault:
+            yield "url", address.fault
         else:
-            self._shown = checked.shown
+            self._shown = address.shown
 
     def set_dependent_fields(self, row: AlertChannel, names: Sequence[str]) -> Sequence[str]:
         if self._shown:
@@ -138,7 +137,7 @@ class AlertChannelResource(Resource):
 
 
 class AlertRuleSerializer(WholeSerializer):
-    """Which alerts go to which channels, and when."""
+    """The alerts that go to channels, and their times."""
 
     kinds = TextListField()
     systems = NamedField(many=True, queryset=Biz.objects.all(), required=False, allow_null=True)

@@ -6,11 +6,11 @@ mention or style in a chat, and telephone numbers and addresses of people are ma
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 from django.conf import settings
 from django.utils import translation
 from django.utils.translation import gettext as _
@@ -34,8 +34,7 @@ _NOTIFY_TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """The text for the child process, which takes as many blocks as fit."""
 
     title: str

@@ -130,9 +130,9 @@ class Heartbeats:
         for channel in channels:
             if not channel.is_heartbeat or not channel.enabled or channel.pk in self._children:
                 continue
-            later = now + timedelta(seconds=channel.heartbeat_seconds)
+            next_call_at = now + timedelta(seconds=channel.heartbeat_seconds)
             # A later stored time comes from a longer interval, or from a clock that was ahead.
-            too_late = later + _CLOCK_TOLERANCE
+            too_late = next_call_at + _CLOCK_TOLERANCE
             next_at = channel.next_heartbeat_at
             is_due = next_at is None or next_at <= now or next_at > too_late
             row = AlertChannel.objects.filter(
@@ -141,7 +141,7 @@ class Heartbeats:
                 | Q(next_heartbeat_at__gt=too_late),
                 pk=channel.pk,
             )
-            if not is_due or not row.update(next_heartbeat_at=later):
+            if not is_due or not row.update(next_heartbeat_at=next_call_at):
                 continue  # another process calls it
             try:
                 self._children[channel.pk] = Child("call", channel.url, seconds=15)

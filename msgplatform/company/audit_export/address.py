@@ -58,7 +58,7 @@ def parse(text: str) -> Address:
 
 @register(TAG)
 def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """Without AUDIT_EXPORT the keys only serve `verify_audit`."""
+    """AUDIT_EXPORT needs keys; without it they only serve `verify_audit`."""
     if settings.AUDIT_EXPORT and not settings.AUDIT_SIGNING_KEYS:
         yield Error(
             "AUDIT_EXPORT is set, and AUDIT_SIGNING_KEY is not",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import gzip
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import BinaryIO, NamedTuple
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from msgplatform.company.audit_export import lines
@@ -31,21 +31,20 @@ class Place(NamedTuple):
         return f"{self.file}:{self.row}"
 
 
-@dataclass
-class Chain:
+class Chain(msgspec.Struct):
     """The lines read so far. `is_mixed`: lines without the form's beginning come from other
     programs and are no fault."""
 
     keys: Mapping[str, Ed25519PublicKey]
     is_mixed: bool = False
-    faults: list[str] = field(default_factory=list)
+    faults: list[str] = msgspec.field(default_factory=list)
     first: int = 0
     last: int = 0
     count: int = 0  # lines of the chain, without repeated ones
     repeated: int = 0
     # The first eight bytes of the hash of each line from `first` to `last`; 0: missing.
-    _hashes: array[int] = field(default_factory=lambda: array("Q"))
-    _missing: set[int] = field(default_factory=set)
+    _hashes: array[int] = msgspec.field(default_factory=lambda: array("Q"))
+    _missing: set[int] = msgspec.field(default_factory=set)
     _last_hash: str = ""  # '' after a changed line, which no line can follow
 
     def read(self, file: str, rows: Iterable[bytes]) -> None:
@@ -129,7 +128,7 @@ def rows(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file, which may be compressed by gzip."""
     is_compressed = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # of a buffered reader
     if is_compressed:
-        with gzip.open(file) as opened:
-            yield from opened
+        with gzip.open(file) as stream:
+            yield from stream
     else:
         yield from file

@@ -13,10 +13,10 @@ import hashlib
 import json
 from binascii import Error as NotBase64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -66,12 +66,11 @@ class Signer:
             "previous": previous,
             "key": self.key_name,
         }
-        signed = json.dumps(content, separators=(",", ":")).encode()[:-1]
-        return signed + _SIGNATURE + base64.b64encode(self._key.sign(signed)) + _END
+        signed_bytes = json.dumps(content, separators=(",", ":")).encode()[:-1]
+        return signed_bytes + _SIGNATURE + base64.b64encode(self._key.sign(signed_bytes)) + _END
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """The facts in a verified line about its place in the chain."""
 
     number: int
@@ -110,7 +109,7 @@ def claimed_number(line: bytes) -> int | None:
 
 def verified(line: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Line:
     """The line, if one of the keys has signed its bytes. Raises NotALine."""
-    signed, mark, signature = line.rpartition(_SIGNATURE)
+    signed_bytes, mark, signature = line.rpartition(_SIGNATURE)
     if not mark or not signature.endswith(_END):
         raise NotALine("is cut off")
     try:
@@ -123,7 +122,7 @@ def verified(line: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Line:
     if key is None:
         raise NotALine(f"is signed with the key {name!r}, which is not among the keys here")
     try:
-        key.verify(raw_signature, signed)
+        key.verify(raw_signature, signed_bytes)
     except InvalidSignature:
         raise NotALine("was changed: its signature is not of this text") from None
     return Line(number, previous, hash_of(line))

@@ -59,7 +59,7 @@ class ErasureBody(IdentifiersBody, forbid_unknown_fields=True, kw_only=True):
 
 
 class HitsSerializer(serializers.Serializer[reports.Hits]):
-    """What one kind of data holds of the person."""
+    """The data of one kind that is about the person."""
 
     kind = serializers.CharField(source="store.name")
     count = serializers.IntegerField(help_text="Rows, or keys of Redis")
@@ -70,7 +70,7 @@ class HitsSerializer(serializers.Serializer[reports.Hits]):
 
 
 class FoundSerializer(serializers.Serializer[Any]):
-    """Where the person's data is."""
+    """The places of the person's data."""
 
     kinds = HitsSerializer(many=True, help_text="Kinds of data with something of the person")
 
@@ -188,7 +188,7 @@ class ErasureView(_PersonData, QueryView, RetrieveAPIView[Erasure]):
     lookup_field = "key"
 
 
-def _changed(request: Request, key: str, change: Callable[[str, str], Erasure]) -> Response:
+def _change_erasure(request: Request, key: str, change: Callable[[str, str], Erasure]) -> Response:
     """The erasure after a change. Raises NotNow, Unavailable and Http404."""
     try:
         row = change(key, actor(request))
@@ -215,7 +215,7 @@ class ErasureEndView(_ChangeView):
         Messages that wait are not delivered, and CRMs are not waited for. 409 when the erasure has
         ended.
         """
-        return _changed(request, key, erasures.end_open)
+        return _change_erasure(request, key, erasures.end_open)
 
 
 class ErasureCancelView(_ChangeView):
@@ -227,7 +227,7 @@ class ErasureCancelView(_ChangeView):
 
         What is erased stays erased. 409 when it has ended.
         """
-        return _changed(request, key, erasures.cancel)
+        return _change_erasure(request, key, erasures.cancel)
 
 
 urlpatterns = [

@@ -74,10 +74,12 @@ def synchronise(
             )  # fmt: skip
             if stale:
                 new[row.key] = _line(row)
-        changed = sum(lines.get(key) != line for key, line in new.items()) + len(lines.keys() - new)
-        if changed:
+        changed_count = sum(lines.get(key) != line for key, line in new.items()) + len(
+            lines.keys() - new
+        )
+        if changed_count:
             _write(new)
-    return changed
+    return changed_count
 
 
 def read_into_database() -> int:

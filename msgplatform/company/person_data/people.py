@@ -15,13 +15,13 @@ _SALT = "msgplatform.company.person_data"
 
 def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
     """The person with these identifiers (kind → texts). Raises InvalidInput, naming the kind."""
-    cleaned = identity.clean(identifiers)
-    pairs = [text.partition("/") for text in cleaned.get("users", ())]
+    clean_identifiers = identity.clean(identifiers)
+    pairs = [text.partition("/") for text in clean_identifiers.get("users", ())]
     names = {system for system, _slash, _uid in pairs}
     systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
     for system in sorted(names - systems.keys()):
         raise InvalidInput(_("There is no business system %s.") % system[:64], "users")
-    return _person(cleaned, systems)
+    return _person(clean_identifiers, systems)
 
 
 def kept_person(identifiers: Mapping[str, Sequence[str]]) -> Person:
@@ -37,7 +37,7 @@ def _person(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]
         phones=frozenset(identifiers.get("phones", ())),
         emails=frozenset(identifiers.get("emails", ())),
         users=frozenset((systems[name], uid) for name, _slash, uid in pairs if name in systems),
-        leads=frozenset(int(each) for each in identifiers.get("leads", ())),
+        leads=frozenset(int(lead) for lead in identifiers.get("leads", ())),
         identifiers=identifiers,
     )
 

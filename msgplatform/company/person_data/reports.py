@@ -4,9 +4,9 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.core.serializers.json import DjangoJSONEncoder
 
 from msgplatform.company.person_data.stores import all_stores
@@ -22,8 +22,7 @@ SAMPLE = 3
 PREVIEW_SECONDS = 20.0
 
 
-@dataclass(frozen=True)
-class Hits:
+class Hits(msgspec.Struct, frozen=True):
     """The rows of a person in one store: their number, the number on their way, and some rows.
 
     `is_whole` is False if the time ended first, or if the store could not be read.

@@ -50,7 +50,7 @@ def report_alerts() -> None:
     now = sql.now()
     conditions = []
     for row in rows:
-        waited = now - (row.repeated_at or row.created_at)
+        wait = now - (row.repeated_at or row.created_at)
         if row.error and row.state == _State.WAITING:
             subject = lazy_message("An erasure of one person's data fails")
             text = lazy_message(
@@ -59,11 +59,11 @@ def report_alerts() -> None:
                 error=row.error,
                 store=row.store,
             )
-        elif waited > PATIENCE:
+        elif wait > PATIENCE:
             subject = lazy_message("An erasure of one person's data waits")
             text = lazy_message(
                 "It was asked for %(age)s ago. On their way: %(open)s.",
-                age=age(waited.total_seconds()),
+                age=age(wait.total_seconds()),
                 open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
             )
         else:
@@ -129,13 +129,14 @@ class ListKeeper:
             since = erasures.kept_since()
             old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
             old_rows = [row for row in old if row.identifiers]
-            kept = list(Erasure.objects.filter(created_at__gte=since))
-            kept_rows = [row for row in kept if row.identifiers]
-            cancelled_keys = {row.key for row in kept if row.state == Erasure.State.CANCELLED}
+            recent_rows = list(Erasure.objects.filter(created_at__gte=since))
+            kept_rows = [row for row in recent_rows if row.identifiers]
+            cancelled = Erasure.State.CANCELLED  # whose identifiers are gone
+            cancelled_keys = {row.key for row in recent_rows if row.state == cancelled}
             # Another machine may have removed their identifiers from the table and its own file.
             keys = erasure_list.keys() if erasure_list.has_file() else ()
-            listed = Erasure.objects.filter(key__in=keys)
-            ended_keys = {row.key for row in listed if not row.identifiers} - cancelled_keys
+            listed_rows = Erasure.objects.filter(key__in=keys)
+            ended_keys = {row.key for row in listed_rows if not row.identifiers} - cancelled_keys
             removed_keys = ended_keys | {row.key for row in old_rows}
             if kept_rows or cancelled_keys or removed_keys:
                 erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
@@ -227,12 +228,12 @@ def _slice(row: Erasure) -> dict[str, Any]:
         store.end(person, open_rows)
     # Add to the numbers of earlier slices of the same pass. Before its first slice, a pass shows
     # the numbers of the pass before.
-    erased = {**row.erased, store.name: row.erased.get(store.name, 0) + count}
-    met = {**row.open} if row.store else {}
-    met[store.name] = met.get(store.name, 0) + len(open_rows)
+    erased_counts = {**row.erased, store.name: row.erased.get(store.name, 0) + count}
+    open_counts = {**row.open} if row.store else {}
+    open_counts[store.name] = open_counts.get(store.name, 0) + len(open_rows)
     change: dict[str, Any] = {
-        "erased": {name: n for name, n in erased.items() if n},
-        "open": {name: n for name, n in met.items() if n},
+        "erased": {name: n for name, n in erased_counts.items() if n},
+        "open": {name: n for name, n in open_counts.items() if n},
         "found": row.found + len(part.rows), "cursor": part.cursor, "store": store.name,
         "error": "",
     }  # fmt: skip

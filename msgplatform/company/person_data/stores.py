@@ -28,7 +28,7 @@ def all_stores() -> list[PersonStore]:
         text_store("failures", _("failures"), FailureGroup, ("said",)),
         text_store("acknowledgements", _("acknowledgements"), Acknowledgement, ("note", "place")),
         text_store("audit", _("audit log"), AuditLog, ("target", "detail")),
-        # Not the filters of jobs that still need them.
+        # Jobs that still need their filters keep them.
         text_store("jobs", _("bulk jobs"), BulkJob, ("filter", "error"), _ENDED),
         text_store("filters", _("saved filters"), SavedFilter, ("name", "query")),
         PersonStore("redis", _("orders in Redis"), _find_keys, _erase_keys),

@@ -6,10 +6,10 @@ OIDC_SYSTEMS). They are set at each login, as the token has them."""
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 import requests
 from allauth.account.authentication import get_authentication_records
 from allauth.account.signals import user_logged_in
@@ -78,8 +78,8 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             )
             is_stale = "state" not in (extra_context or {})
             reason = "cancelled" if is_cancelled else "state" if is_stale else "error"
-            said = request.GET.get("error", "") if not is_stale else ""
-            exception = Refused(reason, said[:100])
+            code = "" if is_stale else request.GET.get("error", "")
+            exception = Refused(reason, code[:100])
         raise ImmediateHttpResponse(refuse_answer(request, exception, provider.sub_id))
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
@@ -199,8 +199,7 @@ def _note_link(sender: Any, request: HttpRequest, sociallogin: Any, **other: Any
 
 
 # -- roles and systems ---------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """`roles` are groups of the console; `systems` the names of business systems, None for no
     limit; `missing` are roles and systems of the settings that do not exist here."""
 

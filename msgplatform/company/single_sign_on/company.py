@@ -8,10 +8,10 @@ import hashlib
 import hmac
 import time
 import unicodedata
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
 
+import msgspec
 from allauth.socialaccount.providers.oauth2.client import OAuth2Client, OAuth2Error
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
@@ -51,8 +51,7 @@ class CompanyClient(OAuth2Client):  # type: ignore[misc]  # has no types
         return super().get_access_token(*args, **options)
 
 
-@dataclass
-class _Kept:
+class _Kept(msgspec.Struct):
     """The provider's document and keys, read at `asked_at` (monotonic seconds)."""
 
     document: dict[str, Any]
@@ -163,10 +162,10 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             options={"require": ["iss", "aud", "iat", *required]},
         )  # fmt: skip
         audience = claims["aud"]
-        authorized = claims.get("azp", settings.OIDC_CLIENT_ID)
+        authorized_party = claims.get("azp", settings.OIDC_CLIENT_ID)
         if isinstance(audience, list) and len(audience) > 1 and "azp" not in claims:
-            authorized = ""
-        if authorized != settings.OIDC_CLIENT_ID:
+            authorized_party = ""
+        if authorized_party != settings.OIDC_CLIENT_ID:
             raise Refused("audience", "The token was made for another client.")
         return claims
 

@@ -56,12 +56,12 @@ def exchange(is_logout: bool = False) -> Iterator[None]:
 
 def session() -> requests.Session:
     """A session whose calls use the engine and follow no redirect."""
-    made = requests.Session()
-    made.trust_env = False
+    session = requests.Session()
+    session.trust_env = False
     adapter = _EngineAdapter()
-    made.mount("http://", adapter)
-    made.mount("https://", adapter)
-    return made
+    session.mount("http://", adapter)
+    session.mount("https://", adapter)
+    return session
 
 
 class _EngineAdapter(BaseAdapter):

@@ -28,7 +28,7 @@ _MAX_TOKEN_SECONDS = 600
 
 
 def memory(sociallogin: Any) -> dict[str, str]:
-    """What is kept of a login for the logout: the address there, the ID token, the session's id."""
+    """The parts of a login that its logout needs: address there, ID token, the session's id."""
     end = sociallogin.end_session_endpoint
     is_url = isinstance(end, str) and urlsplit(end).scheme in ("https", "http")
     return {

@@ -10,9 +10,9 @@ the cold rows.
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from django.db import connections, models, router
 from django.db.models import QuerySet
 
@@ -26,8 +26,7 @@ class NotVerified(Temporary):
     """The rows in the archive differ from the rows to copy; no row was deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """Rows of one table to copy from `source` to `target`: `column` IN `keys`.
 
     Columns that both tables have are copied; `added` has other columns of the target, as
@@ -38,7 +37,7 @@ class Part:
     target: type[models.Model]
     column: str
     keys: list[int]
-    added: Mapping[str, Any] = field(default_factory=dict)
+    added: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:

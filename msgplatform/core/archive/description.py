@@ -15,10 +15,10 @@ rows are no parts of other rows may name another column than `id` (`column`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from django.db import router, transaction
 from django.db.models import Model, Q, QuerySet
 
@@ -29,8 +29,7 @@ from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.failpoints import failpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """The period of one partition: a month or a day. `pattern` (strftime) makes a partition's name
     from its beginning; `days` is the greatest length; `ahead` is how many partitions are made
     before they are needed."""
@@ -65,8 +64,7 @@ MONTHLY = Step("p%Y%m", days=31, ahead=2)
 DAILY = Step("p%Y%m%d", days=1, ahead=2)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A table of an archive, and the tables of its parts, which are deleted with its rows.
 
     `of` is the indexed column of a part with the id of its row; a part with 0 has no row, and is
@@ -113,8 +111,7 @@ class Table:
         return [self, *(table for part in self.parts for table in part.with_parts())]
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(msgspec.Struct, frozen=True):
     """`keep()` is the number of seconds that a row is kept after its id's time; None: for ever.
 
     All tables are in one database. `hot` is the table from which rows are moved, if there is only
@@ -140,8 +137,8 @@ CHUNK = 500  # ids in one statement
 def delete_whole(table: Table, row_ids: Sequence[int]) -> None:
     """Delete rows and their parts, in one transaction."""
     with transaction.atomic(using=table.using, savepoint=False):
-        for some in chunks(row_ids, CHUNK):
+        for ids_of_chunk in chunks(row_ids, CHUNK):
             for part in table.parts:
-                delete_whole(part, list(part.of_these(some).values_list("id", flat=True)))
+                delete_whole(part, list(part.of_these(ids_of_chunk).values_list("id", flat=True)))
             failpoint("archive_half_gone")
-            table.rows().filter(**{f"{table.column}__in": some}).delete()
+            table.rows().filter(**{f"{table.column}__in": ids_of_chunk}).delete()

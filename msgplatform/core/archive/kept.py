@@ -4,10 +4,10 @@ deletion."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from django.db import DatabaseError, router
 from django.db.models import Model
 from django.utils.translation import gettext_lazy as _
@@ -27,8 +27,7 @@ _asked: set[str] = set()  # archives whose databases have not answered yet
 ARCHIVED, DELETED = _("moves to the archive"), _("is deleted")
 
 
-@dataclass(frozen=True)
-class KeptData:
+class KeptData(msgspec.Struct, frozen=True):
     """One kind of data. `settings` are the variables of its retention, and `seconds` the result
     (None: for ever). `oldest` is the time of the oldest row, None without rows. `ending` says what
     happens to old rows. With a `step` rows are deleted month by month, or day by day."""

@@ -58,7 +58,9 @@ def partition(
             (oldest,) = cursor.fetchone()
             now = timezone.now()
             parts = _parts(step, ids.datetime_of(oldest), now) if oldest is not None else []
-            cursor.execute(f"ALTER TABLE {table} PARTITION BY RANGE ({column}) ({_listed(parts)})")
+            cursor.execute(
+                f"ALTER TABLE {table} PARTITION BY RANGE ({column}) ({_list_partitions(parts)})"
+            )
 
 
 def prepare(archive: Archive, now: datetime) -> None:
@@ -82,7 +84,7 @@ def prepare(archive: Archive, now: datetime) -> None:
             if partitions and (parts := _missing(archive, table.step, partitions, now)):
                 _change(
                     table,
-                    f"REORGANIZE PARTITION {LAST} INTO ({_listed(parts)})",
+                    f"REORGANIZE PARTITION {LAST} INTO ({_list_partitions(parts)})",
                     table.rows().none(),
                 )
 
@@ -109,7 +111,7 @@ def _parts(step: Step, start: datetime, now: datetime) -> list[tuple[str, int]]:
     ]
 
 
-def _listed(parts: list[tuple[str, int]]) -> str:
+def _list_partitions(parts: list[tuple[str, int]]) -> str:
     texts = [f"PARTITION {name} VALUES LESS THAN ({end_id})" for name, end_id in parts]
     return ", ".join([*texts, f"PARTITION {LAST} VALUES LESS THAN MAXVALUE"])
 

@@ -4,9 +4,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from django.db.utils import OperationalError
 
 from msgplatform.core import alerts, logging
@@ -181,8 +181,7 @@ def leave_refused(
     return results
 
 
-@dataclass
-class _Walk(Generic[T, R]):
+class _Walk(msgspec.Struct, Generic[T, R]):
     work: Callable[[Sequence[T]], Sequence[R]]
     set_aside: Callable[[T, Exception], alerts.AlertEvent | None]
     blameless: Callable[[Exception], bool]
@@ -191,10 +190,10 @@ class _Walk(Generic[T, R]):
     failure_count: int = 0
     # Items that a server refused on their own, and items whose rows are locked. They are to blame
     # if another item succeeded.
-    suspects: list[tuple[T, Exception]] = field(default_factory=list)
-    locked: list[tuple[T, Exception]] = field(default_factory=list)
-    untried: list[T] = field(default_factory=list)
-    lock_errors: list[Exception] = field(default_factory=list)
+    suspects: list[tuple[T, Exception]] = msgspec.field(default_factory=list)
+    locked: list[tuple[T, Exception]] = msgspec.field(default_factory=list)
+    untried: list[T] = msgspec.field(default_factory=list)
+    lock_errors: list[Exception] = msgspec.field(default_factory=list)
 
     def divide(self, items: Sequence[T], is_hasty: bool = False) -> list[R]:
         if not items:

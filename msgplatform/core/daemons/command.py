@@ -14,6 +14,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from msgplatform import env
 from msgplatform.core import logging, structs
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.data import cell_record, ids
@@ -113,7 +114,9 @@ class DaemonCommand(BaseCommand):
         return self.worker_class()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.check()
+        # Django's own checks are about models and templates, which are the same at each start of a
+        # release; they would take half as long as the rest of a start from here on.
+        self.check(tags=[env.CHECKS_TAG])
         if not 1 <= options["processes"] <= MAX_PROCESSES:
             raise CommandError(f"--processes must be 1 to {MAX_PROCESSES}")
         if options["processes"] > 1:

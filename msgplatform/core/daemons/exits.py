@@ -7,7 +7,6 @@ machine while the work Redis does not answer.
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -23,8 +22,7 @@ MIN_EXITS = 3  # fewer are a restart
 _TTL_SECONDS = 30.0
 
 
-@dataclass(frozen=True)
-class Exits:
+class Exits(msgspec.Struct, frozen=True):
     """A program's exits in the last minute; `words` are the last words in its log.
 
     `hung_seconds`: seconds without a sign of life until `up` killed a process; else 0.
@@ -33,7 +31,7 @@ class Exits:
     program: str  # run_maker, web
     count: int
     words: str
-    host: str = field(default_factory=socket.gethostname)
+    host: str = msgspec.field(default_factory=socket.gethostname)
     hung_seconds: int = 0
 
     @property
@@ -75,21 +73,21 @@ def report(exits: Sequence[Exits], finished_exits: Sequence[Exits]) -> None:
         part.write_bytes(msgspec.json.encode(exits))
         part.replace(path)
     finally:  # programs may end because of a full disk
-        names = {_name(each) for each in exits}
-        _exits.withdraw(*({_name(each) for each in finished_exits} - names))
-        _exits.report({_name(each): each for each in exits})
+        names = {_name(program) for program in exits}
+        _exits.withdraw(*({_name(program) for program in finished_exits} - names))
+        _exits.report({_name(program): program for program in exits})
 
 
 def of_platform() -> dict[str, Exits]:
     """Role → its exits, on the machine where it ends most often. Raises RedisError."""
-    rows = sorted(_exits.read().values(), key=lambda each: each.count)
-    return {each.role: each for each in rows}
+    rows = sorted(_exits.read().values(), key=lambda row: row.count)
+    return {row.role: row for row in rows}
 
 
 def of_machine() -> dict[str, Exits]:
     """Role → its exits on this machine, without Redis, as far as `up` runs here."""
     with suppress(OSError, msgspec.MsgspecError):
-        return {each.role: each for each in _decoder.decode(_path().read_bytes())}
+        return {row.role: row for row in _decoder.decode(_path().read_bytes())}
     return {}
 
 

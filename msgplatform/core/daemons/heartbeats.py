@@ -7,8 +7,8 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+import msgspec
 from django.conf import settings
 
 from msgplatform import __version__
@@ -26,24 +26,23 @@ WITHDRAW_SECONDS = 1.0
 WEB = "web"  # the role of a worker of the web server
 
 
-@dataclass
-class Heartbeat:
+class Heartbeat(msgspec.Struct):
     """`lag` is the age in seconds of the role's oldest waiting unit, or None."""
 
     role: str
-    host: str = field(default_factory=socket.gethostname)
-    pid: int = field(default_factory=os.getpid)
-    since: float = field(default_factory=time.time)
+    host: str = msgspec.field(default_factory=socket.gethostname)
+    pid: int = msgspec.field(default_factory=os.getpid)
+    since: float = msgspec.field(default_factory=time.time)
     done: int = 0
     failed: int = 0
     lag: float | None = None
     at: float = 0.0
     release: str = __version__
-    cell: str = field(default_factory=lambda: cells.own().label)
+    cell: str = msgspec.field(default_factory=lambda: cells.own().label)
     # The disk of STATE_DIR; 0: unknown.
     disk_free_bytes: int = 0
     disk_bytes: int = 0
-    standstill: Standstill = field(default_factory=Standstill)
+    standstill: Standstill = msgspec.field(default_factory=Standstill)
 
     @property
     def program(self) -> str:

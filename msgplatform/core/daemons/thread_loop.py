@@ -60,7 +60,7 @@ class ThreadLoop:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            if (pause := self._guarded(self._turn)) is None:
+            if (pause := self._run_work(self._turn)) is None:
                 # `wake()` does not end this pause, because new work would fail too.
                 self._stopping.wait(self._trouble.next())
                 continue
@@ -69,9 +69,9 @@ class ThreadLoop:
             self._woken.clear()
         standstill.end(self._name)
         if self._last is not None:
-            self._guarded(self._last)
+            self._run_work(self._last)
 
-    def _guarded(self, work: Callable[[], float | None]) -> float | None:
+    def _run_work(self, work: Callable[[], float | None]) -> float | None:
         """Run `work`; the seconds to wait, None after an error. No error ends the thread."""
         try:
             close_old_connections()  # the server may have closed the thread's own

@@ -10,7 +10,8 @@ import socket
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.presence import Presence
@@ -23,8 +24,7 @@ _TTL_SECONDS = 12.0
 _HOST = socket.gethostname()
 
 
-@dataclass(frozen=True)
-class Writer:
+class Writer(msgspec.Struct, frozen=True):
     """A process; `node` is `host:port` of its server."""
 
     program: str

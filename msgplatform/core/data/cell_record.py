@@ -41,9 +41,9 @@ def check(using: str = "default") -> None:
     if own == recorded:
         return
     raise WrongCell(
-        f"The database belongs to {_named(recorded)}, but this program has {_setting(own)}. "
-        f"Set {_setting(recorded)}, or name the database of {_named(own)} in DATABASE_URL. "
-        f"To make this database {_named(own)}: stop every program that uses it, and run "
+        f"The database belongs to {_describe(recorded)}, but this program has {_setting(own)}. "
+        f"Set {_setting(recorded)}, or name the database of {_describe(own)} in DATABASE_URL. "
+        f"To make this database {_describe(own)}: stop every program that uses it, and run "
         f"manage.py set_cell with {_setting(own)}."
     )
 
@@ -60,7 +60,7 @@ def check_if_readable() -> bool:
     return True
 
 
-def _named(cell: Cell) -> str:
+def _describe(cell: Cell) -> str:
     return "a platform without cells" if cell.is_only else f"cell {cell}"
 
 

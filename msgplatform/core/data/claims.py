@@ -17,11 +17,12 @@ an UPDATE has waited for one.
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, cast
 
+import msgspec
+from django.core.exceptions import EmptyResultSet
 from django.db import OperationalError, connections, models, router, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -36,8 +37,7 @@ _PASS_SECONDS = 60.0
 passing_until: dict[str, float] = {}  # table → monotonic seconds
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct):
     """Rows that this process holds until `lease_until` (aware, database's clock), in queryset
     order.
 
@@ -47,7 +47,7 @@ class Claim:
     token: str
     ids: list[Any]
     lease_until: datetime
-    read: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
+    read: dict[Any, tuple[Any, ...]] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.ids)
@@ -245,7 +245,7 @@ def _update_claimed(
 def update_by_key(
     queryset: QuerySet[Any], values: Mapping[str, Any], using: str | None = None
 ) -> int:
-    """UPDATE by primary key; returns the number of rows. The queryset names at most CHUNK keys and
+    """UPDATE by primary key; returns the number of rows. The queryset names up to CHUNK keys and
     may add conditions on columns of its own table.
 
     Without the hint SQLite takes the index on (state, time) and reads the whole backlog. MariaDB
@@ -255,7 +255,10 @@ def update_by_key(
     using = using or router.db_for_write(queryset.model)
     query = cast(UpdateQuery, queryset.order_by().query.chain(UpdateQuery))
     query.add_update_values(dict(values))
-    statement, parameters = query.get_compiler(using).as_sql()
+    try:
+        statement, parameters = query.get_compiler(using).as_sql()
+    except EmptyResultSet:  # the queryset names no key
+        return 0
     table = connections[using].ops.quote_name(queryset.model._meta.db_table)
     hint = by_primary_key(queryset.model._meta.db_table, using)
     statement = statement.replace(f"{table} SET", f"{table} {hint} SET", 1)

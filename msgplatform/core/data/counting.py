@@ -22,13 +22,13 @@ def capped(table: str, condition: str, keys: Sequence[Sequence[int]], max_count:
     """The number of rows, up to `max_count`, that meet the condition with each key, in the order of
     the keys. `condition` is SQL with a placeholder for each number of a key; an index must answer
     it."""
-    one = f"COUNT(*) FROM (SELECT 1 FROM {table} WHERE {condition} LIMIT {max_count}) AS some"  # noqa: S608
+    count_sql = f"COUNT(*) FROM (SELECT 1 FROM {table} WHERE {condition} LIMIT {max_count}) AS some"  # noqa: S608
     counts: dict[int, int] = {}
-    for some in chunks(list(enumerate(keys)), _TERMS):
+    for page in chunks(list(enumerate(keys)), _TERMS):
         with connection.cursor() as cursor:
             cursor.execute(
-                " UNION ALL ".join(f"SELECT {place}, {one}" for place, _key in some),
-                [number for _place, key in some for number in key],
+                " UNION ALL ".join(f"SELECT {place}, {count_sql}" for place, _key in page),
+                [number for _place, key in page for number in key],
             )
             counts.update(cursor.fetchall())
     return [counts[place] for place in range(len(keys))]
@@ -55,17 +55,16 @@ class KeptCounts(Generic[K]):
         if not self._counting.acquire(blocking=self._known is None):
             return self._known or self.read()
         try:
-            return self._fresh() or self._anew()
+            if (counts := self._fresh()) is None:
+                start = time.monotonic()
+                counts = self.count()
+                now = time.monotonic()
+                is_large = sum(counts.values()) >= MANY
+                self._known = counts if is_large else None
+                self._until = now + REST * (now - start) if is_large else 0.0
+            return counts
         finally:
             self._counting.release()
 
     def _fresh(self) -> Mapping[K, int] | None:
         return self._known if time.monotonic() < self._until else None
-
-    def _anew(self) -> Mapping[K, int]:
-        start = time.monotonic()
-        counts = self.count()
-        now = time.monotonic()
-        is_large = sum(counts.values()) >= MANY
-        self._known, self._until = (counts, now + REST * (now - start)) if is_large else (None, 0.0)
-        return counts

@@ -13,10 +13,10 @@ taken over. Leases use the database's clock.
 import random
 import time
 import uuid
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
+import msgspec
 from django.db import connections
 
 from msgplatform.core import logging
@@ -38,8 +38,7 @@ _FAR_AHEAD_SECONDS = 360
 _BEHIND_SECONDS = 60
 
 
-@dataclass(slots=True)
-class Hold:
+class Hold(msgspec.Struct):
     """A node of this process: `last` is the last tick given out, `ceiling` the last allowed one.
 
     `floor` is the database's time at the taking, less the lag that our clock may have.
@@ -50,15 +49,14 @@ class Hold:
     last: int
     ceiling: int
     floor: int
-    _taken: float = field(default_factory=time.monotonic)
+    _taken: float = msgspec.field(default_factory=time.monotonic)
 
     def earliest(self) -> int:
         """The tick at which ids begin now, however far behind our clock is."""
         return self.floor + int((time.monotonic() - self._taken) * TICKS_PER_SECOND)
 
 
-@dataclass(frozen=True, slots=True)
-class _Free:
+class _Free(msgspec.Struct, frozen=True):
     node: int
     last_tick: int
     exists: bool

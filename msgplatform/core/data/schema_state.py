@@ -21,7 +21,7 @@ _MAX_NAMED = 5  # tables in the sentence
 def open_migrations(connection: BaseDatabaseWrapper) -> int:
     """The number of migrations that are not applied and that programs need: those of the stage
     *before*. Programs work without migrations of the stage *after*."""
-    # Not at the top: a program asks only after an error.
+    # Imported here, because a program asks only after an error.
     from msgplatform.core.data import migration_stages
 
     return len(migration_stages.split(MigrationLoader(connection))[0])

@@ -67,7 +67,7 @@ def plan(
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-# -- inserts -------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------
 def insert(
     table: str,
     columns: Sequence[str],
@@ -101,6 +101,20 @@ def insert_or_update(
     engine, name = engines.of(), connection.ops.quote_name
     sets = ", ".join(f"{name(c)} = {engine.new_value(name(c))}" for c in columns if c != key)
     _insert(table, columns, rows, f"{engine.upsert([name(key)])}{sets}")
+
+
+def update(
+    table: str, columns: Sequence[str], rows: Sequence[Row], constants: Mapping[str, Any]
+) -> None:
+    """Update the rows that exist (sequences in the order of `columns`, the first of which is the
+    primary key), many in one statement; all rows or none. `constants` are further columns with the
+    same value in every row."""
+    if not rows:
+        return
+    name = connection.ops.quote_name
+    values = {name(column): value for column, value in constants.items()}
+    with transaction.atomic(savepoint=False), connection.cursor() as cursor:
+        engines.of().update(cursor, name(table), list(map(name, columns)), rows, values)
 
 
 def keep_existing(statement: str, table: str, column: str = "id") -> str:

@@ -1,9 +1,10 @@
 """Actions on many messages or one: the selection, the change, the outcome."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, NotNow
@@ -32,8 +33,7 @@ def unnoted(_ids: Iterable[int | str]) -> None:
     """A `Note` that ignores the ids of a step."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """The result of a step of a bulk action; `cursor` is '' at the end.
 
     `left_because` says why some messages were left alone. `must_wait`: the step stopped at a
@@ -47,8 +47,7 @@ class Step:
     must_wait: bool = False
 
 
-@dataclass(frozen=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """The result of an action on a page: `done` is the number of changed messages.
 
     `made` are the ids of new messages, if the action makes messages: their outcome is shown.
@@ -71,8 +70,7 @@ class Selection(Protocol):
     def apply(self, ids: Sequence[int]) -> Applied: ...
 
 
-@dataclass(frozen=True)
-class Resent:
+class Resent(msgspec.Struct, frozen=True):
     """The result of resending one message from its page.
 
     `count` recipients get the message again; `left` recipients were left alone, because their
@@ -88,8 +86,7 @@ def _not_about_one(_id: str, _recipient: str, _by: str) -> tuple[Selection, Sequ
     raise InvalidInput("a message of this flow cannot be resent", "id")
 
 
-@dataclass(kw_only=True, eq=False)
-class BulkAction:
+class BulkAction(msgspec.Struct, kw_only=True, eq=False):
     """An action on many messages, run as a bulk job, or on one message, run at once.
 
     `select(filter, begun)` gives the messages that the filter selects, without messages that

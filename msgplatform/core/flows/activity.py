@@ -6,10 +6,10 @@ declares the meaning of their names. `msgplatform/monitor/statistics/` reads the
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+import msgspec
 from django.db.models import Q
 from django.utils.translation import gettext
 
@@ -30,8 +30,7 @@ class Key(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True):
     """The sum of some counters: a column of statistics.
 
     The tone `good` is for deliveries and `lost` for failures: each flow has one measure of each.
@@ -48,8 +47,7 @@ class Measure:
         return sum(counts.get(name, 0) for name in self.counters)
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True):
     """A number computed from counters, such as a percentile; None without counts."""
 
     name: str
@@ -62,8 +60,7 @@ class Figure:
     span: Callable[[Counts], tuple[float, float] | None] = lambda counts: None
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """A value of a dimension, such as a subscription. `url` is its page, or ''."""
 
     key: str
@@ -110,8 +107,7 @@ class Dimension(ABC):
         return ()
 
 
-@dataclass(frozen=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True):
     """The reading of a flow's counters.
 
     `counters` is their `flow`. The overview names groups of the first dimension in trouble.
@@ -158,7 +154,11 @@ class Activity:
         condition, dimensions = Q(), self._selected_dimensions(selection)
         for dimension in dimensions:
             condition &= dimension.narrow(selection[dimension.name])
-        others = [one for one in dimensions if not one.is_apart and one.name != SYSTEM]
+        others = [
+            dimension
+            for dimension in dimensions
+            if not dimension.is_apart and dimension.name != SYSTEM
+        ]
         if others and self.is_apart(selection):
             raise InvalidInput(
                 gettext("This is counted for each alone: choose one of them."), others[0].name
@@ -167,11 +167,11 @@ class Activity:
 
     def names_subjects(self, selection: Mapping[str, str]) -> bool:
         """True if the condition of a selected dimension names subjects."""
-        return any(one.names_subjects for one in self._selected_dimensions(selection))
+        return any(dimension.names_subjects for dimension in self._selected_dimensions(selection))
 
     def is_apart(self, selection: Mapping[str, str]) -> bool:
         """True if a selected dimension is counted apart."""
-        return any(one.is_apart for one in self._selected_dimensions(selection))
+        return any(dimension.is_apart for dimension in self._selected_dimensions(selection))
 
     def _selected_dimensions(self, selection: Mapping[str, str]) -> list[Dimension]:
-        return [one for one in self.dimensions if one.name in selection]
+        return [dimension for dimension in self.dimensions if dimension.name in selection]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -32,24 +33,21 @@ K = TypeVar("K", bound=Hashable)
 Described = Iterable[tuple[Any, K, datetime]]
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """The number of messages a bulk action would change; `more`: the count stopped at a bound."""
 
     count: int
     more: bool = False
 
 
-@dataclass(frozen=True)
-class PreviewGroup:
+class PreviewGroup(msgspec.Struct, frozen=True):
     """The counted messages of one group, such as one subscription and event type."""
 
     title: str
     count: int
 
 
-@dataclass(frozen=True)
-class Preview:
+class Preview(msgspec.Struct, frozen=True):
     """The messages that a bulk action would change now. Groups and times are of counted messages.
 
     `pace` is the limit per second of the one recipient of all messages, or None. `notices` are
@@ -67,8 +65,7 @@ class Preview:
     notices: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BulkCursor:
+class BulkCursor(msgspec.Struct, frozen=True):
     """`begun` is aware, by the database's clock. `position` is the flow's own text, '' at first."""
 
     begun: datetime
@@ -119,8 +116,7 @@ def _wrong() -> InvalidInput:
     return InvalidInput("this is not the cursor of a bulk job", "cursor")
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """The ids of a step, and the position after them ('' at the end)."""
 
     ids: list[int]
@@ -141,15 +137,14 @@ def count_pages(page: Callable[[str, int], Page]) -> Counted:
     return Counted(id_count, more=True)
 
 
-@dataclass
-class Tally(Generic[K]):
+class Tally(msgspec.Struct, Generic[K]):
     """The counts of messages. `sample` has ids, of different groups if possible."""
 
-    counted: Counted = field(default_factory=lambda: Counted(0))
-    groups: Counter[K] = field(default_factory=Counter)
+    counted: Counted = msgspec.field(default_factory=lambda: Counted(0))
+    groups: Counter[K] = msgspec.field(default_factory=Counter)
     oldest: datetime | None = None
     newest: datetime | None = None
-    sample: list[Any] = field(default_factory=list)
+    sample: list[Any] = msgspec.field(default_factory=list)
 
     def preview(
         self,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from django.urls import reverse
 
 from msgplatform.core.connections import RedisRole
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from msgplatform.core.person.stores import PersonStore
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """A page of a flow in the console's side bar, beside the lists of its models."""
 
     title: Text
@@ -58,8 +57,7 @@ def _none() -> tuple[()]:
     return ()
 
 
-@dataclass(kw_only=True, eq=False)
-class Flow:
+class Flow(msgspec.Struct, kw_only=True, eq=False):
     """A flow: one kind of message, from intake to archive."""
 
     name: str
@@ -67,8 +65,8 @@ class Flow:
     permission: str  # the Django permission to see its messages
     messages: MessageStore
     health: Health
-    actions: Mapping[str, BulkAction] = field(default_factory=dict)  # by name
-    setup: Setup = field(default_factory=Setup)
+    actions: Mapping[str, BulkAction] = msgspec.field(default_factory=dict)  # by name
+    setup: Setup = msgspec.field(default_factory=Setup)
     # The stores of idempotency keys, which move with a business system to another cell.
     key_stores: Sequence[KeyStore] = ()
     # The stores with data of people, in the order of searching and erasing.
@@ -87,19 +85,21 @@ class Flow:
     operator_permissions: Sequence[str] = ()  # beside looking (`roles.py`)
     resend_permission: str = ""  # to resend a message from its page; '': nobody may
     bulk_permission: str = ""  # for bulk actions; '': `resend_permission`
-    scopes: Mapping[str, str] = field(default_factory=dict)  # API key scope → what it allows
+    scopes: Mapping[str, str] = msgspec.field(
+        default_factory=dict
+    )  # API key scope → what it allows
     # Scope of a management key → what it allows.
-    management_scopes: Mapping[str, str] = field(default_factory=dict)
+    management_scopes: Mapping[str, str] = msgspec.field(default_factory=dict)
     # Scope → permissions that a person needs to give the scope to a key; for other scopes
     # `permission` and the permission for personal data.
-    scope_permissions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    scope_permissions: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
 
     redis: Sequence[RedisRole] = ()  # servers of its own, beside the work Redis
     queues: Sequence[str] = ()  # RQ queues that always exist
     only_copies: frozenset[str] = frozenset()  # queues whose orders cannot be made again
     queue_pattern: str = ""  # regular expression for the names of queues that come and go
     # Model → its Material symbol in the console's side bar, in the order of the bar.
-    icons: Mapping[str, str] = field(default_factory=dict)
+    icons: Mapping[str, str] = msgspec.field(default_factory=dict)
     links: Sequence[Link] = ()  # pages of its own in the side bar, below its models
 
     def action(self, name: str) -> BulkAction:

@@ -1,10 +1,11 @@
 """The state of a flow, for the overview, alerts, the page Failures, `/metrics` and `doctor`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from msgplatform.core.alerts import Condition
 from msgplatform.core.errors import UNAVAILABLE
@@ -13,8 +14,7 @@ from msgplatform.core.flows.metric import Metric, Sample
 from msgplatform.core.flows.text import Text, ViewLink
 
 
-@dataclass(frozen=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """A flow's state for the overview: the backlog, its oldest age, a few facts.
 
     `oldest_by` is the age in seconds of the oldest due message of each group of the flow's first
@@ -23,10 +23,10 @@ class Status:
 
     backlog: int
     oldest_seconds: float | None
-    facts: Mapping[str, int | float | str] = field(default_factory=dict)
-    oldest_by: Mapping[str, float] = field(default_factory=dict)
+    facts: Mapping[str, int | float | str] = msgspec.field(default_factory=dict)
+    oldest_by: Mapping[str, float] = msgspec.field(default_factory=dict)
     # Names of facts that need a person → the page on which to act.
-    bad: Mapping[str, ViewLink] = field(default_factory=dict)
+    bad: Mapping[str, ViewLink] = msgspec.field(default_factory=dict)
     problem: str = ""  # a sentence when something cannot be read, e.g. Redis does not answer
 
     @property
@@ -35,8 +35,7 @@ class Status:
         return [(name, value, self.bad.get(name)) for name, value in self.facts.items()]
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """The longest wait of messages for the same cause, such as a gateway.
 
     `which` is a stable name of the cause; `what` is for people: "… has waited since …".
@@ -47,8 +46,7 @@ class Wait:
     since: datetime
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A line of `doctor`'s report; `repair` is a line to run or a variable to set."""
 
     level: Literal["ok", "warn", "bad"]
@@ -59,8 +57,7 @@ class Finding:
 MAX_FAILURES = 200  # groups that a flow lists: with the most messages
 
 
-@dataclass(frozen=True)
-class Button:
+class Button(msgspec.Struct, frozen=True):
     """A button that acts at once, for people with `permission`: a POST to the console's view `view`
     with the subject as argument, which redirects to the page in the field `next`."""
 
@@ -69,8 +66,7 @@ class Button:
     permission: str
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Messages that failed at one place with one answer, and were neither resent nor acknowledged.
 
     `id` is the row's id; `lost` and `last_at` tell which failures an acknowledging person has seen.
@@ -90,9 +86,9 @@ class Failure:
     where_page: ViewLink | None = None  # the page of the place
     list_page: ViewLink | None = None  # the list of these messages
     action: str = ""  # the bulk action that resends them, or ''
-    filter: Mapping[str, str] = field(default_factory=dict)  # of the bulk action
+    filter: Mapping[str, str] = msgspec.field(default_factory=dict)  # of the bulk action
     # The filter for the place's failures in the same state with any answer; empty if there is none.
-    place_filter: Mapping[str, str] = field(default_factory=dict)
+    place_filter: Mapping[str, str] = msgspec.field(default_factory=dict)
     button: Button | None = None  # acts on the place
     is_quiet: bool = False  # no alert: of a place for development
     system: str = ""  # the business system whose messages these are; '': of several
@@ -103,8 +99,7 @@ class Failure:
 Severity = Literal["info", "warning", "critical"]
 
 
-@dataclass(frozen=True)
-class Runbook:
+class Runbook(msgspec.Struct, frozen=True):
     """The place to act on alerts of one kind.
 
     `view` is the URL name of the page on which to act; if `takes_subject`, the part of the alert's
@@ -123,8 +118,7 @@ def _none(**_options: object) -> tuple[()]:
     return ()
 
 
-@dataclass(kw_only=True, eq=False)
-class Health:
+class Health(msgspec.Struct, kw_only=True, eq=False):
     """The state of a flow.
 
     `read_status` reads the backlog and a few facts; it must be quick (indexed reads only) and may
@@ -156,7 +150,7 @@ class Health:
     failures_note: Text = ""  # a sentence about messages that are no failures of the page Failures
     examine: Callable[[], Iterable[Finding]] = _none
     activity: Activity | None = None  # counters for charts and statistics
-    runbooks: Mapping[str, Runbook] = field(default_factory=dict)  # by the kind of an alert
+    runbooks: Mapping[str, Runbook] = msgspec.field(default_factory=dict)  # by the kind of an alert
     runbook_texts: Path | None = None  # the sections of these kinds
 
     def status(self) -> Status:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import msgspec
 from django.db.models import Q, QuerySet
 
 from msgplatform.core.data import sql
@@ -27,16 +27,14 @@ MAX_OPTIONS = 20  # in one answer to typed letters
 MAX_SORTED = 20_000
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """A possible value of a field, such as orders/warehouse, and the name that people know."""
 
     value: str
     label: Text = ""
 
 
-@dataclass(frozen=True)
-class FilterField:
+class FilterField(msgspec.Struct, frozen=True):
     """A field of a filter: a text, a choice, a time, a list of ids, or the name of an object.
 
     `choices` are (value, label). `options(text, systems)` gives up to MAX_OPTIONS objects with the
@@ -62,7 +60,9 @@ class FilterField:
     # about a form.
     parameter: str = ""
     parameter_help: str = ""
-    schema: Mapping[str, Any] = field(default_factory=dict)  # of its value in the API, if narrower
+    schema: Mapping[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # of its value in the API, if narrower
 
 
 Fields = Mapping[str, FilterField]
@@ -79,8 +79,7 @@ def personal_names(fields: Fields) -> set[str]:
     return {name for name, field in fields.items() if field.personal}
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """A way to read ids in order for filters that have all of `fields`.
 
     `open` gives the reader, or None if the index does not narrow this filter. The reader's rows
@@ -92,8 +91,7 @@ class Index:
     decides: Sequence[str] | None = None
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """A check that a condition on columns cannot express, for filters with one of `fields`.
     `left(values, ids)` gives the matching ids among the rows that passed the conditions."""
 
@@ -101,8 +99,7 @@ class Check:
     left: Callable[[Values, Sequence[int]], Collection[int]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A table of messages, with ids that grow with time.
 
     The engine takes the first of `indexes` that fits the filter, else the primary key. `conditions`
@@ -116,7 +113,7 @@ class Source:
     rows: Callable[[], QuerySet[Any]]
     lines: Callable[[Sequence[int]], Mapping[int, Hit]] = lambda _ids: {}
     indexes: Sequence[Index] = ()
-    conditions: Mapping[str, str | Callable[[Any], Q]] = field(default_factory=dict)
+    conditions: Mapping[str, str | Callable[[Any], Q]] = msgspec.field(default_factory=dict)
     checks: Sequence[Check] = ()
     id: str = "id"
     reading: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -230,8 +227,7 @@ class _Page(Protocol):
     def __call__(self, id: str, after: str = "", /) -> Page | None: ...
 
 
-@dataclass(kw_only=True, eq=False)
-class MessageStore:
+class MessageStore(msgspec.Struct, kw_only=True, eq=False):
     """A flow's messages, for the console's search, list and page.
 
     `sources(values)` are the tables that a search with these values reads, by priority: an id of an

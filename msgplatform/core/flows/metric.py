@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 PREFIX = "msgplatform_"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -46,13 +48,12 @@ class Metric:
         return Sample(self, count, self.of(count, **labels).labels, bound)
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """A value of a metric. `bound` is the upper bound of a histogram's bucket, else ''."""
 
     metric: Metric
     value: float
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     bound: str = ""
 
     @property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+import msgspec
 from django.db.models import Model
 from django.urls import reverse
 
@@ -17,8 +17,7 @@ from msgplatform.core.flows.text import Text
 Tone = Literal["good", "warn", "bad", "plain"]
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """A line of a search result. `id` is a string, because JavaScript rounds integers beyond
     2^53."""
 
@@ -36,8 +35,7 @@ class Hit:
     details: str = ""  # below the system, such as its account and the gateway
 
 
-@dataclass(frozen=True)
-class SearchResult:
+class SearchResult(msgspec.Struct, frozen=True):
     """A page of messages that match a filter, newest first. `cursor` is '' on the last page."""
 
     hits: Sequence[Hit]
@@ -45,8 +43,7 @@ class SearchResult:
     notice: str = ""  # a sentence when hits may be missing: "The archive cannot be read"
 
 
-@dataclass(frozen=True)
-class PageLink:
+class PageLink(msgspec.Struct, frozen=True):
     """A text with a link to a page of the console, for people with the permission, or with all of
     several between spaces ('': all readers of the text)."""
 
@@ -68,8 +65,7 @@ class PageLink:
 Value = str | PageLink
 
 
-@dataclass(frozen=True)
-class TextSearchResult:
+class TextSearchResult(msgspec.Struct, frozen=True):
     """A piece of a search through texts, newest first. `cursor` is '' at the end of the search.
 
     `range_text` is the sentence about the messages that were searched: "Looked at back to 14:02.".
@@ -80,8 +76,7 @@ class TextSearchResult:
     range_text: str = ""
 
 
-@dataclass(frozen=True)
-class TimelineEntry:
+class TimelineEntry(msgspec.Struct, frozen=True):
     at: datetime | None
     title: str
     state: str
@@ -89,8 +84,7 @@ class TimelineEntry:
     body: str = ""  # the content sent or received, such as a response's beginning
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """An HTTP request that a person can repeat from a command line, without secrets.
 
     A `url` with a leading slash is an address of the platform.
@@ -120,16 +114,14 @@ class Call:
         return cls(title, path, headers, body, note=note)
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """A part of a request or an answer, as text or as JSON."""
 
     title: Text
     body: str
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """One try for one recipient, with the kept part of its answer."""
 
     at: datetime | None
@@ -141,8 +133,7 @@ class Attempt:
     sections: Sequence[Section] = ()
 
 
-@dataclass(frozen=True)
-class Recipient:
+class Recipient(msgspec.Struct, frozen=True):
     """A recipient of a message, with the state of its delivery.
 
     `why` is the reason for this state, a sentence; `next_at` the time of the next attempt.
@@ -158,7 +149,7 @@ class Recipient:
     why: str = ""
     masked_why: str = ""  # for people who may not see personal data in `why`
     next_at: datetime | None = None
-    facts: Mapping[str, Value] = field(default_factory=dict)
+    facts: Mapping[str, Value] = msgspec.field(default_factory=dict)
     attempts: Sequence[Attempt] = ()
     attempts_title: Text = ""
     notes: Sequence[str] = ()  # what is not kept, or is not known at present
@@ -166,8 +157,7 @@ class Recipient:
     call: Call | None = None
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A message with all its events, for its page in the console.
 
     `recipients` are the first recipients, failed deliveries first; `cursor` leads to further
@@ -195,11 +185,10 @@ class Page:
     masked_title: str = ""  # as in `Hit`
     trace_id: str = ""  # if `message_trace` has no row of the message yet
     # Further facts by the title of their card: "What the operator got".
-    fact_cards: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    fact_cards: Mapping[str, Mapping[str, Value]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class File:
+class File(msgspec.Struct, frozen=True):
     """The whole content of one message, to be downloaded."""
 
     name: str

@@ -1,11 +1,11 @@
 """The programs of a flow."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True)
-class Daemon:
+class Daemon(msgspec.Struct, frozen=True):
     """A management command that `up` keeps running."""
 
     command: str
@@ -21,8 +21,7 @@ class Daemon:
         return "-".join([self.command, *words])
 
 
-@dataclass(frozen=True)
-class Recovery:
+class Recovery(msgspec.Struct, frozen=True):
     """A management command that repairs a restored database while no program runs.
 
     In the arguments `{began_at}` is the time at which the backup began. `reads_work_redis`: the

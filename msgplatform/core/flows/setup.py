@@ -1,14 +1,14 @@
 """The first steps with a flow, for the page "Getting started"."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from msgplatform.core.flows.text import Text
 
 
-@dataclass(frozen=True)
-class FirstStep:
+class FirstStep(msgspec.Struct, frozen=True):
     """A line of the checklist. `done` is read anew each time, so that it cannot be out of date.
 
     `view` is the name of the page for this step, without arguments; '' if a request does the step.
@@ -21,8 +21,7 @@ class FirstStep:
     permissions: Sequence[str] = ()  # people with all of them get the link
 
 
-@dataclass(frozen=True)
-class FirstCall:
+class FirstCall(msgspec.Struct, frozen=True):
     """The POST request that submits a first message, and the scope that its API key needs."""
 
     path: str  # such as "/api/v1/messages"
@@ -30,8 +29,7 @@ class FirstCall:
     scope: str
 
 
-@dataclass(frozen=True)
-class Snippet:
+class Snippet(msgspec.Struct, frozen=True):
     """Code for receivers of messages; `name` is in the page's address."""
 
     name: str
@@ -43,8 +41,7 @@ def _none() -> tuple[()]:
     return ()
 
 
-@dataclass(kw_only=True, eq=False)
-class Setup:
+class Setup(msgspec.Struct, kw_only=True, eq=False):
     """The first steps with a flow.
 
     `first_steps` are the steps of the checklist in order, each with True if done; indexed reads

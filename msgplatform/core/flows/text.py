@@ -1,18 +1,17 @@
 """Texts for people, and pages of the console named as data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from django.utils.functional import Promise
 
 Text = str | Promise  # a string, or a lazy translation
 
 
-@dataclass(frozen=True)
-class ViewLink:
+class ViewLink(msgspec.Struct, frozen=True):
     """The page of a view. Programs have no URLs: only the console makes its address
     (`templatetags/view_links.py`)."""
 
     view: str  # name of its URL
     args: Sequence[str | int] = ()
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = msgspec.field(default_factory=dict)

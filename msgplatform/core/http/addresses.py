@@ -136,7 +136,7 @@ def is_inside(text: str, networks: Iterable[Network]) -> bool:
         address = canonical(text)
     except ValueError:
         return False
-    return any(address in _unmapped(network) for network in networks)
+    return any(address in _unmap(network) for network in networks)
 
 
 class AddressGuard:
@@ -148,7 +148,7 @@ class AddressGuard:
     """
 
     def __init__(self, allow: Sequence[str] = ()) -> None:
-        self._allow = tuple(_unmapped(ipaddress.ip_network(network)) for network in allow)
+        self._allow = tuple(_unmap(ipaddress.ip_network(network)) for network in allow)
 
     def reason(self, text: str) -> str:
         """The reason why this address is refused, as a sentence; '' if it is permitted."""
@@ -156,7 +156,7 @@ class AddressGuard:
             address = canonical(text)
         except ValueError:
             return f"{text[:64]} is not an address."
-        name = self._refused(address)
+        name = self._refusal(address)
         return f"{address} is {name}." if name else ""
 
     def check(self, addresses: Iterable[str]) -> None:
@@ -169,11 +169,11 @@ class AddressGuard:
             if reason := self.reason(address):
                 raise AddressForbidden(reason)
 
-    def _refused(self, address: Address) -> str:
+    def _refusal(self, address: Address) -> str:
         if name := _match(address, _ALWAYS):
             return name
         inner = embedded(address)
-        if inner is not None and (name := self._refused(inner)):
+        if inner is not None and (name := self._refusal(inner)):
             return f"an address that leads to {inner}, {name}"
         if any(address in network for network in self._allow):
             return ""
@@ -195,7 +195,7 @@ def _match(address: Address, ranges: Ranges) -> str:
     return next((name for network, name in ranges if address in network), "")
 
 
-def _unmapped(network: Network) -> Network:
+def _unmap(network: Network) -> Network:
     """IPv4-mapped addresses are judged as IPv4, so that IPv4-mapped networks must be IPv4, too."""
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         first = IPv4Address(int(network.network_address) & 0xFFFFFFFF)

@@ -23,7 +23,7 @@ _NO_NAME = "The name was not resolved before the deadline; nothing was sent."
 
 
 class Admission:
-    """For one thread only. `in_flight` is the number of taken slots, `refused` gathers
+    """The admission of one thread. `in_flight` is the number of taken slots, `refused` gathers
     responses."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Admission:
                 return False
             addresses = answer.addresses
         if job.request.networks:
-            addresses = self._narrowed(job, addresses)
+            addresses = self._narrow(job, addresses)
             if not addresses:
                 return False
         # The addresses that a transfer is bound to: none when a proxy takes names.
@@ -142,7 +142,7 @@ class Admission:
         job.addresses = () if takes_names else addresses[:_ADDRESSES_TRIED]
         return True
 
-    def _narrowed(self, job: Job, addresses: Sequence[str]) -> Sequence[str]:
+    def _narrow(self, job: Job, addresses: Sequence[str]) -> Sequence[str]:
         """The addresses inside the request's own networks. A job without such addresses is refused.
 
         A proxy that takes names chooses the address itself, so that all addresses must be inside.

@@ -7,10 +7,11 @@ any further.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address
 from urllib.parse import quote
+
+import msgspec
 
 from msgplatform.core.characters import IGNORABLE
 from msgplatform.core.errors import InvalidInput
@@ -28,8 +29,7 @@ _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True):
     """`host` is a lower-case ASCII name or a canonical address; `address` is set for an address."""
 
     scheme: str
@@ -61,13 +61,13 @@ def parse(url: str) -> Destination:
     match = _URL.fullmatch(url)
     if not match:
         raise InvalidInput(lazy_message("The URL does not begin with http:// or https://."))
-    scheme, authority, rest = match[1].lower(), match[2], match[3]
+    scheme, authority, path_and_query = match[1].lower(), match[2], match[3]
     host, address, port = _authority(authority, _DEFAULT_PORTS[scheme])
     authority_text = f"[{host}]" if ":" in host else host
     if port != _DEFAULT_PORTS[scheme]:
         authority_text = f"{authority_text}:{port}"
     try:
-        path = quote(rest, safe=_PRINTABLE)
+        path = quote(path_and_query, safe=_PRINTABLE)
     except UnicodeError:  # half of a surrogate pair
         raise InvalidInput(lazy_message("The URL is not valid Unicode.")) from None
     if not path.startswith("/"):

@@ -79,15 +79,9 @@ class IdleTransfers:
 
 
 __all__ = [
-    "AddressGuard",
-    "Engine",
-    "Outline",
-    "Request",
-    "Response",
-    "engine_from_settings",
-    "exchange",
-    "outline",
-]
+    "AddressGuard", "Engine", "Outline", "Request", "Response", "engine_from_settings",
+    "exchange", "outline",
+]  # fmt: skip
 
 
 class Engine:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import msgspec
@@ -70,8 +69,7 @@ class Deadlines:
         return late
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(msgspec.Struct, frozen=True):
     """The operator's proxy. `address` is set when its host is an IP address."""
 
     url: str

@@ -24,7 +24,7 @@ _ACTIONS: dict[int, int] = {_IN: pycurl.CSELECT_IN, _OUT: pycurl.CSELECT_OUT}
 
 
 class Readiness:
-    """For one thread, except `wake()`, which any thread may call."""
+    """The methods are for one thread; any thread may call `wake()`."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

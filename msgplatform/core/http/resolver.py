@@ -14,8 +14,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
+
+import msgspec
 
 from msgplatform.core import logging
 from msgplatform.core.http.addresses import AddressGuard, canonical
@@ -34,15 +35,14 @@ _IDLE_SECONDS = 30.0  # a thread without work ends after this long
 _SLOW_SECONDS = 1.0  # a lookup that took longer than this puts its name into the slow lane
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(msgspec.Struct):
     """The result for a name: `error` is '', 'dns' or 'address_forbidden', with a sentence.
 
     `addresses` are canonical, in the order to be tried; `seconds` is how long the lookup took.
     """
 
     name: str
-    addresses: list[str] = field(default_factory=list)
+    addresses: list[str] = msgspec.field(default_factory=list)
     error: str = ""
     detail: str = ""
     seconds: float = 0.0
@@ -125,10 +125,6 @@ class Resolver:
         return self._new if answer is None or answer.error else self._known
 
     def _look_up(self, name: str) -> None:
-        self._results.put(self._answer(name))
-        self._notify()
-
-    def _answer(self, name: str) -> Answer:
         answer, start = Answer(name), time.monotonic()
         try:
             addresses = self._lookup(name)
@@ -147,7 +143,8 @@ class Resolver:
             answer.error, answer.detail = "address_forbidden", f"{name}: {reason}"
         answer.fresh_until = now + (self._negative_ttl if answer.error else self._ttl)
         answer.usable_until = answer.fresh_until + (0 if answer.error else self._ttl)
-        return answer
+        self._results.put(answer)
+        self._notify()
 
 
 class _Lane:

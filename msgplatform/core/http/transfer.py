@@ -4,9 +4,9 @@ import math
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pycurl
 
 from msgplatform.core.http.addresses import AddressGuard, canonical, is_inside, own_reason
@@ -58,8 +58,7 @@ _SENTENCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """The common parts of an engine's transfers. `opened` is called for each new socket."""
 
     guard: AddressGuard

@@ -9,9 +9,9 @@ deletes them.
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from django.db import connection, models, transaction
 from django.db.models import Q
 from django.utils import timezone
@@ -60,8 +60,7 @@ def key_of(rows: type[IdempotencyRow], id: int) -> str:
     return rows._base_manager.filter(pk=id).values_list("key", flat=True).first() or ""
 
 
-@dataclass(slots=True)
-class Item(Generic[T]):
+class Item(msgspec.Struct, Generic[T]):
     """An item to store: the flow's own `body`, with the key and hash that identify a duplicate.
 
     `payload_hash` is empty without a key. `store` sets the id. `trace` is None unless the item is
@@ -81,8 +80,7 @@ def check_key(key: str) -> None:
     """Raises InvalidInput."""
     if len(key) > MAX_KEY_LENGTH or not _KEY.fullmatch(key):
         raise InvalidInput(
-            f"use 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces",
-            "idempotency_key",
+            f"use 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces", "idempotency_key"
         )
 
 
@@ -120,8 +118,8 @@ def store(
     would not be durable. Raises OperationalError when the database is unavailable.
     """
     block = ids.reserve(len(items))
-    for each, item_id in zip(items, block.ids([one.bucket for one in items]), strict=True):
-        each.id = item_id
+    for item, item_id in zip(items, block.ids([item.bucket for item in items]), strict=True):
+        item.id = item_id
     spans = accepted.begin(flow, items)
     verdicts = transactions.retrying(lambda: _store_once(items, keys, insert, spans))
     accepted.end(spans, items, verdicts)

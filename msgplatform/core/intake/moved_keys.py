@@ -43,7 +43,7 @@ class TableKeys:
             keys = msgspec.convert(rows, list[_Row])
         except msgspec.ValidationError as error:
             raise InvalidInput(f"a row of {self.name} is malformed: {error}") from None
-        if any(len(each.key) > MAX_KEY_LENGTH or each.id < 0 for each in keys):
+        if any(len(key.key) > MAX_KEY_LENGTH or key.id < 0 for key in keys):
             raise InvalidInput(f"a row of {self.name} has a key or an id that is too long")
         # The bucket depends on the system's id, which differs between cells.
         sql.insert_or_keep(
@@ -56,8 +56,8 @@ class TableKeys:
         )
         numbers = [each.id for each in keys]
         stored_rows = self._model._base_manager.filter(id__in=numbers, biz_id=biz)
-        stored = set(stored_rows.values_list("id", "key"))
-        if missing := {(each.id, each.key) for each in keys} - stored:
+        stored_keys = set(stored_rows.values_list("id", "key"))
+        if missing := {(each.id, each.key) for each in keys} - stored_keys:
             raise Conflict(
                 f"{len(missing)} keys of {self.name} name other messages in this cell, such as "
                 f"that of message {min(missing)[0]}"

@@ -6,7 +6,6 @@ document: no document is fetched. `format` is not checked, as the specification 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -50,8 +49,7 @@ class Wrong(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     """A schema, which any thread may use. `quick` is None where `validator` must decide alone."""
 
     validator: Validator

@@ -171,7 +171,7 @@ class Person:
         if isinstance(value, Mapping):
             return {self.erased(str(k)): self.erased_value(inner) for k, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [self.erased_value(each) for each in value]
+            return [self.erased_value(part) for part in value]
         if isinstance(value, str):
             return self.erased(value)
         is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -186,18 +186,18 @@ def clean(identifiers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     readers = {"phones": _phone, "emails": _email, "users": _user, "leads": _lead}
     if unknown := set(identifiers) - set(readers):
         raise InvalidInput(_("Use %s.") % ", ".join(KINDS), sorted(unknown)[0])
-    cleaned = {
+    clean_identifiers = {
         kind: sorted({readers[kind](text.strip()) for text in identifiers[kind] if text.strip()})
         for kind in KINDS
         if identifiers.get(kind)
     }
-    cleaned = {kind: values for kind, values in cleaned.items() if values}
-    if not cleaned:
+    clean_identifiers = {kind: values for kind, values in clean_identifiers.items() if values}
+    if not clean_identifiers:
         raise InvalidInput(_("Name the person by at least one of the four."), "phones")
-    for kind, values in cleaned.items():
+    for kind, values in clean_identifiers.items():
         if len(values) > MAX_IDENTIFIERS:
             raise InvalidInput(_("At most %d.") % MAX_IDENTIFIERS, kind)
-    return cleaned
+    return clean_identifiers
 
 
 def _phone(text: str) -> str:

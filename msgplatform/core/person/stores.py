@@ -9,9 +9,9 @@ repeats its slice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from django.db import models, router
 from django.db.models import QuerySet
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # the contract of flows names this module
 SLICE = 1000  # rows of a table in one slice
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """The person's data in a row, or a key of Redis.
 
     `data` is exported, as JSON values. `is_open`: the row's message has not ended; the row is
@@ -39,8 +38,7 @@ class Row:
     leads: Sequence[int] = ()
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """The rows of one slice; `cursor` is where the next one begins, '' at the end."""
 
     rows: Sequence[Row]
@@ -57,8 +55,7 @@ def nobody(_person: Person) -> Sequence[str]:
     return ()
 
 
-@dataclass(frozen=True)
-class PersonStore:
+class PersonStore(msgspec.Struct, frozen=True):
     """A kind of data. Functions raise errors of the database and of Redis.
 
     `find(person, cursor)`: the next slice; the first one begins at ''. `erase(person, rows)`: erase
@@ -90,8 +87,7 @@ def all_rows(store: PersonStore, person: Person) -> Iterator[Row]:
 
 
 # -- tables of texts -----------------------------------------------------------------------------
-@dataclass(frozen=True)
-class TextTable:
+class TextTable(msgspec.Struct, frozen=True):
     """A table whose texts may mention a person: only the person's numbers and addresses are erased,
     and the rest of the text stays.
 
@@ -102,7 +98,7 @@ class TextTable:
     model: type[models.Model]
     columns: Sequence[str]
     unique_column: str = ""
-    condition: models.Q = field(default_factory=models.Q)  # the rows to search
+    condition: models.Q = msgspec.field(default_factory=models.Q)  # the rows to search
 
     @property
     def rows(self) -> QuerySet[Any]:

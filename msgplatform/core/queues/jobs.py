@@ -12,7 +12,6 @@ it.
 
 import zlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -121,8 +120,7 @@ def not_for_workers(*_args: Any) -> None:
     raise RuntimeError("work orders are delivered by the platform's own daemons, not by rqworker")
 
 
-@dataclass(frozen=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """An order claimed by this process. `data` was put `waited` seconds ago by Redis' clock; 0 for
     an order of an earlier release. `is_returned`: a dead process had claimed the order before."""
 
@@ -303,7 +301,7 @@ def _with_entries(names: Collection[str], *endings: str) -> list[str]:
     if len(names) <= _FEW:
         return list(names)
     lists: Any = work_redis().register_script(_WITH_ORDERS)(keys=[QUEUES], args=endings)
-    busy_names = (each.decode().removeprefix("rq:queue:") for each in lists)
+    busy_names = (key.decode().removeprefix("rq:queue:") for key in lists)
     return [name for name in busy_names if name in names]
 
 

@@ -15,14 +15,14 @@ from msgplatform.core.connections import RedisError, work_redis
 _KEY_PREFIX = b"rq:queue:"
 
 
-def _fixed() -> list[str]:
+def _queues_of_flows() -> list[str]:
     return [name for flow in flows.all() for name in flow.queues]
 
 
 def is_allowed(name: str) -> bool:
     """True if a flow has, or may have, a queue of this name."""
     patterns = (flow.queue_pattern for flow in flows.all() if flow.queue_pattern)
-    return name in _fixed() or any(re.fullmatch(pattern, name) for pattern in patterns)
+    return name in _queues_of_flows() or any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
 def has_only_copies(name: str) -> bool:
@@ -58,7 +58,7 @@ class RqQueues(dict[str, Any]):
         except RedisError:
             keys = set()
         queue_names = {key.removeprefix(_KEY_PREFIX).decode() for key in keys}
-        fixed_names = _fixed()
+        fixed_names = _queues_of_flows()
         return [
             *fixed_names,
             *sorted(name for name in queue_names.difference(fixed_names) if name in self),

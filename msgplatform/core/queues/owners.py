@@ -85,8 +85,8 @@ def renew(names: Sequence[str], owner: str, seconds: float) -> tuple[list[str], 
         return [], []
     script = work_redis().register_script(_RENEW)
     answer: Any = script(keys=[OWNER + name for name in names], args=[owner, int(seconds * 1000)])
-    lost, lapsed = ([names[index - 1] for index in indices] for indices in answer)
-    return lost, lapsed
+    lost_names, lapsed_names = ([names[index - 1] for index in indices] for indices in answer)
+    return lost_names, lapsed_names
 
 
 def disown(names: Sequence[str], owner: str) -> None:

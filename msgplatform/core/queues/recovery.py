@@ -6,7 +6,7 @@ year in a registry that no daemon reads.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rq import Queue
 from rq.executions import ExecutionRegistry
@@ -101,17 +101,6 @@ _ENDED_REGISTRIES = (
 )
 
 
-class _Entry(NamedTuple):
-    queue: Queue
-    registry: str  # its key
-    member: bytes
-
-    @property
-    def job(self) -> str:
-        """The job id. StartedJobRegistry has "<job>:<execution>"; a job id has no colon."""
-        return self.member.partition(b":")[0].decode(errors="replace")
-
-
 def recover(is_only_copy: Callable[[str], bool], grace: float = 60.0) -> int:
     """Recover orders whose claim has ended or that are in RQ's registries; drop expired orders.
 
@@ -123,9 +112,11 @@ def recover(is_only_copy: Callable[[str], bool], grace: float = 60.0) -> int:
     connection = work_redis()
     queues = _queues_with_entries(connection)
     order_count = _recover_registries(queues, is_only_copy)
-    for some in chunks(queues, _QUEUES_PER_SCRIPT):
-        order_count += _drop_expired([queue for queue in some if not is_only_copy(queue.name)])
-        order_count += _recover_claimed(some, is_only_copy, grace)
+    for queues_of_script in chunks(queues, _QUEUES_PER_SCRIPT):
+        order_count += _drop_expired(
+            [queue for queue in queues_of_script if not is_only_copy(queue.name)]
+        )
+        order_count += _recover_claimed(queues_of_script, is_only_copy, grace)
     # Claims without an order: their process died between the steps of `done()`.
     connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
     return order_count
@@ -168,7 +159,17 @@ def _recover_claimed(
         if until is None:
             connection.register_script(_ADD_CLAIM)(keys=[CLAIMS], args=[member, now + grace])
         elif float(until) < now:
-            _recover_entry(queue, job_id, is_only_copy(queue.name), now)
+            is_put_back = is_only_copy(queue.name)
+            log.warning("order_recovered", queue=queue.name, job=job_id, put_back=is_put_back)
+            if is_put_back:
+                connection.register_script(_PUT_BACK)(
+                    keys=[queue.key, queue.intermediate_queue_key, CLAIMS],
+                    args=[job_id, member, now],
+                )
+            else:
+                with connection.pipeline(transaction=True) as pipe:
+                    forget(pipe, queue.name, job_id)
+                    pipe.execute()
             order_count += 1
     return order_count
 
@@ -200,18 +201,6 @@ def _entries(keys: Sequence[str]) -> list[list[bytes]]:
         return pipe.execute()
 
 
-def _recover_entry(queue: Queue, job_id: str, is_only_copy: bool, now: float) -> None:
-    log.warning("order_recovered", queue=queue.name, job=job_id, put_back=is_only_copy)
-    if is_only_copy:
-        script = work_redis().register_script(_PUT_BACK)
-        lists = [queue.key, queue.intermediate_queue_key]
-        script(keys=[*lists, CLAIMS], args=[job_id, f"{queue.name}|{job_id}", now])
-        return
-    with work_redis().pipeline(transaction=True) as pipe:
-        forget(pipe, queue.name, job_id)
-        pipe.execute()
-
-
 def _recover_registries(queues: Sequence[Queue], is_only_copy: Callable[[str], bool]) -> int:
     """Recover the orders in RQ's registries of these queues; returns their number.
 
@@ -222,38 +211,33 @@ def _recover_registries(queues: Sequence[Queue], is_only_copy: Callable[[str], b
     connection = work_redis()
     now = clock(connection)
     script = connection.register_script(_RECOVER_FROM_REGISTRY)
-    order_count = 0
-    for entry in _registry_entries(queues, now):
-        name, job = entry.queue.name, entry.job
-        job_keys = [Result.get_key(job), ExecutionRegistry(job, connection).key]
-        lists = [entry.queue.key, entry.queue.intermediate_queue_key]
-        became: Any = script(
-            keys=[entry.registry, *lists, CLAIMS, Job.key_for(job), *job_keys],
-            args=[entry.member, job, f"{name}|{job}", now, int(is_only_copy(name))],
-        )
-        if became:
-            log.warning("rq_worker_left_order", queue=name, job=job, became=became.decode())
-            order_count += 1
-    return order_count
-
-
-def _registry_entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
-    """The entries of all registries, without orders that a worker runs, in one round trip."""
     registries: list[tuple[Queue, str, float | str]] = []
     for queue in queues:
         registries.append((queue, StartedJobRegistry.key_template.format(queue.name), now))
         registries += [
             (queue, kind.key_template.format(queue.name), "+inf") for kind in _ENDED_REGISTRIES
         ]
-    with work_redis().pipeline(transaction=False) as pipe:
+    with connection.pipeline(transaction=False) as pipe:
         for _queue, key, until in registries:
             pipe.zrangebyscore(key, "-inf", until)
         member_lists: list[Any] = pipe.execute()
-    return [
-        _Entry(queue, key, member)
-        for (queue, key, _until), members in zip(registries, member_lists, strict=True)
-        for member in members
-    ]
+    order_count = 0
+    for (queue, registry, _until), members in zip(registries, member_lists, strict=True):
+        for member in members:
+            # StartedJobRegistry has "<job>:<execution>"; a job id has no colon.
+            job = member.partition(b":")[0].decode(errors="replace")
+            job_keys = [Result.get_key(job), ExecutionRegistry(job, connection).key]
+            lists = [queue.key, queue.intermediate_queue_key]
+            outcome: Any = script(
+                keys=[registry, *lists, CLAIMS, Job.key_for(job), *job_keys],
+                args=[member, job, f"{queue.name}|{job}", now, int(is_only_copy(queue.name))],
+            )
+            if outcome:
+                log.warning(
+                    "rq_worker_left_order", queue=queue.name, job=job, became=outcome.decode()
+                )
+                order_count += 1
+    return order_count
 
 
 def _forget_dead_workers(queues: Sequence[Queue]) -> None:

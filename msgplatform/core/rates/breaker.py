@@ -10,8 +10,9 @@ thread-safe; its owner is one loop.
 
 import random
 from collections import deque
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from msgplatform.core.rates.backoff import Uniform, jittered
 
@@ -26,8 +27,7 @@ class State(StrEnum):
 STATE_NUMBERS = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """When to open and for how long (seconds).
 
     The breaker opens after `failures_in_a_row`, or if at least `failure_share` of at least

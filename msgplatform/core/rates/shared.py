@@ -4,10 +4,10 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 from redis import Redis
 from redis.commands.core import Script
 
@@ -53,8 +53,7 @@ return {allowed and 1 or 0, math.max(limit - spent, 0), ends}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(msgspec.Struct, frozen=True):
     """The state of a quota: `left` units remain for `reset` seconds, until the window ends."""
 
     is_allowed: bool

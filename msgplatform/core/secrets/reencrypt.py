@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
 from django.db.models import (
@@ -41,8 +41,7 @@ _SPAN = 2000  # rows that one statement looks through for sealed values
 _RENEWED = (State.CLEAR, State.OLD)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """An encrypted field of a model, in the database `using`."""
 
     model: type[Model]
@@ -63,8 +62,7 @@ class Column:
         return ExpressionWrapper(F(self.field), output_field=TextField())
 
 
-@dataclass(frozen=True, slots=True)
-class JSONColumn(Column):
+class JSONColumn(Column, frozen=True):
     """A field of JSON in which the texts under these keys are encrypted, as of a library's model
     whose fields cannot be ours."""
 
@@ -205,8 +203,8 @@ def _sealed_pages(column: Column) -> Iterator[list[tuple[Any, bytes]]]:
     sealed_rows = column.rows.alias(start=start).filter(start=encryption.PREFIX.encode())
     rows = column.rows
     while span := list(rows.values_list("pk", flat=True)[:_SPAN]):
-        within = sealed_rows.filter(pk__gte=span[0], pk__lte=span[-1])
-        keys = list(within.values_list("pk", flat=True))
+        rows_of_span = sealed_rows.filter(pk__gte=span[0], pk__lte=span[-1])
+        keys = list(rows_of_span.values_list("pk", flat=True))
         for at in range(0, len(keys), SEALED_PAGE):
             page = column.rows.filter(pk__in=keys[at : at + SEALED_PAGE])
             yield [(pk, bytes(value)) for pk, value in page.values_list("pk", column.field)]

@@ -140,7 +140,9 @@ def first_line(process: subprocess.Popen[str]) -> str:
     RuntimeError if the program ends without a line, or is killed since it printed none in time."""
     assert process.stdout is not None  # noqa: S101
     why = "it ended"
-    if not select.select([process.stdout], [], [], _FIRST_LINE_SECONDS)[0]:
+    output = select.poll()  # select.select takes no descriptor above 1,023
+    output.register(process.stdout, select.POLLIN)
+    if not output.poll(_FIRST_LINE_SECONDS * 1000):
         why = f"it printed nothing within {_FIRST_LINE_SECONDS:g} s"
         process.kill()
     if line := process.stdout.readline().strip():

@@ -5,8 +5,9 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from msgplatform.core.connections import RedisError, briefly, work_redis
 from msgplatform.core.daemons.presence import Presence
@@ -25,8 +26,7 @@ _COUNT = METRICS.counter(
 )
 
 
-@dataclass
-class Failing:
+class Failing(msgspec.Struct):
     """A process whose spans the collector does not take, and why."""
 
     why: str

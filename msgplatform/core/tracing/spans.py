@@ -113,8 +113,8 @@ def context_of(span: Span) -> Context:
 
 def contexts(texts: Mapping[int, str]) -> dict[int, Context]:
     """Message → context, of stored texts."""
-    parsed = ((message, parse(text)) for message, text in texts.items())
-    return {message: context for message, context in parsed if context}
+    pairs = ((message, parse(text)) for message, text in texts.items())
+    return {message: context for message, context in pairs if context}
 
 
 def nanoseconds(seconds: float) -> int:

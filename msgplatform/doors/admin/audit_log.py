@@ -133,5 +133,5 @@ def _as_text(value: Any) -> str:
     if value is None or value in ("", [], {}):
         return "–"
     if isinstance(value, list):
-        return "\n".join(_as_text(each) for each in value)
+        return "\n".join(_as_text(part) for part in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

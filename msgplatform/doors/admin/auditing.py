@@ -96,7 +96,7 @@ def _as_json(value: Any, field: forms.Field) -> Any:
         if value is None or isinstance(value, models.Model):
             return None if value is None else str(value)
         if isinstance(value, Iterable) and not isinstance(value, str):
-            return sorted(str(each) for each in list(value)[:_MAX_ROWS])
+            return sorted(str(row) for row in list(value)[:_MAX_ROWS])
         rows: Any = field.queryset
         row = rows.model._default_manager.filter(pk=value).first() if value != "" else None
         return None if row is None else str(row)

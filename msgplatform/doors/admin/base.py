@@ -172,7 +172,7 @@ class ModelAdmin(ComparedAdmin):
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """No filter in the URL on hidden fields: it would reveal them, one character at a time."""
         names = lookup.split("__")
-        own_columns = {each.name for each in self.opts.concrete_fields if not each.is_relation}
+        own_columns = {field.name for field in self.opts.concrete_fields if not field.is_relation}
         model = self.model if names[0] in own_columns else None
         secret_names = hidden_fields(model).intersection(names)
         masked_names = [*self.personal_fields, *self.content_fields]
@@ -226,19 +226,21 @@ class ModelAdmin(ComparedAdmin):
         return [*fields, *self.limited_readonly] if is_limited else fields
 
     def get_list_filter(self, request: HttpRequest) -> Any:
-        """For limited people leaves out the filters that name rows of other tables."""
+        """The filters; limited people do not get those that name rows of other tables."""
         filters = super().get_list_filter(request)
         if not person_limits.is_limited(request):
             return filters
         relations = {field.name for field in self.opts.get_fields() if field.is_relation}
 
-        def is_own(each: Any) -> bool:
-            name, kind = each if isinstance(each, tuple | list) else (each, each)
+        def is_own(list_filter: Any) -> bool:
+            name, kind = (
+                list_filter if isinstance(list_filter, tuple | list) else (list_filter, list_filter)
+            )
             if getattr(kind, "keeps_to_limit", False):
                 return True
             return name not in relations and not getattr(kind, "names_systems", False)
 
-        return [each for each in filters if is_own(each)]
+        return [list_filter for list_filter in filters if is_own(list_filter)]
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_dbfield(db_field, request, **kwargs)

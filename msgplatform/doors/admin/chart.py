@@ -3,10 +3,10 @@ them with the theme's Chart.js."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+import msgspec
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
@@ -17,8 +17,7 @@ Tone = Literal["accepted", "good", "lost", "bad", "plain", "limit"]
 Unit = Literal["count", "number", "seconds", "milliseconds", "share"]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A value for each time; None where the value is unknown. A line is broken at None. A bar shows
     None as 0: it has no height."""
 
@@ -36,8 +35,7 @@ class Line:
         return [value for value in self.values if value is not None]
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """`name` is unique on its page. `labels` writes the `times`."""
 
     name: str

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import messages
@@ -23,10 +23,10 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
 from msgplatform.doors.admin.base import ModelAdmin
+from msgplatform.doors.api.problems.error_pages import page_of_form
 
 # The session's key for the time of the last proof, in seconds since 1970.
 _KEY = "confirmed_at"
@@ -64,7 +64,7 @@ def confirmed(view: Callable[P, R]) -> Callable[P, R | HttpResponse]:
 
     @wraps(view)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | HttpResponse:
-        request = next(each for each in args if isinstance(each, HttpRequest))
+        request = next(argument for argument in args if isinstance(argument, HttpRequest))
         return view(*args, **kwargs) if is_recent(request) else ask(request)
 
     return wrapper
@@ -79,14 +79,6 @@ def ask(request: HttpRequest) -> HttpResponse:
         )
         page = page_of_form(request)
     return redirect(f"{reverse('console:confirm')}?{urlencode({'next': page})}")
-
-
-def page_of_form(request: HttpRequest) -> str:
-    """The page of the form that was sent, if its path is on this host; else the overview."""
-    page = urlsplit(request.headers.get("Referer", ""))
-    path = page._replace(scheme="", netloc="", fragment="").geturl()
-    is_own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
-    return path if is_own else reverse("console:overview")
 
 
 class Confirmed(ModelAdmin):

@@ -36,7 +36,9 @@ class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         if isinstance(value, list | tuple):
-            return format_html_join(mark_safe("<br>"), "{}", ((self.show(one),) for one in value))
+            return format_html_join(
+                mark_safe("<br>"), "{}", ((self.show(entry),) for entry in value)
+            )
         return SafeString(super().render(name, value, attrs, renderer))
 
 

@@ -205,7 +205,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
         limit = getattr(row, "limit", None)
         if limit is None:
             return ""
-        return ", ".join(each.name for each in limit.systems.all()) or "–"
+        return ", ".join(system.name for system in limit.systems.all()) or "–"
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """The limit has a fieldset of its own, for people who may change it."""

@@ -19,14 +19,7 @@ from msgplatform import person_limits
 from msgplatform.core import sandbox
 from msgplatform.core.connections import RedisError
 from msgplatform.core.flows.text import Text
-from msgplatform.core.sandbox import (
-    MAX_COUNT,
-    MAX_DELAY_SECONDS,
-    MAX_MINUTES,
-    MAX_RETRY_AFTER,
-    Behaviour,
-    Sandbox,
-)
+from msgplatform.core.sandbox import Behaviour, Sandbox
 from msgplatform.doors.admin import AdminPage, Select, TextInput, audit
 from msgplatform.doors.admin.pages import send_form, show_page
 
@@ -38,19 +31,19 @@ class BehaviourForm(forms.Form):
 
     answer = forms.ChoiceField(label=_("Answer"), widget=Select, required=False)
     delay = forms.FloatField(
-        label=_("After"), min_value=0, max_value=MAX_DELAY_SECONDS, required=False,
+        label=_("After"), min_value=0, max_value=sandbox.MAX_DELAY_SECONDS, required=False,
         widget=TextInput({"inputmode": "decimal"}),
     )  # fmt: skip
     retry_after = forms.IntegerField(
-        label="Retry-After", min_value=0, max_value=MAX_RETRY_AFTER, required=False,
+        label="Retry-After", min_value=0, max_value=sandbox.MAX_RETRY_AFTER, required=False,
         widget=TextInput({"inputmode": "numeric"}),
     )  # fmt: skip
     count = forms.IntegerField(
-        min_value=1, max_value=MAX_COUNT, required=False,
+        min_value=1, max_value=sandbox.MAX_COUNT, required=False,
         widget=TextInput({"inputmode": "numeric"}), help_text=_("Empty: any number"),
     )  # fmt: skip
     minutes = forms.IntegerField(
-        label=_("For so many minutes"), min_value=1, max_value=MAX_MINUTES, initial=10,
+        label=_("For so many minutes"), min_value=1, max_value=sandbox.MAX_MINUTES, initial=10,
         widget=TextInput({"inputmode": "numeric"}),
     )  # fmt: skip
 
@@ -180,7 +173,7 @@ class SandboxPages:
                 messages.success(request, gettext("The sandbox is empty."))
                 return True
             if "usual" in request.POST:
-                behaviour, minutes = sandbox.USUAL, MAX_MINUTES
+                behaviour, minutes = sandbox.USUAL, sandbox.MAX_MINUTES
             elif form.is_valid():
                 minutes = form.cleaned_data.pop("minutes")
                 behaviour = Behaviour.of(**form.cleaned_data)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +36,7 @@ _DIGITS = 12
 _MAX_ENTRIES = 20  # newest entries of the audit log that are read
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """A field that somebody else has changed. `before` and `after` are None for a secret; without
     an entry in the audit log `actor` is '' and `before` is None."""
 
@@ -49,8 +47,7 @@ class Difference:
     at: datetime | None = None
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """The state of a row as a page shows it: its last entry in the audit log, and a digest of each
     field."""
 
@@ -80,7 +77,7 @@ def seen_now(row: Model, form_class: type[forms.ModelForm[Any]], audit_target: s
     relations = [field for field in row._meta.many_to_many if field.name in editable]
     values = {column.name: column.value_from_object(row) for column in columns}
     for relation in relations:
-        values[relation.name] = sorted(each.pk for each in relation.value_from_object(row))
+        values[relation.name] = sorted(other.pk for other in relation.value_from_object(row))
     further_values = getattr(form_class, "further_values", None)  # fields that are no columns
     values |= further_values(row) if further_values else {}
     digests = {name: _digest(row, name, value) for name, value in values.items()}
@@ -167,8 +164,10 @@ class ComparedAdmin(UnfoldModelAdmin):
             "audit_prefix": self.audit_action_name(""),
         }
         make: Any = type(form)  # the metaclass of forms
-        compared: type[forms.ModelForm[Any]] = make(form.__name__, (ComparedForm, form), values)
-        return compared
+        compared_class: type[forms.ModelForm[Any]] = make(
+            form.__name__, (ComparedForm, form), values
+        )
+        return compared_class
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         """The row. It is locked while its form is saved: of two people one is the second."""
@@ -213,12 +212,12 @@ def _show_stored(form: Any, name: str) -> None:
     if isinstance(field.widget, forms.MultiWidget):  # such as a date and a time
         widget: Any = field.widget
         parts = zip(widget.widgets_names, widget.widgets, widget.decompress(value), strict=True)
-        for suffix, each, part in parts:
-            form.data[f"{key}{suffix}"] = each.format_value(part) or ""
+        for suffix, part_widget, part in parts:
+            form.data[f"{key}{suffix}"] = part_widget.format_value(part) or ""
     elif isinstance(field.widget, forms.CheckboxInput):
         form.data.setlist(key, ["on"] if value else [])
     elif isinstance(value, list):
-        form.data.setlist(key, [str(each) for each in value])
+        form.data.setlist(key, [str(item) for item in value])
     else:
         form.data[key] = "" if value is None else value
 
@@ -230,8 +229,8 @@ def _differences(
     there, the stored value."""
     for name in changed_names:
         label = str(form.fields[name].label or name)
-        logged = [(entry, _values(entry, name)) for entry in entries]
-        changes = [(entry, values) for entry, values in logged if values is not None]
+        logged_values = [(entry, _values(entry, name)) for entry in entries]
+        changes = [(entry, values) for entry, values in logged_values if values is not None]
         for entry, values in changes:
             if auditing.is_secret(name, form) or auditing.SECRET in values:
                 yield Difference(label, None, None, entry.actor, entry.at)

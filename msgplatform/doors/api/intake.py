@@ -7,7 +7,6 @@ flow's view for many items inherits BatchView.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -30,8 +29,7 @@ _RECIPIENTS = "0 for an event that is stored and to which nobody subscribes; els
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
-@dataclass(frozen=True)
-class SingleIntake:
+class SingleIntake(msgspec.Struct, frozen=True):
     """A POST that takes one item, for the fast intake; the view of `path` defines everything else.
 
     `body` has an attribute `idempotency_key`. `submit(biz, body, call)` stores the item, and once

@@ -88,11 +88,13 @@ class MessageListView(ListView):
             if len(text) > MAX_VALUE:
                 raise InvalidInput(f"Use at most {MAX_VALUE} characters.", parameter_name)
         names = {field.parameter or name: name for name, field in self.store.fields.items()}
-        entered = {names[name]: text for name, text in self.query_values.items() if name in names}
+        entered_values = {
+            names[name]: text for name, text in self.query_values.items() if name in names
+        }
         # Times need a zone here; in the console the person's zone is used.
-        times = {name: entered.pop(name) for name in _TIMES if name in entered}
+        times = {name: entered_values.pop(name) for name in _TIMES if name in entered_values}
         try:
-            values = engine.read_filter(self.store.fields, entered)
+            values = engine.read_filter(self.store.fields, entered_values)
             moments = {name: moment(text, name) for name, text in times.items()}
             if len(moments) == 2 and moments["until"] <= moments["since"]:
                 raise InvalidInput("Use a time later than the one of since.", "until")

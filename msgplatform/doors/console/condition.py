@@ -7,9 +7,9 @@ servers have alerts (`monitor/watch` and the flows' own). Failures are counted w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
+import msgspec
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
@@ -28,8 +28,7 @@ _MAX_ALERTS = 1000  # maximum of open alerts that are read
 _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """`alerts`: open alerts that nobody has acknowledged, without alerts about failures: `failures`
     counts their groups. `missing`: roles without a running daemon. `exits`: programs that end again
     and again, with the number of ends and the last words. A program or a Redis in `alert_keys` has
@@ -41,7 +40,7 @@ class Condition:
     daemons: Sequence[Heartbeat]
     missing: Sequence[str]
     redis_problem: str = ""
-    exits: Mapping[str, str] = field(default_factory=dict)
+    exits: Mapping[str, str] = msgspec.field(default_factory=dict)
     alert_keys: frozenset[str] = frozenset()
 
     @property

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
@@ -20,15 +20,14 @@ from msgplatform.monitor.statistics.points import Point, total
 GOOD_SHARE = 0.99  # share of ended deliveries; a smaller one is marked
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """`numbers` of the chosen time: (title, value, tone, address), '' for no tone or no address.
     `failures`: the number of failures that wait for a person."""
 
     flow: Flow
     status: Status | None  # None for people who do not see the backlog
     failures: int = 0
-    numbers: Sequence[tuple[Any, Any, str, str]] = field(default_factory=list)
+    numbers: Sequence[tuple[Any, Any, str, str]] = msgspec.field(default_factory=list)
     charts: Sequence[Chart] = ()
     statistics: str = ""
 

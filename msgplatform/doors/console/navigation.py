@@ -105,18 +105,20 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
 
 def _apps(request: HttpRequest) -> list[dict[str, Any]]:
     """The admin's apps, with the console's list of messages for a flow whose model has no admin."""
+    # The frame of the page has the same list: an entry of it is replaced, and none is changed.
     apps_by_label = {app["app_label"]: app for app in admin.site.get_app_list(request)}
     for flow in visible(request):
         model, label = model_of(flow), flow.permission.partition(".")[0]
         if not flow.messages.fields or admin.site.is_registered(model):
             continue
         name = apps.get_app_config(label).verbose_name
-        app = apps_by_label.setdefault(label, {"app_label": label, "name": name, "models": []})
-        app["models"].append({
+        app = apps_by_label.get(label, {"app_label": label, "name": name, "models": []})
+        messages = {
             "name": list_name(flow),
             "object_name": model.__name__,
             "admin_url": reverse("console:find", args=[flow.name]),
-        })  # fmt: skip
+        }
+        apps_by_label[label] = {**app, "models": [*app["models"], messages]}
     return list(apps_by_label.values())
 
 

@@ -94,8 +94,8 @@ class _Call:
         self._start_time, self._bytes_sent = time.monotonic(), 0
 
     def run(self, application: WsgiApp, environ: Environ) -> None:
-        bound = structlog.contextvars.bound_contextvars(request_id=self._request_id)
-        with bound, context.of_request(environ.get("HTTP_TRACEPARENT", "")), briefly():
+        log_context = structlog.contextvars.bound_contextvars(request_id=self._request_id)
+        with log_context, context.of_request(environ.get("HTTP_TRACEPARENT", "")), briefly():
             try:
                 response = application(environ, self._start_response)
                 try:

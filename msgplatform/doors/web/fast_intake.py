@@ -10,9 +10,9 @@ values are valid, and every error message.
 import asyncio
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.core.handlers.wsgi import WSGIRequest
@@ -57,8 +57,7 @@ _BEARER = b"Bearer "
 _HOSTS = 100
 
 
-@dataclass(frozen=True)
-class _Route:
+class _Route(msgspec.Struct, frozen=True):
     """A single intake, with the scope and the bound that its view declares."""
 
     intake: SingleIntake

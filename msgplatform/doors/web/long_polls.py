@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from msgplatform.core.long_polls import HEADER, SECONDS, WAITING
 from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
@@ -19,8 +20,7 @@ _HEADER = HEADER.lower().encode()
 Ask = Callable[[bool], Coroutine[Any, Any, Answer | int]]
 
 
-@dataclass
-class _Wait:
+class _Wait(msgspec.Struct):
     """`is_replaced`: a later request has taken its place."""
 
     is_replaced: bool = False

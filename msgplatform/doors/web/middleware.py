@@ -24,6 +24,7 @@ from rest_framework.permissions import SAFE_METHODS
 from msgplatform import person_limits
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.doors.api.access import throttling
+from msgplatform.doors.api.problems.error_pages import page_of_form
 from msgplatform.doors.api.problems.problem import KINDS, Problem
 from msgplatform.models import Preferences
 
@@ -165,10 +166,6 @@ class EndedSessionMiddleware(MiddlewareMixin):
         if request.method != "POST":
             return response
         messages.warning(
-            request,
-            _("Your session had ended, so nothing was done. Log in, then do it again."),
+            request, _("Your session had ended, so nothing was done. Log in, then do it again.")
         )
-        # Daemons look at middleware, too, and have no admin.
-        from msgplatform.doors.admin.confirmation import page_of_form
-
         return redirect_to_login(page_of_form(request), login)

@@ -6,10 +6,10 @@ sums grows with subscriptions, gateways and the like, not with messages.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any
 
+import msgspec
 from django.db.models import Sum
 from django.utils.translation import gettext as _
 
@@ -21,8 +21,7 @@ Sums = Mapping[Key, int]
 _WHOLE = Group("", "")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A group and its counters of the whole period."""
 
     group: Group

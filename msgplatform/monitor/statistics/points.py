@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+import msgspec
 from django.db.models import Q, QuerySet, Sum, Value
 from django.db.models.functions import Concat
 
@@ -25,8 +26,7 @@ from msgplatform.monitor import time_steps
 from msgplatform.monitor.time_steps import Step
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """The counters of one step, without names that have no count."""
 
     at: datetime

@@ -6,9 +6,9 @@ the number of rows it reads depends on the span, not on the retention of counter
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
 from django.db.models import Sum
 
 from msgplatform.core.connections import RedisError
@@ -24,8 +24,7 @@ from msgplatform.monitor.time_steps import Step
 _HOUR, _INSTANT = timedelta(hours=1), timedelta(microseconds=1)
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """The time that the overview shows: `points` steps of `length`. The last step is unfinished."""
 
     length: timedelta
@@ -90,8 +89,7 @@ def _live_counts(
     return counts_by_step
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True):
     """A group of a flow's first dimension, such as a subscription.
 
     `failures` and `failed_attempts` are of the last hour; `oldest_seconds` is None if nothing is

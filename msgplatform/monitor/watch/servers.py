@@ -7,7 +7,8 @@ Each program's heartbeat has the free space of its machine's disk, for the proce
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
@@ -35,8 +36,7 @@ _MIN_TREND_SECONDS, _MAX_TREND_SECONDS = 1800.0, 3600.0
 _GONE_SECONDS = 3600.0
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """Bytes that a Redis uses, and its limit in bytes (0: none)."""
 
     used: int

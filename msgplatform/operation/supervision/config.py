@@ -5,8 +5,9 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from msgplatform.core.errors import Permanent
 from msgplatform.core.servers import child_process
@@ -23,8 +24,7 @@ class Unwritable(Permanent):
     """A path that supervisord's configuration cannot express."""
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A program with a number of processes. Lower priorities start first and stop last."""
 
     name: str
@@ -43,8 +43,7 @@ class Program:
         return self.name if self.comes_and_goes else f"level-{self.priority}"
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(msgspec.Struct, frozen=True):
     """Folders and files of supervisord and its programs."""
 
     run: Path

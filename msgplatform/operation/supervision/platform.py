@@ -1,6 +1,5 @@
 """The whole platform on one machine: its programs, and the conditions for their start."""
 
-import dataclasses
 import os
 import sys
 import time
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 from xmlrpc.client import Error as RpcError
 
 from django.conf import settings
+from msgspec import structs
 
 from msgplatform import env as environment
 from msgplatform.core import flows, logging, public_address
@@ -112,7 +112,7 @@ class Platform:
             self._daemons = [
                 daemon
                 if names & {daemon.name, f"{daemon.name}-0"}
-                else dataclasses.replace(daemon, comes_and_goes=True)
+                else structs.replace(daemon, comes_and_goes=True)
                 for daemon in self._daemons
             ]
             self._follower.start()
@@ -263,12 +263,12 @@ def daemons(processes: Mapping[str, int]) -> list[Program]:
     """The daemons of every registered flow, and the daemon of bulk jobs. `processes` gives the
     number of processes of a command. Raises Refused for an unknown command."""
     daemons_of_flows = [daemon for flow in flows.all() for daemon in flow.daemons]
-    daemons_of_flows.append(dataclasses.replace(BULK, priority=_BULK))
+    daemons_of_flows.append(structs.replace(BULK, priority=_BULK))
     commands = [daemon.command for daemon in daemons_of_flows]
     if unknown := sorted(processes.keys() - set(commands)):
         raise Refused(f"There is no daemon {unknown[0]}; use one of: {', '.join(commands)}")
     return [
-        dataclasses.replace(_program(daemon), processes=processes.get(daemon.command, 1))
+        structs.replace(_program(daemon), processes=processes.get(daemon.command, 1))
         for daemon in daemons_of_flows
     ]
 
@@ -276,7 +276,7 @@ def daemons(processes: Mapping[str, int]) -> list[Program]:
 def own_processes() -> list[Program]:
     """The own processes that flows need now. Raises errors of the database."""
     processes = [daemon for flow in flows.all() for daemon in flow.own_processes()]
-    return [dataclasses.replace(_program(daemon), comes_and_goes=True) for daemon in processes]
+    return [structs.replace(_program(daemon), comes_and_goes=True) for daemon in processes]
 
 
 def _program(daemon: Daemon) -> Program:

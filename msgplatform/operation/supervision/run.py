@@ -12,12 +12,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
 from xmlrpc.client import Error as RpcError
 from xmlrpc.client import ServerProxy
 
+import msgspec
 from supervisor.xmlrpc import SupervisorTransport
 
 from msgplatform.core.errors import PlatformError
@@ -87,8 +87,7 @@ def is_running(state_dir: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class Inheritance:
+class Inheritance(msgspec.Struct, frozen=True):
     """All that `up` of the next release takes over from the process that it replaces: open files
     of the lock and of the address, and the child supervisord."""
 

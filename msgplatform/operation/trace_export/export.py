@@ -206,8 +206,8 @@ class SpanQueue(SpanProcessor):
 
     def _report(self) -> None:
         with self._lock:
-            dropped, self._dropped = self._dropped, 0
-        self._tally.dropped += dropped
+            dropped_count, self._dropped = self._dropped, 0
+        self._tally.dropped += dropped_count
         self._tally.report()
 
 

@@ -10,9 +10,9 @@ import math
 import re
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.db import DataError, IntegrityError, transaction
 
 from msgplatform.core.data import engines
@@ -43,8 +43,7 @@ _AUDIT_BATCH = 500  # entries of one statement
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How to apply.
 
     `systems` are the business systems whose objects may be changed (empty: all), `label` names
@@ -99,12 +98,14 @@ class _Application:
     def run(self) -> Outcome:
         for kind in kinds.kinds():
             entries = self._entries.get(kind, ())
-            kept = labels.of_section(kinds.section_of(kind)) if entries else {}
-            refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
+            kept_objects = labels.of_section(kinds.section_of(kind)) if entries else {}
+            refused_entries = [
+                entry for entry in entries if self._put(entry, kept_objects.get(entry.name))
+            ]
             # Try these again after the others: one may need what another one gives up, such as the
             # place of a system's default account.
             for entry in refused_entries:
-                self._faults += self._put(entry, kept.get(entry.name))
+                self._faults += self._put(entry, kept_objects.get(entry.name))
         if self._faults:
             raise FileFaults(self._faults)
         for kind in reversed(kinds.kinds()):
@@ -138,10 +139,10 @@ class _Application:
             stored = resource.put(body)
         except REFUSALS as error:
             faults = []
-            for each in field_errors(error):
-                parts = _PART.findall(each["field"])
+            for field_error in field_errors(error):
+                parts = _PART.findall(field_error["field"])
                 path = tuple(int(index) if index else name for index, name in parts)
-                faults.append(entry.fault(path, each["message"]))
+                faults.append(entry.fault(path, field_error["message"]))
             return faults
         except _REFUSALS_OF_DATABASE:
             return [entry.fault((), _REFUSED)]
@@ -155,7 +156,10 @@ class _Application:
 
     def _prune(self, kind: Kind) -> None:
         """Remove the stored objects of this kind that the files do not have, or list them."""
-        section, listed = kinds.section_of(kind), {e.name for e in self._entries.get(kind, ())}
+        section, listed_names = (
+            kinds.section_of(kind),
+            {e.name for e in self._entries.get(kind, ())},
+        )
         systems = self._options.systems
         if systems and not kind.system_lookup:
             return
@@ -170,7 +174,7 @@ class _Application:
                 continue
             address = kinds.address_of(kind, row)
             name = kinds.name_of(address)
-            if name in listed or kind.is_removed(row):
+            if name in listed_names or kind.is_removed(row):
                 continue
             action, note = Action.UNLISTED, ""
             removable = self._options.removable
@@ -197,9 +201,9 @@ class _Application:
 def with_secrets(description: Description) -> list[str]:
     """The titles of the objects that have a secret in the files."""
     return [
-        f"{each.section} {each.name}"
-        for each in description.entries
-        if _secret_names(each.kind) & each.body.keys()
+        f"{entry.section} {entry.name}"
+        for entry in description.entries
+        if _secret_names(entry.kind) & entry.body.keys()
     ]
 
 
@@ -213,7 +217,7 @@ def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Chan
     if stored.is_new:
         secret_names = _secret_names(entry.kind)
         body = {
-            key: _shown(resource, key, value)
+            key: _readable_value(resource, key, value)
             for key, value in entry.body.items()
             if key not in secret_names
         }
@@ -222,12 +226,12 @@ def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Chan
     if not stored.differences and not stored.changed_secrets:
         return Change(Action.UNCHANGED, section, name)
     differences = {
-        name: {side: _shown(resource, name, value) for side, value in sides.items()}
+        name: {side: _readable_value(resource, name, value) for side, value in sides.items()}
         for name, sides in stored.differences.items()
     }
     return Change(Action.CHANGED, section, name, {}, differences, stored.changed_secrets, note)
 
 
-def _shown(resource: Resource, name: str, value: Any) -> Any:
+def _readable_value(resource: Resource, name: str, value: Any) -> Any:
     """A value for other readers, such as in the log of a pipeline."""
     return value if value is None else resource.audit_value(name, value)

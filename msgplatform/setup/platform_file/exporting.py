@@ -26,9 +26,7 @@ _INDENT = "    "
 
 
 def export(
-    sections: Collection[str] = (),
-    systems: Collection[str] = (),
-    has_references: bool = False,
+    sections: Collection[str] = (), systems: Collection[str] = (), has_references: bool = False
 ) -> Iterator[str]:
     """The lines of the file. `sections` and `systems` narrow it (empty: all). With `has_references`
     the references to secrets are no comments: the file can be applied to an empty platform."""
@@ -162,7 +160,7 @@ class _VariableNames:
 def _plain(value: Any) -> Any:
     """A value in JSON's types."""
     if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -35,11 +35,11 @@ def kinds() -> Sequence[Kind]:
     by_model: dict[type[Model], list[Kind]] = {}
     for kind in all_kinds:
         by_model.setdefault(kind.model, []).append(kind)
-    needed = {
-        kind: [each for model in _named_models(kind) for each in by_model.get(model, ())]
+    needed_kinds = {
+        kind: [other for model in _named_models(kind) for other in by_model.get(model, ())]
         for kind in all_kinds
     }
-    return tuple(TopologicalSorter(needed).static_order())
+    return tuple(TopologicalSorter(needed_kinds).static_order())
 
 
 @cache
@@ -79,8 +79,8 @@ def parse_name(section: str, name: str) -> tuple[Kind, dict[str, str]]:
                 raise ValueError(f"Leave out the blanks around the {part}.")
             converter = get_converters()[converters[part]]
             if not re.fullmatch(converter.regex, value):
-                allowed = "letters, digits, hyphens and underscores"
-                raise ValueError(f"Write the {part} of a {kind.noun} with {allowed}.")
+                allowed_text = "letters, digits, hyphens and underscores"
+                raise ValueError(f"Write the {part} of a {kind.noun} with {allowed_text}.")
         return kind, dict(zip(kind.address_lookups, parts, strict=True))
     forms = " or ".join("/".join(kind.address_lookups) for kind in sections()[section])
     raise ValueError(f"The name of an entry is {forms}.")

@@ -44,21 +44,21 @@ class FileFaults(serializers.ValidationError):
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = sorted(set(faults))
         sentences: dict[str, list[str]] = {}
-        for each in self.faults[:_MAX_SHOWN]:
-            sentences.setdefault(each.place, []).append(each.sentence)
+        for fault in self.faults[:_MAX_SHOWN]:
+            sentences.setdefault(fault.place, []).append(fault.sentence)
         super().__init__(sentences)
 
     @property
     def errors(self) -> list[dict[str, Any]]:
         """The `errors` of a problem: each with its line and its path."""
         return [
-            {"field": each.place, "message": each.sentence, "line": each.line,
-             "path": list(each.path)}
-            for each in self.faults[:_MAX_SHOWN]
+            {"field": fault.place, "message": fault.sentence, "line": fault.line,
+             "path": list(fault.path)}
+            for fault in self.faults[:_MAX_SHOWN]
         ]  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [str(each) for each in self.faults[:_MAX_SHOWN]]
+        lines = [str(fault) for fault in self.faults[:_MAX_SHOWN]]
         if more := len(self.faults) - len(lines):
             lines.append(f"… and {more} more.")
         return "\n".join(lines)
@@ -72,8 +72,7 @@ class Action(StrEnum):
     UNLISTED = "unlisted"  # missing in the files, and left alone
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """The change of one object.
 
     `body`, and `differences`: field → {"stored": before, "sent": after}, are without secrets and
@@ -84,22 +83,23 @@ class Change:
     action: Action
     section: str
     name: str
-    body: Mapping[str, Any] = field(default_factory=dict)  # of an added object, without secrets
-    differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    body: Mapping[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # of an added object, without secrets
+    differences: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
     note: str = ""
-    shown_once: Mapping[str, Any] = field(default_factory=dict)
+    shown_once: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def title(self) -> str:
         return f"{self.section} {self.name}"
 
 
-@dataclass
-class Outcome:
+class Outcome(msgspec.Struct):
     """All changes, in the order in which they were made."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Change] = msgspec.field(default_factory=list)
 
     def of(self, *actions: Action) -> list[Change]:
         return [change for change in self.changes if change.action in actions]
@@ -109,8 +109,8 @@ class Outcome:
         """A text that differs when what is added, changed or removed differs, but for the values of
         secrets."""
         changes = [
-            (each.action, each.title, each.body, each.differences, each.changed_secrets)
-            for each in self.of(Action.ADDED, Action.CHANGED, Action.REMOVED)
+            (change.action, change.title, change.body, change.differences, change.changed_secrets)
+            for change in self.of(Action.ADDED, Action.CHANGED, Action.REMOVED)
         ]
         content = msgspec.json.encode(changes, enc_hook=str, order="deterministic")
         return hashlib.sha256(content).hexdigest()[:20]

@@ -12,10 +12,11 @@ subscriptions:
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.setup.fields import fields_of
@@ -36,15 +37,14 @@ _SUFFIXES = {".yaml", ".yml"}
 _MAX_FILES = 1000
 
 
-@dataclass
-class Entry:
+class Entry(msgspec.Struct):
     """An object as a file describes it. `lines` has the line of each value of the body."""
 
     kind: Kind
     address: dict[str, str]
     body: dict[str, Any]
     file: str
-    lines: Mapping[text.Path, int] = field(default_factory=dict)
+    lines: Mapping[text.Path, int] = msgspec.field(default_factory=dict)
 
     @property
     def section(self) -> str:
@@ -69,12 +69,11 @@ class Entry:
         return Fault(self.file, line, f"{self.section}.{self.name}{names}", message, whole_path)
 
 
-@dataclass
-class Description:
+class Description(msgspec.Struct):
     """The content of files together: entries, and the sections that are there, empty ones too."""
 
-    entries: list[Entry] = field(default_factory=list)
-    sections: set[str] = field(default_factory=set)
+    entries: list[Entry] = msgspec.field(default_factory=list)
+    sections: set[str] = msgspec.field(default_factory=set)
 
 
 def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
@@ -158,7 +157,7 @@ class _Reader:
     ) -> None:
         self._file, self._content, self._secrets = file, content, secrets
         self._result, self._faults = result, faults
-        self._by_name = {(each.kind, each.name): each for each in result.entries}
+        self._by_name = {(entry.kind, entry.name): entry for entry in result.entries}
         self._lines: dict[text.Path, dict[text.Path, int]] = defaultdict(dict)  # by entry
         for path, line in content.lines.items():
             if len(path) > 1:
@@ -238,7 +237,7 @@ class _Reader:
 def _choices(name: str, known: Iterable[str]) -> str:
     """A sentence with the name that was probably meant, or with all names."""
     names = list(known)
-    by_lower = {each.lower(): each for each in names}
+    by_lower = {name.lower(): name for name in names}
     if close := get_close_matches(name.lower(), by_lower, 1, 0.75):
         return f"Did you mean {by_lower[close[0]]}?"
     return f"Use one of: {', '.join(names)}."

@@ -42,7 +42,7 @@ class SecretReader(ABC):
         """The value with the secrets in it. Raises WrongReference for the first text that cannot be
         read as one."""
         if isinstance(value, dict):
-            return {name: self.resolve(each, (*path, name)) for name, each in value.items()}
+            return {name: self.resolve(part, (*path, name)) for name, part in value.items()}
         if isinstance(value, list):
             return [self.resolve(each, (*path, index)) for index, each in enumerate(value)]
         if not isinstance(value, str):

@@ -7,9 +7,9 @@ read as YAML 1.2 has them, as editors do: `no` and `2026-11-20` are texts.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import yaml
 
 from msgplatform.core.json.values import MAX_STORED, levels
@@ -30,12 +30,11 @@ class TextFault(Exception):
         self.line, self.message, self.path = line, message, path
 
 
-@dataclass
-class Text:
+class Text(msgspec.Struct):
     """The value of a text, and the line of each value within it by its path."""
 
     value: Any
-    lines: dict[Path, int] = field(default_factory=dict)
+    lines: dict[Path, int] = msgspec.field(default_factory=dict)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -163,7 +162,7 @@ def _value(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
             members[key] = _value(value_node, (*path, key), lines)
         return members
     if isinstance(node, yaml.SequenceNode):
-        return [_value(each, (*path, index), lines) for index, each in enumerate(node.value)]
+        return [_value(part, (*path, index), lines) for index, part in enumerate(node.value)]
     return _scalar(node, path)
 
 

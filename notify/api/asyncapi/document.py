@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -56,8 +55,7 @@ class Version(NamedTuple):
     system: str | None
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The entries of a document in order."""
 
     rows: Sequence[Version]
@@ -105,15 +103,15 @@ class Selection:
         parts = _Parts()
         for entry in self.entries():
             parts.add(entry)
-        published = [name for name in parts.messages if name.endswith(f"-{Way.PUBLISH}")]
+        published_names = [name for name in parts.messages if name.endswith(f"-{Way.PUBLISH}")]
         channels: dict[str, Any] = dict(parts.channels)
         operations: dict[str, Any] = dict(parts.operations)
-        if published:
+        if published_names:
             channels[_PUBLISH] = {
                 "address": "/api/v1/messages",
                 "title": "Publish an event",
                 "servers": [{"$ref": "#/servers/platform"}],
-                "messages": _references(published, "#/components/messages/"),
+                "messages": _references(published_names, "#/components/messages/"),
             }
             operations[_PUBLISH] = {
                 "action": "receive",
@@ -167,24 +165,23 @@ class Selection:
         )
 
 
-@dataclass
-class _Parts:
+class _Parts(msgspec.Struct):
     """The parts that entries add to the document, encoded, because objects take more memory."""
 
-    channels: dict[str, msgspec.Raw] = field(default_factory=dict)
-    operations: dict[str, msgspec.Raw] = field(default_factory=dict)
-    messages: dict[str, msgspec.Raw] = field(default_factory=dict)
-    schemas: dict[str, msgspec.Raw] = field(default_factory=dict)
+    channels: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    operations: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    messages: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    schemas: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     _bytes: int = 0
 
     def add(self, entry: Described) -> None:
         key = entry.key
-        self.schemas[entry.schema_key] = self._encoded(entry.schema)
+        self.schemas[entry.schema_key] = self._encode(entry.schema)
         for way in Way:
-            self.messages[f"{key}-{way}"] = self._encoded(entry.message(way))
+            self.messages[f"{key}-{way}"] = self._encode(entry.message(way))
         names = [f"{entry.key}-{way}" for way in Way if way != Way.PUBLISH]
         whose = f"published by {entry.system}" if entry.system else "of any business system"
-        self.channels[key] = self._encoded(
+        self.channels[key] = self._encode(
             {
                 "address": entry.name,
                 "title": entry.name,
@@ -194,7 +191,7 @@ class _Parts:
                 "messages": _references(names, "#/components/messages/"),
             }
         )
-        self.operations[key] = self._encoded(
+        self.operations[key] = self._encode(
             {
                 "action": "send",
                 "channel": {"$ref": f"#/channels/{entry.key}"},
@@ -205,7 +202,7 @@ class _Parts:
             }
         )
 
-    def _encoded(self, part: Any) -> msgspec.Raw:
+    def _encode(self, part: Any) -> msgspec.Raw:
         text = msgspec.json.encode(part)
         self._bytes += len(text)
         if self._bytes > MAX_BYTES:

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 from django.utils.translation import gettext as _
 
 MAX_ROWS = 300
@@ -20,8 +20,7 @@ _BOUNDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field. `level`: its depth in the schema. `limits`: the schema's bounds of the value."""
 
     name: str
@@ -37,8 +36,7 @@ def rows(schema: Mapping[str, Any], pointer: str) -> list[Field]:
     return list(islice(_Reader(schema, pointer, [pointer]).below(schema, 0), MAX_ROWS))
 
 
-@dataclass
-class _Reader:
+class _Reader(msgspec.Struct):
     """Walks a schema. A recursive schema is followed once on each path."""
 
     root: Mapping[str, Any]
@@ -49,33 +47,33 @@ class _Reader:
         """The fields of an object, or of the objects in an array."""
         if level > MAX_LEVELS:
             return
-        resolved, references = self._resolved(schema)
+        resolved_schema, references = self._resolve(schema)
         if any(reference in self._open for reference in references):
             return
         self._open += references
-        required = resolved.get("required", ())
-        for name, part in _mapping(resolved, "properties").items():
-            yield self._field(name, part, level, name in required)
+        required_names = resolved_schema.get("required", ())
+        for name, part in _mapping(resolved_schema, "properties").items():
+            yield self._field(name, part, level, name in required_names)
             yield from self.below(part, level + 1)
-        for name, part in _mapping(resolved, "patternProperties").items():
+        for name, part in _mapping(resolved_schema, "patternProperties").items():
             yield self._field(f"/{name}/", part, level, False)
             yield from self.below(part, level + 1)
-        items = resolved.get("items")
+        items = resolved_schema.get("items")
         for part in items if isinstance(items, list) else [items]:
             if isinstance(part, Mapping):
                 yield from self.below(part, level)
-        more = resolved.get("additionalProperties")
+        more = resolved_schema.get("additionalProperties")
         if isinstance(more, Mapping):
             yield self._field(_("(any other name)"), more, level, False)
             yield from self.below(more, level + 1)
         for word in ("oneOf", "anyOf"):
-            parts = resolved.get(word)
+            parts = resolved_schema.get(word)
             for part in parts if isinstance(parts, list) else ():
                 yield from self.below(part, level)
         del self._open[len(self._open) - len(references) :]
 
     def _field(self, name: str, part: Any, level: int, is_required: bool) -> Field:
-        schema, references = self._resolved(part)
+        schema, references = self._resolve(part)
         type = self._type(part)
         if any(reference in self._open for reference in references):
             type = _("%s, as above") % type  # its fields are not listed again
@@ -85,7 +83,7 @@ class _Reader:
     def _type(self, part: Any) -> str:
         if part is False:
             return _("not allowed")
-        schema, _references = self._resolved(part)
+        schema, _references = self._resolve(part)
         if "const" in schema:
             return _text(schema["const"])
         types = schema.get("type", ())
@@ -96,21 +94,21 @@ class _Reader:
         for word in ("oneOf", "anyOf"):
             parts = schema.get(word)
             if not names and isinstance(parts, list) and len(self._open) < MAX_LEVELS:
-                names = list(dict.fromkeys(self._simple_type(one) for one in parts))
+                names = list(dict.fromkeys(self._simple_type(part) for part in parts))
         if not names and "properties" in schema:
             names = ["object"]
         return " | ".join(names) or _("any")
 
     def _simple_type(self, part: Any) -> str:
-        schema, _references = self._resolved(part)
+        schema, _references = self._resolve(part)
         types = schema.get("type", "object" if "properties" in schema else _("any"))
         return types if isinstance(types, str) else " | ".join(types)
 
-    def _resolved(self, part: Any) -> tuple[dict[str, Any], list[str]]:
+    def _resolve(self, part: Any) -> tuple[dict[str, Any], list[str]]:
         """The schema without `$ref` and `allOf`, and the references that led to it."""
         references: list[str] = []
         schema = dict(part) if isinstance(part, Mapping) else {}
-        merged: dict[str, Any] = {}
+        merged_schema: dict[str, Any] = {}
         waiting = [schema]
         while waiting:
             schema = waiting.pop(0)
@@ -118,22 +116,22 @@ class _Reader:
             if isinstance(reference, str) and reference not in references:
                 references.append(reference)
                 target: Any = self.root
-                rest = reference.removeprefix(self.pointer)
-                for token in rest.split("/")[1:]:
+                path = reference.removeprefix(self.pointer)
+                for token in path.split("/")[1:]:
                     name = unquote(token).replace("~1", "/").replace("~0", "~")
                     target = target[int(name)] if isinstance(target, list) else target[name]
                 waiting += [dict(target)] if isinstance(target, Mapping) else []
             parts = schema.get("allOf")
-            waiting += [dict(one) for one in parts if isinstance(one, Mapping)] if parts else []
+            waiting += [dict(part) for part in parts if isinstance(part, Mapping)] if parts else []
             # Merge both schemas, to list the fields of both. The earlier schema goes first.
-            earlier, merged = merged, {**schema, **merged}
+            earlier, merged_schema = merged_schema, {**schema, **merged_schema}
             properties = {**_mapping(schema, "properties"), **_mapping(earlier, "properties")}
             if properties:
-                merged["properties"] = properties
-            required = [*earlier.get("required", ()), *schema.get("required", ())]
-            if required:
-                merged["required"] = required
-        return merged, references
+                merged_schema["properties"] = properties
+            required_names = [*earlier.get("required", ()), *schema.get("required", ())]
+            if required_names:
+                merged_schema["required"] = required_names
+        return merged_schema, references
 
 
 def _mapping(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:

@@ -40,8 +40,7 @@ class Way(TextChoices):
     PUBLISH = "publish", "As it is published"
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     name: str
     description: str
     example: str
@@ -193,9 +192,10 @@ _MOMENT = {"type": "string", "format": "date-time", "description": "When the eve
 
 
 def _object(title: str, properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> Schema:
-    required = [name for name in properties if name not in optional]
+    required_names = [name for name in properties if name not in optional]
     return {
-        "title": title, "type": "object", "required": required, "properties": dict(properties),
+        "title": title, "type": "object", "required": required_names,
+        "properties": dict(properties),
     }  # fmt: skip
 
 

@@ -17,10 +17,10 @@ Schema, the release notes of each draft.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
+import msgspec
 from jsonschema import Draft3Validator, Draft7Validator, Draft201909Validator, Draft202012Validator
 from jsonschema.validators import validator_for
 
@@ -78,14 +78,17 @@ class Place(NamedTuple):
         return Place(f"{self.reference}/{old}", f"{self.pointer}/{quote(new, safe=_SAFE)}")
 
 
-@dataclass
-class _Rewriting:
+class _Rewriting(msgspec.Struct):
     """The rewriting of one schema. `is_new`: its draft is 2019-09 or later."""
 
     is_new: bool
     is_newest: bool
-    places: dict[str, str] = field(default_factory=dict)  # reference → pointer in the document
-    references: list[tuple[Schema, str]] = field(default_factory=list)  # (part, its reference)
+    places: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # reference → pointer in the document
+    references: list[tuple[Schema, str]] = msgspec.field(
+        default_factory=list
+    )  # (part, its reference)
 
     def schema(self, part: Any, place: Place) -> Any:
         """The part for its place in the document."""

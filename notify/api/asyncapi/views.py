@@ -91,8 +91,8 @@ def answer(request: HttpRequest, selection: Selection) -> HttpResponseBase:
         "Vary": "Authorization, Cookie",
         "Content-Disposition": 'inline; filename="asyncapi.json"',
     }
-    if unchanged := get_conditional_response(request, etag=etag):
+    if not_modified := get_conditional_response(request, etag=etag):
         for name, value in headers.items():
-            unchanged[name] = value
-        return unchanged
+            not_modified[name] = value
+        return not_modified
     return HttpResponse(selection.document(), content_type=MEDIA_TYPE, headers=headers)

@@ -1,7 +1,6 @@
 """Feed's bulk actions: events that were set aside wait again, or are dismissed."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -9,6 +8,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from msgspec.structs import replace
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions

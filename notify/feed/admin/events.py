@@ -2,10 +2,10 @@
 actions replay and dismiss."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -241,8 +241,7 @@ class EventAdmin(RowsAdmin):
     done_up_to = cells.column(_("done up to"), lambda row: row.position or cells.NOTHING)
 
 
-@dataclass(frozen=True)
-class QueueLine:
+class QueueLine(msgspec.Struct, frozen=True):
     """Counts are texts: "10000+" when there are more than COUNTED."""
 
     topic: str

@@ -4,10 +4,10 @@ Users have no row before their first visit or relation. So there is no list: the
 system and a user. All choices are in the address.
 """
 
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -120,7 +120,7 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         page = timeline.read(biz.pk, uid, before, PAGE, visit=False)
         posts = page.posts
         if not sees_personal(request):
-            posts = [replace(post, data=personal.text(post.data)) for post in posts]
+            posts = [msgspec.structs.replace(post, data=personal.text(post.data)) for post in posts]
         context |= {
             "posts": [(post, link(biz.name, post.uid)) for post in posts],
             "next": page.next, "is_later": before is not None,
@@ -185,8 +185,7 @@ def _figures(biz: Biz, uid: str, user: FeedUser | None) -> list[tuple[str, str]]
 
 
 # -- relations -------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """Rows of one relation in which the column `own` has the user, and `other` the other user.
 
     `delivery`: the heading of the column with the delivery of posts; '': no column.
@@ -222,8 +221,7 @@ SIDES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     other: str
     address: str  # the query of their page
     delivery: str

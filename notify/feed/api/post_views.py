@@ -1,8 +1,7 @@
 """The REST endpoints of posts, under /api/v1/feed/."""
 
-from dataclasses import replace
-
 from django.http import Http404, HttpResponse
+from msgspec.structs import replace
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView

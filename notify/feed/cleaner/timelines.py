@@ -5,12 +5,12 @@ the entries that a killed cleaner leaves behind, and the next walk finds them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
+import msgspec
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Exists, OuterRef
@@ -49,8 +49,7 @@ def skip_refused(
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
+class Length(msgspec.Struct, frozen=True):
     """The entries of one reader's timeline."""
 
     entries: int

@@ -5,8 +5,8 @@ Existing entries are kept, so every statement can be repeated.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from django.db import connection
 from django.db.models import QuerySet
 
@@ -26,8 +26,7 @@ _INSERT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """Recipients with this relation above `after` and up to `until` (None: to the end).
 
     `position` is the begin of the next slice; None: this is the last slice.

@@ -9,10 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import msgspec
 from django.db import connection
 
 from msgplatform.core.data import engines
@@ -33,8 +33,7 @@ _STAT = Path("/proc/stat")
 _PROBE = "SELECT active FROM feed_user WHERE biz_id = 0 AND uid = ''"
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """`latency` and `baseline` (the latency at rest): seconds. `statements`: average number of
     other programs' statements at once. `cpu`: part of this machine's processors at work, 0 to 1."""
 
@@ -44,8 +43,7 @@ class Load:
     cpu: float
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(msgspec.Struct, frozen=True):
     """The figures that count as a load of 1; `latency` is a multiple of the baseline."""
 
     statements: float
@@ -65,8 +63,7 @@ def load_of(load: Load, targets: Targets) -> tuple[float, str]:
     return max(loads)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(msgspec.Struct, frozen=True):
     at: float
     latency: float
     running: frozenset[int]  # connections
@@ -104,13 +101,13 @@ class Meter:
         dispatchers."""
         now = self._clock()
         own_connections = frozenset(own)
-        recent = [one for one in self._samples if one.at >= now - STATEMENTS_SECONDS]
+        recent = [sample for sample in self._samples if sample.at >= now - STATEMENTS_SECONDS]
         if not recent:
             return None
         # Samples of an idle platform are further apart, so the last sample may be older.
-        latencies = [one.latency for one in recent if one.at >= now - LATENCY_SECONDS]
+        latencies = [sample.latency for sample in recent if sample.at >= now - LATENCY_SECONDS]
         latency = median(latencies or [recent[-1].latency])
-        statements = sum(len(one.running - own_connections) for one in recent) / len(recent)
+        statements = sum(len(sample.running - own_connections) for sample in recent) / len(recent)
         self._lows.append((now, latency))
         while self._lows[0][0] < now - BASELINE_SECONDS:
             self._lows.popleft()

@@ -7,9 +7,10 @@ its spare capacity step by step.
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import cycle, islice
+
+import msgspec
 
 MAX_EVENTS = 100  # in a batch; larger batches are not faster, and others wait longer for them
 MIN_EVENTS = 10
@@ -25,8 +26,7 @@ COMFORTABLE = 0.7
 _HOURS = re.compile(r"(\d{1,2})-(\d{1,2}):(\d*\.?\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """At most `events` in a batch. `share`: the part of full speed, 0 to 1; 0 for a dispatcher that
     rests while others work."""
 
@@ -101,8 +101,7 @@ def next_share(
 
 
 # -- the largest share at some hours of the day ----------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class HoursRule:
+class HoursRule(msgspec.Struct, frozen=True):
     """`max_share` holds from `first` o'clock until before `end` o'clock, which may be past
     midnight."""
 

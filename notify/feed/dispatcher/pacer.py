@@ -7,7 +7,7 @@ another dispatcher takes over.
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 
 from django.conf import settings
 from django.db import connection
@@ -62,7 +62,7 @@ class Pacer:
         self._worked_at = -_WORK_SECONDS
 
     def start(self) -> None:
-        self._pace, self._heard = self._unmeasured(), time.monotonic()
+        self._pace, self._heard = self._unmeasured_pace(), time.monotonic()
         self._loop.start()
 
     def stop(self) -> None:
@@ -79,10 +79,10 @@ class Pacer:
             self._next.at_once()
             self._loop.wake()
         if time.monotonic() - self._heard > KEEP_SECONDS:
-            return self._unmeasured()
+            return self._unmeasured_pace()
         return self._pace
 
-    def _unmeasured(self) -> Pace:
+    def _unmeasured_pace(self) -> Pace:
         """Half speed, or the largest share at this hour if that is lower."""
         return pace_of(min(FIRST_SHARE, pace.max_share_at(self._rules, timezone.localtime())))
 
@@ -148,9 +148,7 @@ class Scheduler:
         self._own: dict[int, float] = {}
         self._pause = SAMPLE_SECONDS
         self._targets = Targets(
-            settings.FEED_TARGET_STATEMENTS,
-            settings.FEED_TARGET_LATENCY,
-            settings.FEED_TARGET_CPU,
+            settings.FEED_TARGET_STATEMENTS, settings.FEED_TARGET_LATENCY, settings.FEED_TARGET_CPU
         )
 
     def sample(self) -> float:
@@ -161,12 +159,16 @@ class Scheduler:
     def decide(self, dispatchers: Mapping[str, DispatcherReport]) -> PaceDecision:
         """The decision for the next second, for all these dispatchers."""
         oldest = backlog.oldest(sql.now())
-        self._is_idle = not oldest and not any(one.has_work for one in dispatchers.values())
+        self._is_idle = not oldest and not any(report.has_work for report in dispatchers.values())
         self._pause = _IDLE_SAMPLE_SECONDS if self._is_idle else SAMPLE_SECONDS
         is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
         max_share = pace.max_share_at(self._rules, timezone.localtime())
         min_share = min(max_share, settings.FEED_MIN_SHARE * (_LATE_FACTOR if is_late else 1))
-        server_load = self._meter.load(self._own_connections(dispatchers.values()))
+        now = time.monotonic()
+        until = now + STATEMENTS_SECONDS + _CONSULT_SECONDS
+        self._own |= {report.connection: until for report in dispatchers.values()}
+        self._own = {number: end for number, end in self._own.items() if end > now}
+        server_load = self._meter.load(self._own)
         # Before the first sample the share does not change.
         load, cause = load_of(server_load, self._targets) if server_load else (pace.COMFORTABLE, "")
         is_alone = server_load is not None and cause == Cause.NONE
@@ -183,13 +185,6 @@ class Scheduler:
             statements=round(figures.statements, 3), cpu=round(figures.cpu, 3),
             min_share=min_share, max_share=max_share, oldest=oldest,
         )  # fmt: skip
-
-    def _own_connections(self, dispatchers: Iterable[DispatcherReport]) -> Collection[int]:
-        now = time.monotonic()
-        until = now + STATEMENTS_SECONDS + _CONSULT_SECONDS
-        self._own |= {dispatcher.connection: until for dispatcher in dispatchers}
-        self._own = {number: end for number, end in self._own.items() if end > now}
-        return self._own
 
     def record(self, decision: PaceDecision) -> None:
         """Store a row for the console's charts, if it is time. While idle one row is stored."""

@@ -7,9 +7,9 @@ where the database can do that. A killed receiver changes nothing.
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from django.db import connection, transaction
 
 from msgplatform.core import alerts
@@ -27,8 +27,7 @@ _MIN_SECONDS, _MAX_SECONDS = 2.0, 10.0
 _SEARCH_FACTOR = 20  # seconds between two such searches for each second of a search
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A locked event; see `EventQueue` for the fields."""
 
     qid: int

@@ -174,11 +174,11 @@ def backfill(event: Event) -> tuple[bool, int]:
         "SELECT f.biz_id, %s, f.id, f.create_date, f.app_id, f.src_type FROM feed f "
         "WHERE f.biz_id = %s AND f.id IN ({})"
     )
-    for some in chunks(ids_to_write, _CHUNK):
-        statement = insert.format(", ".join(["%s"] * len(some)))
+    for page in chunks(ids_to_write, _CHUNK):
+        statement = insert.format(", ".join(["%s"] * len(page)))
         with connection.cursor() as cursor:
             cursor.execute(
-                sql.keep_existing(statement, "feed_broadcast", "feed_id"), [uid, biz, *some]
+                sql.keep_existing(statement, "feed_broadcast", "feed_id"), [uid, biz, *page]
             )
     rows.update(delivery=Friend.Delivery.PUSHED)
     FeedUser.objects.filter(biz_id=biz, uid=uid).update(floor=floor)
@@ -217,8 +217,8 @@ def delete_entries_of_author(event: Event) -> bool:
             [event.biz, reader, event.uid, *map(str, topics)],
         )
         post_ids = [row[0] for row in cursor.fetchall()]
-    for some in chunks(post_ids, _CHUNK):
-        FeedBroadcast.objects.filter(biz_id=event.biz, fri_uid=reader, feed_id__in=some).delete()
+    for page in chunks(post_ids, _CHUNK):
+        FeedBroadcast.objects.filter(biz_id=event.biz, fri_uid=reader, feed_id__in=page).delete()
     return len(post_ids) < MAX_ENTRIES
 
 
@@ -234,7 +234,7 @@ def delete_entries_of_post(event: Event, size: int) -> str | None:
     entries.filter(fri_uid=event.uid).delete()  # authors have an entry of their own
     part = next_slice(event, ALL_RELATIONS, size)
     readers = list(part.rows(event).values_list("fri_uid", flat=True))
-    count = sum(entries.filter(fri_uid__in=some).delete()[0] for some in chunks(readers, _CHUNK))
+    count = sum(entries.filter(fri_uid__in=page).delete()[0] for page in chunks(readers, _CHUNK))
     if readers and not count:
         author = FeedUser.objects.filter(biz_id=event.biz, uid=event.uid)
         if author.filter(merging=FeedUser.Merging.MERGED).exists():

@@ -7,9 +7,9 @@ that the author sees it at once.
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -33,8 +33,7 @@ UID = rf"[!-.0-~]{{1,{MAX_UID}}}"
 _UID = re.compile(UID)
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(msgspec.Struct, frozen=True):
     """A post of a user; `src_type` is the kind: update, note, greeting …"""
 
     biz: int

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import partial, reduce
 from operator import or_
 
+import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q
@@ -45,8 +46,7 @@ class Action(StrEnum):
     UNBLOCK = "unblock"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """`uid` follows (befriends, blocks …) `other`."""
 
     biz: int

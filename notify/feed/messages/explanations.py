@@ -1,8 +1,8 @@
 """The reasons why a post is in a timeline, or is not."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -45,8 +45,7 @@ _OF_STATUS: dict[int | None, Reason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """`is_visible`: True if the user sees the post. The reasons: the relation of the two users, and
     the way in which the post reaches the timeline."""
 

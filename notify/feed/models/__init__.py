@@ -5,11 +5,5 @@ from notify.feed.models.posts import Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.users import FeedUser, Friend
 
 __all__ = [
-    "EventQueue",
-    "Feed",
-    "FeedBroadcast",
-    "FeedIdempotency",
-    "FeedPace",
-    "FeedUser",
-    "Friend",
-]
+    "EventQueue", "Feed", "FeedBroadcast", "FeedIdempotency", "FeedPace", "FeedUser", "Friend",
+]  # fmt: skip

@@ -1,9 +1,8 @@
-import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.core.characters import printable
+from msgplatform.core.characters import for_stdout
 from msgplatform.core.errors import InvalidInput
 from msgplatform.messages.filters import business_system
 from notify.api.asyncapi.document import Selection
@@ -34,5 +33,4 @@ class Command(BaseCommand):
         except InvalidInput as error:
             option = error.field.replace("_", "-")
             raise CommandError(f"--{option}: {error}") from None
-        shown = text.decode()
-        self.stdout.write(printable(shown, has_lines=True) if sys.stdout.isatty() else shown)
+        self.stdout.write(for_stdout(text.decode()))

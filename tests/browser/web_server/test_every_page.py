@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, StorageState, ViewportSize, expect
 
 from tests.browser.conftest import PASSWORD
-from tests.browser.pages import wrong_with
+from tests.browser.pages import LOOK, wrong_with
 from tests.browser.tabs import NOBODY, Tab, sign_in
 from tests.cluster import Cluster
 
@@ -72,7 +72,7 @@ def test_every_page_is_for_everybody(
                 waiting += addresses(page, FIRST_ROW)[:1]
             page.set_viewport_size({"width": 390, "height": 844})
             page.evaluate("document.documentElement.classList.add('dark')")
-            by_night = wrong_with(page, seen_before)
+            by_night = wrong_with(page, seen_before, LOOK)
             if found := by_day + [f"dark: {each}" for each in by_night]:
                 wrong[address] = found
     lines = [f"{address}  {each}" for address, each_of in wrong.items() for each in each_of]
@@ -110,7 +110,7 @@ def test_the_login_is_for_everybody(platform: Cluster, tab: Tab) -> None:
         page.click("[type=submit]")
         found = wrong_with(page)
         page.evaluate("document.documentElement.classList.add('dark')")
-        found += wrong_with(page)
+        found += wrong_with(page, rules=LOOK)
     assert found == []
 
 

@@ -327,6 +327,13 @@ def test_rows_are_changed_and_read_back_by_primary_key() -> None:
         assert plan_is_by_primary_key(statement)
 
 
+def test_a_change_of_no_rows_asks_nobody() -> None:
+    """Such as the report that a queue refused an empty round."""
+    with CaptureQueriesContext(connection) as queries:
+        assert claims.update_by_key(BulkJob.objects.filter(pk__in=[]), {"state": "done"}) == 0
+    assert not queries
+
+
 def test_rows_whose_key_is_no_row_id_are_found_by_it_too() -> None:
     """SQLite's NOT INDEXED would read all of a table whose key is a BIGINT."""
     deliveries(*[-HOUR] * 600)

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,7 +65,9 @@ class Poller:
 
     def send(self, *rows: Row) -> None:
         """A round whose records a handler sends."""
-        this, stored = self.round(*rows)
+        self.deliver(*self.round(*rows))
+
+    def deliver(self, this: Round, stored: StoredRound) -> None:
         DistributionCenter(self.policy).distribute(self.crm, this, stored)
         with sync_support.running() as handler:
             sync_support.turn_until(
@@ -272,6 +275,28 @@ class TestChanged:
         _, stored = poller.round(lead(1, 2, "Li"))
         assert [entry.check for entry in stored.entries] == [True]
         assert counts(first.operation) == (1, 0, 1, 0, 1)
+
+
+@pytest.mark.usefixtures("work_redis")
+def test_a_record_is_never_longer_than_before(tmp_path: Path) -> None:
+    """InnoDB would write its whole page anew."""
+    poller = Poller(mapping="name = name")
+    poller.serve(sync_support.Customers(tmp_path).crm("shop"))
+
+    def length() -> int:
+        row = record()
+        texts = (row.claimed_by, row.room, row.sent_digest, row.remote_id, row.error_class)
+        return sum(map(len, texts)) + 8 * bool(row.next_at)
+
+    lengths = []
+    for version in (1, 2, 3):
+        this, stored = poller.round(lead(1, version, name=f"name {version}"))
+        lengths.append(length())
+        poller.deliver(this, stored)
+        assert record().state == State.CONFIRMED
+        lengths.append(length())
+    assert lengths[1:] == [lengths[1]] * 5
+    assert lengths[0] >= lengths[1]
 
 
 class TestTakenOff:

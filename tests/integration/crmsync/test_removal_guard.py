@@ -250,6 +250,14 @@ class TestOtherWays:
         assert len(guarded.customers.rows()) == 60
 
 
+def test_removals_that_are_let_go_are_sent_in_the_same_turn(guarded: Guarded) -> None:
+    keys = guarded.carry(60)
+    guarded.change(keys[:1], is_delete=True)
+    guarded.turn_until(lambda: Record.objects.filter(state=State.HELD).exists())
+    guarded.turn_until(lambda: not Record.objects.filter(state=State.HELD).exists())
+    assert not Record.objects.filter(state=State.WAITING).exists()
+
+
 class TestDecisions:
     def test_a_killed_poller_loses_neither_the_stop_nor_the_decision(
         self, guarded: Guarded

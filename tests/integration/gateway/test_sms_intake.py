@@ -2,11 +2,11 @@
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.utils import timezone
+from msgspec.structs import replace
 
 from gateway import directory, presence
 from gateway.intake import accept

@@ -20,7 +20,7 @@ from gateway.pump import late_reports
 from gateway.pump.pump import Pump
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.link import Link
-from gateway.sender.packing import packs, submits
+from gateway.sender.packing import Counters, packs, submits
 from gateway.sender.pending_submits import PendingSubmit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import Unavailable
@@ -133,7 +133,7 @@ class TestParts:
         store.release(gateway_id(), "me", [message])
         (claimed,) = self.claim()
         assert claimed.todo == (), "nothing of it stands: it is sent as a whole"
-        new = submits(packs([claimed], gateway()), gateway())
+        new = submits(packs([claimed], gateway()), gateway(), Counters())
         assert len(store.submit(gateway_id(), "me", new, 60.0)) == 2
         assert self.claim() == [], "both parts would be sent once more"
 
@@ -143,7 +143,7 @@ class TestParts:
         self.again(first)
         (claimed,) = self.claim()
         self.again(second)
-        new = submits(packs([claimed], gateway()), gateway())
+        new = submits(packs([claimed], gateway()), gateway(), Counters())
         assert [item.part for item in store.submit(gateway_id(), "me", new, 60.0)] == [1]
         assert [item.todo for item in self.claim()] == [(2,)]
 
@@ -156,7 +156,7 @@ class TestParts:
     def sent(self, limit: int) -> list[NewSubmit]:
         """All that waits, in Submits, by a gateway with this ASCII limit."""
         SmsGateway.objects.update(ascii_limit=limit)
-        new = submits(packs(self.claim(), gateway()), gateway())
+        new = submits(packs(self.claim(), gateway()), gateway(), Counters())
         assert store.submit(gateway_id(), "me", new, 60.0) == new
         return new
 
@@ -228,7 +228,11 @@ class TestSwitchedOff:
         message = send(shop.biz)
         (claimed,) = store.claim(gateway_id(), "me", 10, 30)
         store.submit(
-            gateway_id(), "me", submits(packs([claimed], gateway()), gateway()), 60.0, 1e-6
+            gateway_id(),
+            "me",
+            submits(packs([claimed], gateway()), gateway(), Counters()),
+            60.0,
+            1e-6,
         )
         assert store.overdue(10) == 1
         assert store.read([message])[0].final == "unknown"

@@ -314,12 +314,12 @@ from msgplatform.jobs import bulk
 from msgplatform.core import flows
 action = flows.get("notify").actions["replay"]
 real = action.step
-def dying(*given):
+def dying(self, *given):
     step = real(*given)
     if step.done:
         os.kill(os.getpid(), signal.SIGKILL)
     return step
-action.step = dying
+type(action).step = dying
 say("on")
 runner = bulk.BulkRunner()
 while runner.turn():

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from django.db import connection, connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from msgspec.structs import replace
 
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, Unavailable

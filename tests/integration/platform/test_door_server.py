@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from notify.models import BizMsg, IdempotencyKey
 from tests.support.api_server import Server
 from tests.support.lock_waits import until_somebody_waits
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 MESSAGES = "/api/v1/messages"
 PATIENT = "tests.support.patient_asgi:application"
 SOON = 180.0
@@ -29,9 +29,9 @@ SOON = 180.0
 CALLERS = 24
 
 
-@pytest.fixture
-def server(tmp_path: Path, work_redis: object) -> Iterator[Server]:
-    server = Server(tmp_path / "log", PATIENT, is_forked=False)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("web") / "log", PATIENT, is_forked=False)
     yield server
     server.stop()
 
@@ -131,11 +131,12 @@ def test_nobody_waits_in_a_thread(publisher: Publisher, pool: ThreadPoolExecutor
     assert BizMsg.objects.count() == CALLERS
 
 
-def test_what_was_taken_in_is_answered_at_the_end(
-    publisher: Publisher, pool: ThreadPoolExecutor
-) -> None:
-    with publisher.nothing_commits(pool) as held:
-        publisher.server.process.send_signal(signal.SIGTERM)
-    assert held.result(SOON).status == 202
-    assert publisher.server.process.wait(SOON) == 0
+def test_what_was_taken_in_is_answered_at_the_end(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    with ExitStack() as stack:
+        server = Server(tmp_path / "log", PATIENT, is_forked=False)
+        stack.callback(server.stop)
+        with Publisher(server).nothing_commits(pool) as held:
+            server.process.send_signal(signal.SIGTERM)
+        assert held.result(SOON).status == 202
+        assert server.process.wait(SOON) == 0
     assert BizMsg.objects.count() == 1

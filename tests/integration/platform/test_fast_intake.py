@@ -20,6 +20,7 @@ from msgplatform.doors.api.intake import SingleIntake
 from msgplatform.doors.web.application import Application
 from msgplatform.doors.web.django_app import DjangoApp
 from notify.api.views import PublishBody
+from tests.program_host import IS_FULL
 from tests.support.fast_intakes import Both, CountingIntake, plain
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -111,7 +112,7 @@ def test_the_same_as_django(
     both = Both()
 
     @effort(
-        max_examples=300, deadline=None, database=None, derandomize=True,
+        max_examples=300 if IS_FULL else 150, deadline=None, database=None, derandomize=True,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(requests({"x_forwarded_proto": "https"} if "TLS" in installation else {}))

@@ -311,6 +311,34 @@ def _same_key(move: Move) -> None:
     ApiKey.objects.create(biz=biz, name="till", prefix=prefix, hash="0" * 64)
 
 
+SPOILED_FILES: dict[Callable[[Move], None], str] = {
+    _cut_short: "it was cut short",
+    _cut_in_a_line: "it was cut short",
+    _changed: "The checksum of the file is wrong",
+    _empty: "it was cut short",
+    _newer: "of a newer release. Update this cell first",
+    _other_fields: "colour: There is no such field",
+    _other_columns: "has other columns than in this release: colour",
+    _no_such_flow: "FLOWS must name the same flows",
+    _wrong_value: "url: ",
+    _wrong_name: "Write the name of a consumer with letters, digits",
+    _secret_in_clear: "headers.X-Key: The secret is not encrypted",
+}
+
+
+def test_a_spoiled_file_is_refused_before_the_first_write(
+    move: Move, subtests: pytest.Subtests
+) -> None:
+    intake.publish_many([event(move.biz, "order-1")])
+    move.export()
+    move.leave_and_enter(5)
+    whole_file = move.path.read_bytes()
+    for spoil, words in SPOILED_FILES.items():
+        with subtests.test(spoil.__name__):
+            move.path.write_bytes(whole_file)
+            check_refusal(move, spoil, words)
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -325,26 +353,19 @@ def _same_key(move: Move) -> None:
         (_another_number_of_cells, "the same number of cells"),
         (_no_cells, "set CELL in both"),
         (_another_key, "Add the first key of the old cell to ENCRYPTION_KEY"),
-        (_cut_short, "it was cut short"),
-        (_cut_in_a_line, "it was cut short"),
-        (_changed, "The checksum of the file is wrong"),
-        (_empty, "it was cut short"),
-        (_newer, "of a newer release. Update this cell first"),
-        (_other_fields, "colour: There is no such field"),
-        (_other_columns, "has other columns than in this release: colour"),
-        (_no_such_flow, "FLOWS must name the same flows"),
-        (_wrong_value, "url: "),
-        (_wrong_name, "Write the name of a consumer with letters, digits"),
-        (_secret_in_clear, "headers.X-Key: The secret is not encrypted"),
         (_same_key, "There is an API key mp_"),
     ],
 )
-def test_what_is_refused_is_refused_before_the_first_write(
+def test_a_cell_that_does_not_fit_refuses_before_the_first_write(
     move: Move, spoil: Callable[[Move], None], words: str
 ) -> None:
     intake.publish_many([event(move.biz, "order-1")])
     move.export()
     move.leave_and_enter(5)
+    check_refusal(move, spoil, words)
+
+
+def check_refusal(move: Move, spoil: Callable[[Move], None], words: str) -> None:
     spoil(move)
     before = counts()
     with pytest.raises(CommandError) as refusal:

@@ -63,6 +63,19 @@ def test_flows_of_which_nothing_is_set_up_are_folded(admin_client: Client) -> No
     assert folded() == {"SMS", "Feed", "CRM sync", "Internals"}
 
 
+def test_a_menu_has_what_its_person_may_see(admin_client: Client) -> None:
+    """Whoever asked this process before."""
+    assert "Platform" in titles(admin_client)
+    reader = User.objects.create_user("reader", password="x", is_staff=True)
+    reader.user_permissions.add(Permission.objects.get(codename="view_bizmsg"))
+    client = Client()
+    client.force_login(reader)
+    for _ in range(2):
+        assert titles(client) == ["Console", "Notify"]
+        links = [item["link"] for group in menu(client) for item in group["items"]]
+        assert sorted(links) == sorted(set(links))
+
+
 def test_nothing_is_in_the_menu_twice(admin_client: Client) -> None:
     items = [item["title"] for group in menu(admin_client) for item in group["items"]]
     assert items.count("Bulk jobs") == 1

@@ -1,5 +1,7 @@
 """Rows that are too old cannot be deleted: the same incident for each archive."""
 
+from __future__ import annotations  # a field has no type parameters at run time
+
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial

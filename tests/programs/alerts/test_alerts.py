@@ -75,7 +75,7 @@ def expect_nothing(look: Callable[[], dict[str, str]]) -> None:
     deadline = time.monotonic() + SECONDS
     while wrong := look():
         assert time.monotonic() < deadline, "\n".join(f"{k}: {v}" for k, v in wrong.items())
-        time.sleep(0.5)
+        time.sleep(1)  # a look reads every alert and every event
 
 
 def test_every_kind_is_raised_says_why_goes_out_and_ends(stage: Stage) -> None:

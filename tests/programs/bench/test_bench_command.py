@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from bench.gateway import sms_kannel
-from bench.harness import catalogue, interleave, outcome, report
+from bench.harness import catalogue, command, interleave, outcome, report
 from bench.harness.ground import Ground
 from bench.harness.measure import Stretch
 from bench.harness.programs import quantiles
@@ -170,6 +170,35 @@ def test_no_ratio_of_different_work(name: str, side: str, has_ratio: bool) -> No
 
 
 @pytest.mark.parametrize(
+    ("bench", "side", "ratio", "line"),
+    [
+        ("sgip", "framed-echo", 0.29, "- **`sgip` is 0.29 × `framed-echo`**: The echo decodes"),
+        ("sgip", "framed-echo", 0.97, ""),  # level
+        ("fairness", "fan-out", 0.9, "- **`fairness`, `fan-out`**: A quiet system waits"),
+    ],
+)
+def test_a_figure_that_is_not_good_has_its_reason(
+    result: dict[str, Any], bench: str, side: str, ratio: float, line: str
+) -> None:
+    stretch = Stretch(9.0, 2.0, 18, {"load": 0.5}, [], ["load"], 50.0, {})
+    found = outcome.result(bench, {"ours": [stretch], side: [stretch]}, {"ratio": {side: ratio}})
+    text = report.document([{**result, **found}])
+    assert ("## Figures that are not good" in text) == bool(line)
+    assert line in text
+
+
+def test_the_document_has_what_other_runs_measured(result: dict[str, Any], tmp_path: Path) -> None:
+    earlier = {**result, "bench": "sgip", "date": "2020-01-02", "commit": "abc1234"}
+    (tmp_path / "sgip.json").write_text(json.dumps(earlier))
+    file = tmp_path / "benchmarks.md"
+    file.write_text("# Benchmarks\n\n<!-- soak -->\n## Soak\n<!-- /soak -->\n")
+    command.write([result], file, tmp_path)
+    text = file.read_text()
+    assert "- 2020-01-02, commit abc1234, 1 × 0.3 s, mariadb: `sgip`." in text
+    assert text.index("| `intake-batch` |") < text.index("| `sgip` |") < text.index("## Soak")
+
+
+@pytest.mark.parametrize(
     ("count", "names"),
     [
         (0, ["max_ms"]),
@@ -198,6 +227,6 @@ def test_quantiles_of_each_run_and_the_spread_of_one(result: dict[str, Any]) -> 
     assert found["answer_ms"]["ours"] == {"p50_ms": 11.0, "max_ms": 30.0}
     assert list(found["answer_ms"]["other"]) == ["p50_ms", "p95_ms", "max_ms"]
     shown = report.document([{**result, **found}])
-    assert "| `ours` | 9.0, 9.0 | 0% | 0.25 cores | 11.0, –, –, –, 30.0 ms |" in shown
-    assert "| `other` | 9.0 | – | 0.25 cores | 16.0, 29.0, –, –, 30.0 ms |" in shown
+    assert "| `intake-batch` | ours | 9.0 msgs/s |  | 0% | 11.0, –, –, 30.0 |" in shown
+    assert "|  | `other` | 9.0 | 1 × | – | 16.0, 29.0, –, 30.0 |" in shown
     assert report.table([found]).splitlines()[-1].endswith("–")

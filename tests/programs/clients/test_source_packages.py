@@ -18,6 +18,7 @@ from tests.cluster import ROOT
 from tests.support.api_server import Server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 PROGRAMS = Path(__file__).parent
 # The generator's own libraries are those that its Java client needs; annotations come from Debian.
 GENERATOR = importlib.resources.files("openapi_generator_cli") / "openapi-generator.jar"
@@ -62,7 +63,8 @@ def test_go(tmp_path: Path, environment: dict[str, str]) -> None:
     )
     shutil.copy(PROGRAMS / "by_go.go", tmp_path)
     offline = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
-    _run(tmp_path, "go", "vet", client, "example", **offline)
+    if FULL:  # `go run` compiles them, too
+        _run(tmp_path, "go", "vet", client, "example", **offline)
     printed = _run(tmp_path, "go", "run", ".", **offline, **environment)
     assert BizMsg.objects.get().pk == int(printed)
 

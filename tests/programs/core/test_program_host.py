@@ -16,12 +16,13 @@ from tests.program_host import ProgramHost, start_code
 
 # Reprs of functions and of objects without one of their own have an address.
 SHOW = """
-import json, re
+import json, logging, re
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 names = [name for name in dir(settings) if name.isupper()]
 shown = {name: re.sub(" at 0x[0-9a-f]+", "", repr(getattr(settings, name))) for name in names}
-print(json.dumps({**shown, "connection": repr(connection.settings_dict)}))
+print(json.dumps({**shown, "connection": repr(connection.settings_dict),
+                  "connections": [*connections], "level": logging.getLogger().level}))
 """
 
 
@@ -51,6 +52,8 @@ def test_settings_are_those_of_its_own_environment(url: str, tmp_path: Path) -> 
     second |= {
         "ALERT_SILENT_SECONDS": "20", "CRM_LEASE_SECONDS": "12", "FEED_CLEAN_SECONDS": "2",
         "NOTIFY_LEASE_SECONDS": "40", "SMS_LEASE_SECONDS": "10", "SMS_REPLICAS": "1",
+        "ACCESS_LOG": "yes", "LOG_LEVEL": "ERROR", "METRICS_TOKEN": "a token",
+        "COLD_DATABASE_URL": url.format("cold"),
     }  # fmt: skip
     assert forked(first)["DATABASES"] != forked(second)["DATABASES"]
     code = f"import django; django.setup()\n{SHOW}"

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.horizon import Reading
@@ -141,7 +142,7 @@ def test_without_the_bound_rows_are_lost(
         reading = read(horizon)
         moment = reading.now.replace(microsecond=0) - MARGIN
         until = f"{moment:%Y-%m-%d %H:%M:%S.%f}"
-        return replace(reading, horizon=moment, safe_until=until, until=until)
+        return structs.replace(reading, horizon=moment, safe_until=until, until=until)
 
     monkeypatch.setattr(ServerHorizon, "read", unbounded)
     reader = Reader(foreign())

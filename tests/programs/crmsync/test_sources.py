@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 from django.db.utils import ConnectionHandler
+from msgspec import structs
 
 from bench.harness.mariadb import MariaDb
 from crmsync.poller.changes import sweep
@@ -30,11 +31,23 @@ REFUSED_FILE = "(?i)local (infile|data)"  # MariaDB's and MySQL's words
     ("change", "kind", "text"),
     [
         ({"table": "leads"}, SourceMismatch, "the table leads does not exist"),
-        ({"columns": replace(LEADS, values=("mail",))}, SourceMismatch, "no column mail"),
-        ({"columns": replace(LEADS, update_time="uid", values=())}, SourceMismatch, "a date with"),
-        ({"columns": replace(LEADS, version="uid", values=())}, SourceMismatch, "an integer"),
-        ({"columns": replace(LEADS, key="uid", values=())}, SourceMismatch, "not unique"),
-        ({"columns": replace(LEADS, key="other", values=())}, SourceMismatch, "not allow NULL"),
+        ({"columns": structs.replace(LEADS, values=("mail",))}, SourceMismatch, "no column mail"),
+        (
+            {"columns": structs.replace(LEADS, update_time="uid", values=())},
+            SourceMismatch,
+            "a date with",
+        ),
+        (
+            {"columns": structs.replace(LEADS, version="uid", values=())},
+            SourceMismatch,
+            "an integer",
+        ),
+        ({"columns": structs.replace(LEADS, key="uid", values=())}, SourceMismatch, "not unique"),
+        (
+            {"columns": structs.replace(LEADS, key="other", values=())},
+            SourceMismatch,
+            "not allow NULL",
+        ),
     ],
 )
 def test_a_description_that_is_wrong(
@@ -94,7 +107,7 @@ def test_a_column_that_may_not_be_read(foreign: MakeSource, mariadb: MariaDb) ->
     mariadb.execute(f"GRANT SELECT (id, UpdateTime) ON {NAME}.lead TO reader@'%'")
     with pytest.raises(SourceMismatch, match="no column IsDelete, or it may not be read"):
         Increment(source)
-    few = replace(LEADS, is_deleted="", version="", values=())
+    few = structs.replace(LEADS, is_deleted="", version="", values=())
     assert Increment(replace(source, columns=few)).read(None, 1).rows == []
 
 
@@ -208,7 +221,7 @@ def test_sqlite_types_as_frameworks_declare_them(
             f"IsDelete {deleted} NOT NULL, version {version} NOT NULL, uid CLOB)"
         )
         owner.execute("INSERT INTO `lead` VALUES ('1', '2026-01-01 00:00:00.000', 1, 3, 'a')")
-    columns = replace(LEADS, values=("uid",))
+    columns = structs.replace(LEADS, values=("uid",))
     (row,) = Increment(Source("lead", columns, f"sqlite:///{file}")).read(None, 10).rows
     assert (str(row.key), row.deleted, row.version, row.values) == ("1", True, 3, {"uid": "a"})
 
@@ -223,7 +236,7 @@ def test_sqlite_types_that_cannot_be_used(tmp_path: Path, column: str, kind: str
     with sqlite3.connect(file) as owner:
         owner.execute(f"CREATE TABLE `lead` (id INTEGER PRIMARY KEY, {declared}, uid TEXT)")
     with pytest.raises(SourceMismatch, match=f"the column {column} has the type"):
-        Increment(Source("lead", replace(LEADS, values=("uid",)), f"sqlite:///{file}"))
+        Increment(Source("lead", structs.replace(LEADS, values=("uid",)), f"sqlite:///{file}"))
 
 
 def test_sqlite_while_somebody_writes(tmp_path: Path) -> None:
@@ -274,7 +287,7 @@ def test_sweep_finds_what_is_behind(foreign: MakeSource, mariadb: MariaDb) -> No
     assert behind == [2, 3]
     assert compared == [1, 2, 3, 4, 5]
     with pytest.raises(SourceMismatch, match="no version"):
-        sweep(replace(source, columns=replace(LEADS, version="")), lambda keys: {})
+        sweep(replace(source, columns=structs.replace(LEADS, version="")), lambda keys: {})
 
 
 def test_rows_of_sessions_in_other_zones_are_found_by_the_comparison(

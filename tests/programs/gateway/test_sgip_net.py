@@ -4,10 +4,10 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.net import Connection, Login, Server
 from gateway.sgip import (

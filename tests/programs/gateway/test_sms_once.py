@@ -26,7 +26,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import NewSubmit
 from gateway.sender import rerouting
-from gateway.sender.packing import packs, submits
+from gateway.sender.packing import Counters, packs, submits
 from gateway.sender.pending_submits import response
 from gateway.sgip import Result
 from gateway.sgip.constants import THROTTLED
@@ -36,7 +36,7 @@ from tests.support.sms_steps import GATEWAYS, NEVER, OVER, TEXTS, gateway
 pytestmark = pytest.mark.usefixtures("sms_redis")
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-EXAMPLES = int(os.environ.get("SMS_MODEL_EXAMPLES", 1500 if FULL else 200))
+EXAMPLES = int(os.environ.get("SMS_MODEL_EXAMPLES", 1500 if FULL else 100))
 TRIES, REPEATS = 30, 2
 numbers = st.integers(0, 1000)
 somebody = st.sampled_from(["anna", "bert"])
@@ -98,7 +98,7 @@ class Once(RuleBasedStateMachine):
     @rule(who=somebody, way=ways)
     def send_what_is_held(self, who: str, way: int) -> None:
         if held := self.claimed.pop((who, way), []):
-            new = submits(packs(held, gateway(way)), gateway(way))
+            new = submits(packs(held, gateway(way)), gateway(way), Counters())
             for one in store.submit(way, who, new, OVER, NEVER):
                 self.submits[one.name] = one
                 self.coming.append(Copy(one.name, repeated=False))

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
 from gateway import presence, sgip
 from gateway.directory import Directory, Gateway
@@ -25,7 +25,7 @@ from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender import gateway_worker
 from gateway.sender.link import Link
-from gateway.sender.packing import Pace, packs, submits
+from gateway.sender.packing import Counters, Pace, packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.rates.backoff import Backoff
@@ -260,10 +260,20 @@ def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> 
         assert len(short) < 50, "84 users fit in a Submit"
 
 
+def test_no_counter_is_given_twice(sms_redis: Any) -> None:
+    """A sender reserves a thousand at once, and leaves out those that are too few for Submits."""
+    first, second = Counters(), Counters()
+    counts = [(first, 3), (second, 2000), (first, 996), (first, 0), (first, 2), (second, 1)]
+    taken = [number for counters, count in counts for number in counters.take(count)]
+    assert len(set(taken)) == len(taken) == 3002
+    assert sms_redis.get(keys.SEQNO) == b"5000"
+
+
 def packed(row: SmsGateway, *messages: Mt) -> list[sgip.Submit]:
     """The Submits that carry these messages, as they are written."""
     known = Gateway(row, row.pk, 3010099999, (), "", "")
-    made = submits(packs([ClaimedMessage(message, (), 0, 0) for message in messages], known), known)
+    claims = [ClaimedMessage(message, (), 0, 0) for message in messages]
+    made = submits(packs(claims, known), known, Counters())
     found = [sgip.decode(submit.frame) for submit in made]
     return [command for command in found if isinstance(command, sgip.Submit)]
 
@@ -423,7 +433,7 @@ def submitted_by_the_dead(row: SmsGateway, *numbers: int) -> list[str]:
     directory.refresh(at_once=True)
     claimed = [ClaimedMessage(message, (), 0, 0) for message in messages]
     gateway = directory.known.gateways[row.pk]
-    (new,) = submits(packs(claimed, gateway), gateway)
+    (new,) = submits(packs(claimed, gateway), gateway, Counters())
     assert isinstance(new, NewSubmit)
     assert new.members == [Member(message.id, message.user_number) for message in messages]
     assert store.submit(row.pk, "dead", [new], 0.0)

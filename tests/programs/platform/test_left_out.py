@@ -66,8 +66,7 @@ def copy_without(features: list[str], folder: Path) -> None:
         "docs",
         "tests/support",
     ):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(env.BASE_DIR / name, folder / name, ignore=ignored)
+        shutil.copytree(env.BASE_DIR / name, folder / name)
     for name in ("manage.py", "tests/__init__.py"):
         shutil.copy(env.BASE_DIR / name, folder / name)
     settings_file = folder / "msgplatform" / "settings.py"

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
 )
 
 from msgplatform.core.rates.breaker import Breaker, Policy, State
+from tests.program_host import IS_FULL
 
 EXACT = Policy(jitter=0)
 
@@ -213,7 +214,10 @@ class BreakerModel(RuleBasedStateMachine):
 
 def test_invariants() -> None:
     run_state_machine_as_test(
-        BreakerModel, settings=settings(max_examples=150, stateful_step_count=60, deadline=None)
+        BreakerModel,
+        settings=settings(
+            max_examples=150 if IS_FULL else 50, stateful_step_count=60, deadline=None
+        ),
     )
 
 

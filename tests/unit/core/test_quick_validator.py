@@ -3,7 +3,6 @@ one."""
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,11 +10,13 @@ import pytest
 from hypothesis import HealthCheck, event, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import patterns
 from msgplatform.core.json import schema as json_schema
 from msgplatform.core.json.quick_validator import MAX_WORK
+from tests.program_host import IS_FULL
 from tests.unit.core.test_json_schema_suite import SUITE
 
 NEWEST = "https://json-schema.org/draft/2020-12/schema"
@@ -144,7 +145,7 @@ def schemas(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @effort(
-    max_examples=300, deadline=None, database=None, derandomize=True,
+    max_examples=300 if IS_FULL else 100, deadline=None, database=None, derandomize=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(schemas(), st.lists(VALUES, min_size=1, max_size=6))
@@ -182,7 +183,7 @@ STRINGS = st.one_of(st.text(CHARACTERS, max_size=6), st.text(max_size=4))
 
 
 @effort(
-    max_examples=300, deadline=None, database=None, derandomize=True,
+    max_examples=300 if IS_FULL else 100, deadline=None, database=None, derandomize=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(EXPRESSIONS, st.lists(STRINGS, min_size=1, max_size=8))

@@ -1,9 +1,9 @@
 """The gateway simulator as a command."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.management.commands.run_smg_simulator import Command
 from gateway.sgip import State

@@ -3,11 +3,11 @@ one writer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 # A program that freezes in a transaction holds locks. After 10 s without a statement the server
@@ -58,15 +58,13 @@ class Cluster(NamedTuple):
     expected: int
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     name: str
     type: str  # lower case, without length
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     name: str  # PRIMARY: the primary key
     columns: tuple[str, ...]
     unique: bool
@@ -215,6 +213,18 @@ class Engine(Protocol):
     ) -> None:
         """Insert rows, each followed by the values of `end`, many in one statement, between
         `start`, which ends with VALUES, and `clause`."""
+        return
+
+    def update(
+        self,
+        cursor: Any,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        constants: Mapping[str, Any],
+    ) -> None:
+        """Update the rows that exist, many in one statement; the first of `columns` is the primary
+        key. `constants` are further columns with the same value in every row; names are quoted."""
         return
 
     def overwrite_deleted(self, connection: Connection) -> None:

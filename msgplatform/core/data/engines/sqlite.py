@@ -155,6 +155,26 @@ class Sqlite(Engine):
         ]
         cursor.executemany(f"{start}({places}){clause}", all_values)
 
+    def update(
+        self,
+        cursor: Any,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        constants: Mapping[str, Any],
+    ) -> None:
+        adapt = cursor.db.ops.adapt_datetimefield_value
+        key, *others = columns
+        sets = ", ".join(f"{name} = %s" for name in (*others, *constants))
+        all_values = [
+            [
+                adapt(value) if isinstance(value, datetime) else value
+                for value in (*row[1:], *constants.values(), row[0])
+            ]
+            for row in rows
+        ]
+        cursor.executemany(f"UPDATE {table} SET {sets} WHERE {key} = %s", all_values)  # noqa: S608
+
     def overwrite_deleted(self, connection: Connection) -> None:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA secure_delete=ON")

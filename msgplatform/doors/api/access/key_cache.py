@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from django.db.utils import InterfaceError, OperationalError
 
 from msgplatform.core import logging
@@ -63,8 +64,7 @@ class ApiCaller:
         return f"{self.biz_name or 'management'}/key {self.key_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class ValidKey:
+class ValidKey(msgspec.Struct, frozen=True):
     """A key that is valid until `expires_at` (seconds since the epoch; None: for ever)."""
 
     caller: ApiCaller
@@ -74,8 +74,7 @@ class ValidKey:
         return self.expires_at is not None and time.time() >= self.expires_at
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     valid_key: ValidKey
     checked_at: float
     reload_at: float

@@ -12,9 +12,9 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from django.http import HttpRequest
 from rest_framework.exceptions import Throttled
 from rest_framework.permissions import SAFE_METHODS
@@ -34,8 +34,7 @@ if TYPE_CHECKING:  # rest_framework.views imports this module
 log = logging.get(__name__)
 
 
-@dataclass(slots=True)
-class _Reserve:
+class _Reserve(msgspec.Struct):
     """Writes of a key that Redis has counted already and that have not come yet."""
 
     remaining: int
@@ -95,8 +94,8 @@ def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
 
 def client_address(request: HttpRequest | Request) -> str:
     """The caller's address: the peer's, or the address that NUM_PROXIES trusted proxies report."""
-    forwarded: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
-    return reported_address(request.META.get("REMOTE_ADDR", ""), forwarded)
+    header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
+    return reported_address(request.META.get("REMOTE_ADDR", ""), header)
 
 
 def reported_address(peer: str, forwarded: str) -> str:

@@ -186,7 +186,9 @@ class AuditListView(ListView):
         # first entry that is not settled: a caller would go on behind it. A time far ahead, by a
         # wrong clock, does not hold up the list.
         now = timezone.now()
-        unsettled = AuditLog.objects.filter(at__gte=now - SETTLED, at__lt=now + _CLOCKS_DIFFER)
-        first = unsettled.aggregate(first=Min("id"))["first"]
+        unsettled_entries = AuditLog.objects.filter(
+            at__gte=now - SETTLED, at__lt=now + _CLOCKS_DIFFER
+        )
+        first = unsettled_entries.aggregate(first=Min("id"))["first"]
         rows = AuditLog.objects.filter(id__lt=first) if first else AuditLog.objects.all()
         return rows.filter(id__gt=number(since, "since_id")) if since else rows

@@ -144,7 +144,7 @@ class _GroupView(APIView):
 
     def failure(self, flow: Flow, pk: int) -> Failure | None:
         """The group with what remains of it, if the caller may see it."""
-        return next((each for each in _failures(self.request, flow) if each.id == pk), None)
+        return next((row for row in _failures(self.request, flow) if row.id == pk), None)
 
 
 class FailureAcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -165,10 +165,7 @@ class FailureAcknowledgeView(_GroupView):
     @operation(
         FailureAcknowledgementBody,
         {200: AcknowledgedSerializer},
-        (
-            "known",
-            {"note": "a test of ours", "lost": 36, "last_at": "2026-11-20T08:00:00.123456Z"},
-        ),
+        ("known", {"note": "a test of ours", "lost": 36, "last_at": "2026-11-20T08:00:00.123456Z"}),
     )
     def post(self, request: Request, pk: int) -> Response:
         """Acknowledge failures.
@@ -193,7 +190,7 @@ class FailureAcknowledgeView(_GroupView):
 
 
 class FailureResendBody(msgspec.Struct, forbid_unknown_fields=True):
-    """How fast."""
+    """The pace of the job."""
 
     rate: Annotated[
         int | None,

@@ -1,11 +1,11 @@
 """Bulk jobs: sending many messages again and the like, with a status to follow."""
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 from django.db import IntegrityError
 from django.http import Http404
+from msgspec.structs import replace
 from rest_framework import serializers, status
 from rest_framework.generics import GenericAPIView, RetrieveAPIView
 from rest_framework.request import Request

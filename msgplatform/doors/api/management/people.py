@@ -124,8 +124,8 @@ class Person(Resource):
 
     def new(self) -> User:
         """Somebody without a password. People use the console, so they are staff."""
-        if stored := User.objects.filter(username__iexact=self.name).first():
-            raise InvalidInput(f"There is a person named {stored.username} already.", "name")
+        if stored_user := User.objects.filter(username__iexact=self.name).first():
+            raise InvalidInput(f"There is a person named {stored_user.username} already.", "name")
         if User.normalize_username(self.name) != self.name:
             raise InvalidInput("Write the name in its usual (NFKC) form.", "name")
         row = User(username=self.name, is_staff=True)
@@ -226,7 +226,7 @@ class RoleSerializer(serializers.ModelSerializer[Group]):
     """A group with what it may do."""
 
     role = serializers.SerializerMethodField(
-        help_text="viewer, operator or administrator: shipped and kept up to date; empty: your own",
+        help_text="viewer, operator or administrator: shipped and kept up to date; empty: your own"
     )
     people = serializers.IntegerField(
         source="people_count", read_only=True, help_text="Enabled people in it"
@@ -244,7 +244,8 @@ class RoleSerializer(serializers.ModelSerializer[Group]):
 
     def get_permissions(self, row: Group) -> list[str]:
         return sorted(
-            f"{each.content_type.app_label}.{each.codename}" for each in row.permissions.all()
+            f"{permission.content_type.app_label}.{permission.codename}"
+            for permission in row.permissions.all()
         )
 
 

@@ -72,7 +72,7 @@ class _LimitedView(QueryView, GenericAPIView[Any]):
     resource_class: type[Resource]
 
     def get_serializer_context(self) -> dict[str, Any]:
-        """With the business systems to which the reader is limited."""
+        """The context has the business systems to which the reader is limited."""
         return {**super().get_serializer_context(), "systems": caller_of(self.request).systems}
 
 
@@ -139,7 +139,7 @@ def routes(
         "answers_not_now": resource.conflicts,
         "answers_limited_keys": resource.answers_limited_keys,
     }
-    one: Any = type(f"{resource.__name__}View", (ResourceView,), common)
+    detail_view: Any = type(f"{resource.__name__}View", (ResourceView,), common)
     of_list = {
         "query": [*([OF_SYSTEM] if resource.list_system else []), *list_view.query],
         "keyset_ordering": tuple(resource.list_order),
@@ -174,7 +174,7 @@ def routes(
             parameters=[*address, _IF_MATCH], responses={204: None},
         ),
     )  # fmt: skip
-    patterns = [path(resource.path, describe(one).as_view(), name=name)]
+    patterns = [path(resource.path, describe(detail_view).as_view(), name=name)]
     if resource.list_path:
         describe_list = extend_schema_view(
             get=extend_schema(

@@ -26,7 +26,7 @@ from msgplatform.setup.resource import Resource, Stored, changed_error
 
 
 class SystemSerializer(WholeSerializer):
-    """What publishes events, sends texts, posts to feeds or submits leads."""
+    """A system that publishes events, sends texts, posts to feeds or submits leads."""
 
     class Meta:
         model = Biz

@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse
@@ -65,12 +66,17 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Django's `CSRF_FAILURE_VIEW`, mostly for a form of an ended session: links to the page that
     sent the form, where the person logs in again."""
-    form_url = request.headers.get("Referer", "")
-    # Do not link to another site: people would trust that site because of our page.
-    if not url_has_allowed_host_and_scheme(form_url, {request.get_host()}):
-        form_url = reverse("home")
-    page = loader.get_template("403_csrf.html").render({"form_url": form_url})
+    page = loader.get_template("403_csrf.html").render({"form_url": page_of_form(request)})
     return HttpResponse(page, status=HTTPStatus.FORBIDDEN)
+
+
+def page_of_form(request: HttpRequest) -> str:
+    """The path of the page whose form was sent; the first page if it is another site's, which
+    people would trust because of our page."""
+    page = urlsplit(request.headers.get("Referer", ""))
+    path = page._replace(scheme="", netloc="", fragment="").geturl()
+    is_own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
+    return path if is_own else reverse("home")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

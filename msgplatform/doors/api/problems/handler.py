@@ -67,7 +67,7 @@ def _(exc: drf.APIException, view: Any) -> Problem:
     kind = BY_STATUS.get(exc.status_code)
     if kind is None:  # a library raised a status that has no kind
         kind = Kind("other", exc.status_code, HTTPStatus(exc.status_code).phrase, "")
-    return Problem(kind, "; ".join(each["message"] for each in flat_errors(exc.detail)))
+    return Problem(kind, "; ".join(error["message"] for error in flat_errors(exc.detail)))
 
 
 @describe.register(drf.ValidationError)
@@ -194,8 +194,7 @@ def _(exc: UnreadablePostError, view: Any) -> Problem:
 @describe.register
 def _(exc: drf.UnsupportedMediaType, view: Any) -> Problem:
     return Problem(
-        KINDS["unsupported-media-type"],
-        f"{exc.detail} Send Content-Type: application/json.",
+        KINDS["unsupported-media-type"], f"{exc.detail} Send Content-Type: application/json."
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -16,14 +15,13 @@ CONTENT_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One answer: its kind and details; `more` has members beyond those of RFC 9457."""
 
     kind: Kind
     detail: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    more: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    more: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def response(self) -> HttpResponse:
         """Already encoded, so that no renderer of the view can fail on it."""
@@ -60,8 +58,7 @@ class MissingScope(drf.PermissionDenied):
         self.scope = scope
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A type of problem; `help` is the text of its page below the title."""
 
     slug: str

@@ -1,9 +1,9 @@
 """The tables and charts of the page of statistics."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.text import capfirst
@@ -28,8 +28,7 @@ _STEPS_SHOWN = 200
 _FIGURE_TONES: tuple[Tone, ...] = ("good", "bad", "accepted")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """`url` is the address of the statistics of this row alone, `page` that of the subject
     itself; '' for none. `values` are numbers and marks, in the order of the columns."""
 
@@ -39,8 +38,7 @@ class Row:
     page: str = ""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """`more`: the number of rows that are left out; `file`: the address of a file with all."""
 
     title: Text

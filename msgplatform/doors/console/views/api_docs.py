@@ -2,10 +2,10 @@
 console's frame; the client libraries, installed from its address; and the documentation, as
 `scripts/site.sh` builds it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from csp.constants import UNSAFE_INLINE
 from csp.decorators import csp_update
 from django.conf import settings
@@ -46,8 +46,7 @@ def api_docs(request: HttpRequest) -> HttpResponse:
     return page(request, "api_docs.html", _("API documentation"), tags=tags, links=links)
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(msgspec.Struct, frozen=True):
     """A file of CLIENTS_DIR, and the commands that install and try it. {url} is the file's address,
     {platform} the platform's."""
 

@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
@@ -64,16 +64,14 @@ class AcknowledgeForm(forms.Form):
     )
 
 
-@dataclass(frozen=True)
-class ResendForm:
+class ResendForm(msgspec.Struct, frozen=True):
     """The form that resends several groups of a place: its address, and the number of messages."""
 
     url: str
     count: int
 
 
-@dataclass(frozen=True)
-class FailurePlace:
+class FailurePlace(msgspec.Struct, frozen=True):
     """The failures of one place, with the address of the form that sends each group again.
 
     `resend_forms` are the forms for all groups together; `button` acts on the place, at an address.
@@ -93,8 +91,7 @@ class FailurePlace:
         return bool(self.resend_forms) or (self.button is not None and len(self.failures) > 1)
 
 
-@dataclass(frozen=True)
-class FlowFailures:
+class FlowFailures(msgspec.Struct, frozen=True):
     """A flow's failures by place; `problem` is a sentence when they cannot be read."""
 
     flow: Flow
@@ -155,9 +152,9 @@ def _flow_failures(
     groups_by_place: dict[int, list[Failure]] = defaultdict(list)
     for group in sorted(groups, key=lambda group: group.last_at, reverse=True):
         # An answer is content, and may contain personal data.
-        said = group.said if clear else personal.text(group.said)
+        content = group.said if clear else personal.text(group.said)
         where, answer = lazy_text.translated(group.where), answer_title(str(group.answer))
-        group = replace(group, where=where, said=said, answer=answer)
+        group = msgspec.structs.replace(group, where=where, said=content, answer=answer)
         groups_by_place[group.subject].append(group)
     places = []
     for groups in groups_by_place.values():

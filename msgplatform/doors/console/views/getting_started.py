@@ -6,10 +6,10 @@ whoever did the work and however.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -32,8 +32,7 @@ DISMISSED = "dismissed"
 _SECRET = "…"  # noqa: S105
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A step as one person sees it; `link` leads to where it is done, if they may do it."""
 
     title: str
@@ -42,8 +41,7 @@ class Line:
     link: str
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The steps of the platform or of one flow.
 
     `commands` bring the first message, with a key that has the `scope`; `snippet` is the one of

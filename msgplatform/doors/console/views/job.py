@@ -122,8 +122,8 @@ def _time_left(row: BulkJob) -> timedelta | None:
     missing = max(0, row.total - row.done)
     if row.rate:
         return timedelta(seconds=missing / row.rate)
-    resumed = AuditLog.objects.filter(target=row.audit_target, action="bulk_pending")
-    if row.waits or resumed.exists():  # the job is older than the time of its steps
+    resumed_entries = AuditLog.objects.filter(target=row.audit_target, action="bulk_pending")
+    if row.waits or resumed_entries.exists():  # the job is older than the time of its steps
         return None
     return (timezone.now() - row.created_at) * (missing / row.done)
 

@@ -1,7 +1,6 @@
 """One message: its page, resending it, and its whole content as a file."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from django.conf import settings
 from django.contrib import messages
@@ -12,6 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+from msgspec.structs import replace
 
 from msgplatform import person_limits
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow, PlatformError, Unavailable
@@ -36,7 +36,7 @@ _LINKED = 10  # maximum new messages that an answer names
 
 @staff_view("GET", answers_limited_people=True)
 def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
-    """What became of one message at each of its recipients, and what happened to it in time."""
+    """One message: its state at each of its recipients, and its steps in time."""
     flow = flow_of(request, flow_name)
     try:
         _require_own(request, flow, id)

@@ -4,7 +4,6 @@ The filter and the page are in the address, so a list can be sent to a colleague
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -14,6 +13,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
+from msgspec.structs import replace
 
 from msgplatform import person_limits
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput

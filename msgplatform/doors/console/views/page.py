@@ -3,9 +3,9 @@ the masking of a flow's texts."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+import msgspec
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
@@ -166,18 +166,17 @@ def masked(part: T) -> T:
     """
     row: Any = part
     masked_values: dict[str, Any] = {}
-    for field in fields(row):
-        value = getattr(row, field.name)
-        if field.name.endswith("body") and isinstance(value, str):
-            masked_values[field.name] = personal.text(value)
-        elif field.name in _LEFT_OUT:
-            masked_values[field.name] = None
-        elif field.name not in _KEPT:
-            masked_values[field.name] = _value(value)
+    for field, value in msgspec.structs.asdict(row).items():
+        if field.endswith("body") and isinstance(value, str):
+            masked_values[field] = personal.text(value)
+        elif field in _LEFT_OUT:
+            masked_values[field] = None
+        elif field not in _KEPT:
+            masked_values[field] = _value(value)
     for name in ("title", "why"):
         if text := masked_values.get(f"masked_{name}"):
             masked_values[name] = text
-    return replace(row, **masked_values)  # type: ignore[no-any-return]
+    return msgspec.structs.replace(row, **masked_values)  # type: ignore[no-any-return]
 
 
 def as_seen(request: HttpRequest, parts: Iterable[T]) -> list[T]:
@@ -186,7 +185,7 @@ def as_seen(request: HttpRequest, parts: Iterable[T]) -> list[T]:
 
 
 def _value(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, msgspec.Struct):
         return masked(value)
     # Links that a flow has made stay: they name a row, and would not lead there when masked.
     if isinstance(value, str) and not isinstance(value, SafeString):
@@ -194,5 +193,5 @@ def _value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_value(each) for each in value]
+        return [_value(part) for part in value]
     return value

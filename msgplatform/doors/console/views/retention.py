@@ -1,9 +1,9 @@
 """How long which data is kept, and which is deleted next."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -22,8 +22,7 @@ from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert, AuditLog, DayCounter, MessageTrace, MinuteCounter
 
 
-@dataclass(frozen=True)
-class RetentionLine:
+class RetentionLine(msgspec.Struct, frozen=True):
     """One line of the table. `settings` are (name, value). If `is_readable` is false, the oldest
     row could not be read."""
 

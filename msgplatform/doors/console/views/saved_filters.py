@@ -1,8 +1,8 @@
 """Filters that people keep under a name: their own, and those that others share."""
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, Q, When
@@ -26,8 +26,7 @@ MAY_FORGET = "auth.change_user"  # the permission to delete shared filters
 PREFIX = "filter"  # prefix of the filter's fields in the saving form
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(msgspec.Struct, frozen=True):
     row: SavedFilter
     link: str
     mine: bool

@@ -1,10 +1,10 @@
 """Search over all flows, and through their texts piece by piece."""
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
 
+import msgspec
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -90,8 +90,7 @@ def search(request: HttpRequest) -> HttpResponse:
     )
 
 
-@dataclass(frozen=True)
-class _OtherCell:
+class _OtherCell(msgspec.Struct, frozen=True):
     """The cell that made an id, and the same search in its console, '' without an address."""
 
     label: str

@@ -70,8 +70,8 @@ class Command(BaseCommand):
         secrets = Secrets(os.environ, options["secrets"])
         description = reading.read_files(options["paths"], secrets)
         systems = frozenset(options["system"])
-        stored = Biz.objects.filter(name__in=systems).values_list("name", flat=True)
-        if missing := sorted(systems.difference(stored)):
+        stored_names = Biz.objects.filter(name__in=systems).values_list("name", flat=True)
+        if missing := sorted(systems.difference(stored_names)):
             raise CommandError(f"There is no business system {', '.join(missing)}.")
         options_of_run = {
             "actor": "manage.py apply", "should_prune": options["prune"],

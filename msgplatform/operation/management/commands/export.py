@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.core.characters import printable
+from msgplatform.core.characters import for_stdout
 from msgplatform.doors.api.management.platform_file import schema
 from msgplatform.setup.platform_file import exporting, kinds
 
@@ -44,6 +44,5 @@ class Command(BaseCommand):
         if unknown := sorted(set(options["section"]) - kinds.sections().keys()):
             names = ", ".join(kinds.sections())
             raise CommandError(f"There is no section {', '.join(unknown)}. Use: {names}.")
-        is_shown = sys.stdout.isatty()
         for line in exporting.export(options["section"], options["system"], options["references"]):
-            self.stdout.write(printable(line, has_lines=True) if is_shown else line)
+            self.stdout.write(for_stdout(line))

@@ -1,10 +1,10 @@
 """The HubSpot adapter, against a server of HubSpot's shapes on a real socket."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crmsync.adapters.base import Record
 from crmsync.adapters.hubspot.adapter import HubSpotAdapter

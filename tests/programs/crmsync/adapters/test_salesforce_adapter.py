@@ -1,10 +1,10 @@
 """The Salesforce adapter, against a server of Salesforce's shapes on a real socket."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crmsync.adapters.base import Record
 from crmsync.adapters.outcomes import (

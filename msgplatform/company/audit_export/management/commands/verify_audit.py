@@ -71,9 +71,9 @@ class Command(BaseCommand):
         if (more := len(chain.faults) - _SHOWN_FAULTS) > 0:
             self.stdout.write(f"… and {more} more")
         if chain.count:
-            repeated = f", {chain.repeated} came again" if chain.repeated else ""
+            repeats = f", {chain.repeated} came again" if chain.repeated else ""
             self.stdout.write(
-                f"{chain.count} lines, {chain.first} to {chain.last}{repeated}; with nothing "
+                f"{chain.count} lines, {chain.first} to {chain.last}{repeats}; with nothing "
                 f"before line {chain.first} and after line {chain.last} in these files"
             )
         if chain.faults:

@@ -83,12 +83,12 @@ class Command(BaseCommand):
 
     def _find(self, person: Person) -> None:
         people.record(_ACTOR, "person_found", person)
-        found = reports.preview(person, float("inf"))
-        for hits in found:
+        hits_by_store = reports.preview(person, float("inf"))
+        for hits in hits_by_store:
             waits = f", {hits.open_count} of them on their way" if hits.open_count else ""
             partly = "" if hits.is_whole else " (it could not be read to its end)"
             self.stdout.write(f"{hits.store.name}: {hits.count}{waits}{partly}")
-        if not found:
+        if not hits_by_store:
             self.stdout.write("Nothing is held of this person.")
 
     def _export(self, person: Person) -> None:

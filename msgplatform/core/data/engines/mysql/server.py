@@ -205,7 +205,7 @@ SELECT
 FROM information_schema.PROCESSLIST
 WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({_NO_STATEMENTS})
 """  # noqa: S608 - constants
-# Of the hour that a wall clock shows twice, the query takes the earlier moment.
+# The query takes the earlier moment of the hour that a wall clock shows twice.
 _TRANSACTIONS = """
 SELECT
     COALESCE(MAX(own AND started >= CONVERT_TZ(%s, '+00:00', 'SYSTEM')), 0),

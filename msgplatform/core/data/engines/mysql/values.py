@@ -1,6 +1,6 @@
 """Values in the form in which a statement has them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import NoneType
 from typing import Any
@@ -20,13 +20,13 @@ def statements(
 ) -> Iterator[list[bytes]]:
     """Rows as `(1, 'a', NULL)`, each followed by the values of `end`, in portions of one
     statement."""
-    literals = _literals(connection)
+    by_type = _literals(connection)
     anything = connection.connection.literal
-    last = b"".join(b"," + literals.get(type(v), anything)(v) for v in end) + b")"
+    last = b"".join(b"," + literal for literal in literals(connection, end)) + b")"
     batch: list[bytes] = []
     size = 0
     for row in rows:
-        literal = b"(" + b",".join([literals.get(type(v), anything)(v) for v in row]) + last
+        literal = b"(" + b",".join([by_type.get(type(v), anything)(v) for v in row]) + last
         if batch and (size + len(literal) > _STATEMENT_BYTES or len(batch) == _ROWS):
             yield batch
             batch, size = [], 0
@@ -34,6 +34,12 @@ def statements(
         size += len(literal)
     if batch:
         yield batch
+
+
+def literals(connection: BaseDatabaseWrapper, row: Iterable[Any]) -> list[bytes]:
+    """The values of a row, each as a statement has it."""
+    by_type, anything = _literals(connection), connection.connection.literal
+    return [by_type.get(type(value), anything)(value) for value in row]
 
 
 def _literals(connection: BaseDatabaseWrapper) -> dict[type, Literal]:

@@ -27,11 +27,13 @@ def json_schema() -> dict[str, Any]:
     properties: dict[str, Any] = {VERSION_KEY: {"const": VERSION}}
     for section, kinds_of_section in kinds.sections().items():
         kind = kinds_of_section[0]
-        names = " or ".join("/".join(each.address_lookups) for each in kinds_of_section)
+        names = " or ".join(
+            "/".join(kind_of_section.address_lookups) for kind_of_section in kinds_of_section
+        )
         # The body of this kind's PUT.
         path = "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", kind.path)
         content = document["paths"][path]["put"]["requestBody"]["content"]
-        body = _moved(content["application/json"]["schema"], document, definitions)
+        body = _move_references(content["application/json"]["schema"], document, definitions)
         fields = definitions[body["$ref"].removeprefix(_DEFINITIONS)]["properties"]
         for name, field in fields_of(kind.serializer_class).items():
             for word in _OF_SECRETS if field.source in kind.secret_fields else ():
@@ -51,10 +53,10 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _moved(schema: Any, document: Any, definitions: dict[str, Any]) -> Any:
+def _move_references(schema: Any, document: Any, definitions: dict[str, Any]) -> Any:
     """The schema with its references to components as references to definitions."""
     if isinstance(schema, list):
-        return [_moved(each, document, definitions) for each in schema]
+        return [_move_references(part, document, definitions) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if isinstance(reference := schema.get("$ref"), str):
@@ -62,6 +64,6 @@ def _moved(schema: Any, document: Any, definitions: dict[str, Any]) -> Any:
         if name not in definitions:
             definitions[name] = {}  # set before its content is read: it may refer to itself
             component = document["components"]["schemas"][name]
-            definitions[name].update(_moved(component, document, definitions))
+            definitions[name].update(_move_references(component, document, definitions))
         return {**schema, "$ref": _DEFINITIONS + name}
-    return {key: _moved(value, document, definitions) for key, value in schema.items()}
+    return {key: _move_references(value, document, definitions) for key, value in schema.items()}

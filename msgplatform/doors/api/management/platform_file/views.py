@@ -1,10 +1,10 @@
 """The platform file over the management API: apply it, write it, and its JSON Schema."""
 
-import dataclasses
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
+from msgspec import structs
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError, UnsupportedMediaType
 from rest_framework.renderers import BaseRenderer
@@ -86,7 +86,7 @@ class ObjectChangeSerializer(serializers.Serializer[Any]):
 
 
 class PlatformChangesSerializer(serializers.Serializer[Any]):
-    """What was changed, or in a dry run would be."""
+    """The changes, which a dry run does not make."""
 
     dry_run = serializers.BooleanField()
     label = serializers.CharField()  # type: ignore[assignment]  # Field has one too
@@ -188,7 +188,7 @@ class PlatformView(QueryView):
         references. All its faults are answered at once, with their lines. 409 while another file is
         being applied. A key that is limited to business systems applies what belongs to them.
         """
-        query = values_of(request, _PUT_QUERY, [each.name for each in _PUT_QUERY])
+        query = values_of(request, _PUT_QUERY, [parameter.name for parameter in _PUT_QUERY])
         label = query.get("label", "")
         if len(label) > labels.MAX_LABEL:
             raise InvalidInput(f"A label has at most {labels.MAX_LABEL} characters.", "label")
@@ -217,7 +217,7 @@ class PlatformView(QueryView):
             audit(request, "platform_file_tried", options.label, secrets_of=titles[:_MAX_TITLES])
         changes = outcome.changes
         if options.is_trial:  # these secrets are undone and must not be stored by anybody
-            changes = [dataclasses.replace(change, shown_once={}) for change in changes]
+            changes = [structs.replace(change, shown_once={}) for change in changes]
         values = {
             "dry_run": options.is_trial, "label": options.label, "plan": outcome.plan,
             "counts": outcome.counts, "changes": changes,
