@@ -351,13 +351,13 @@ def test_the_page_at_work_counts(
     action = actions.ACTIONS["resend"]
     step_of = action.step
 
-    def stopped_meanwhile(*given: Any) -> Step:
+    def stopped_meanwhile(_action: Any, *given: Any) -> Step:
         step = step_of(*given)
         control.change(job.pk, state, "li")
         return step
 
     monkeypatch.setattr("msgplatform.jobs.bulk.PAGE", page)
-    monkeypatch.setattr(action, "step", stopped_meanwhile)
+    monkeypatch.setattr(type(action), "step", stopped_meanwhile)
     runner.turn()
     monkeypatch.undo()
     job.refresh_from_db()
