@@ -19,6 +19,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +36,23 @@ from bench.harness.programs.progress import Progress
 _CONNECT_SECONDS = 60.0
 
 
+@lru_cache
+def await_answer(port: int) -> None:
+    """Wait until the server has answered a request, whatever it says: its parent process listens
+    while the worker still starts, and what is sent meanwhile waits a second or more."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as probe:
+                probe.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                if probe.recv(1):
+                    return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 class Connection:
     """One keep-alive connection with at most one request in flight.
 
@@ -48,6 +66,7 @@ class Connection:
 
     def __init__(self, port: int, token: str, prefix: str, scattered: bool = False) -> None:
         self._port = port
+        await_answer(port)
         self.connect()
         self.is_idle, self.is_closed = True, False
         self.accepted = 0
