@@ -100,9 +100,8 @@ class Known(msgspec.Struct, frozen=True):
     # The accounts whose Reports travel in batches; also disabled accounts.
     batching: frozenset[int] = frozenset()
     closed: frozenset[int] = frozenset()  # gateways that are switched off, or cannot be used
-    operators: dict[int, str] = msgspec.field(
-        default_factory=dict
-    )  # operators of gateways that name one
+    # The operators of gateways that name one.
+    operators: dict[int, str] = msgspec.field(default_factory=dict)
 
 
 class Directory(Snapshot[Known]):

@@ -20,7 +20,6 @@ from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, migration_stages
 from msgplatform.doors.api.access import rates
 
-TAG = env.CHECKS_TAG
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 
@@ -40,12 +39,12 @@ def wrong_settings() -> list[CheckMessage]:
     ]
 
 
-@register(TAG)
+@register(env.CHECKS_TAG)
 def settings_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [*wrong_settings(), *_shared_redis_server(), *_debug()]
 
 
-@register(TAG, deploy=True)
+@register(env.CHECKS_TAG, deploy=True)
 def deploy_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [*_embedded_redis(), *_proxies()]
 

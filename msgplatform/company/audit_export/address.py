@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from msgplatform.checks import NEW_KEY, TAG, malformed_keys
+from msgplatform import env
+from msgplatform.checks import NEW_KEY, malformed_keys
 from msgplatform.company.audit_export import lines
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
@@ -56,7 +57,7 @@ def parse(text: str) -> Address:
     return Address(Kind.WEBHOOK, text)
 
 
-@register(TAG)
+@register(env.CHECKS_TAG)
 def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """AUDIT_EXPORT needs keys; without it they only serve `verify_audit`."""
     if settings.AUDIT_EXPORT and not settings.AUDIT_SIGNING_KEYS:

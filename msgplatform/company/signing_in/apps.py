@@ -5,6 +5,8 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
+from msgplatform import env
+
 
 class SigningInConfig(AppConfig):
     """People sign in to the console."""
@@ -12,10 +14,9 @@ class SigningInConfig(AppConfig):
     name = "msgplatform.company.signing_in"
 
     def ready(self) -> None:
-        from msgplatform.checks import TAG
         from msgplatform.core.secrets import reencrypt
 
-        register(_check_settings, TAG)
+        register(_check_settings, env.CHECKS_TAG)
         # django-allauth stores the secrets of second factors.
         reencrypt.register_json("mfa.Authenticator", "data", ("secret", "seed"))
 

@@ -6,6 +6,8 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 from django.http import HttpRequest
 
+from msgplatform import env
+
 
 class SingleSignOnConfig(AppConfig):
     """People sign in by the company's provider, or by an account of a chat."""
@@ -13,9 +15,7 @@ class SingleSignOnConfig(AppConfig):
     name = "msgplatform.company.single_sign_on"
 
     def ready(self) -> None:
-        from msgplatform.checks import TAG
-
-        register(_check_settings, TAG)
+        register(_check_settings, env.CHECKS_TAG)
         if not settings.DAEMON:
             from msgplatform.company.signing_in import pages
 

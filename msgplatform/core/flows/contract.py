@@ -85,9 +85,8 @@ class Flow(msgspec.Struct, kw_only=True, eq=False):
     operator_permissions: Sequence[str] = ()  # beside looking (`roles.py`)
     resend_permission: str = ""  # to resend a message from its page; '': nobody may
     bulk_permission: str = ""  # for bulk actions; '': `resend_permission`
-    scopes: Mapping[str, str] = msgspec.field(
-        default_factory=dict
-    )  # API key scope → what it allows
+    # API key scope → what it allows.
+    scopes: Mapping[str, str] = msgspec.field(default_factory=dict)
     # Scope of a management key → what it allows.
     management_scopes: Mapping[str, str] = msgspec.field(default_factory=dict)
     # Scope → permissions that a person needs to give the scope to a key; for other scopes

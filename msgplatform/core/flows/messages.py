@@ -60,9 +60,8 @@ class FilterField(msgspec.Struct, frozen=True):
     # about a form.
     parameter: str = ""
     parameter_help: str = ""
-    schema: Mapping[str, Any] = msgspec.field(
-        default_factory=dict
-    )  # of its value in the API, if narrower
+    # The schema of its value in the API, if narrower.
+    schema: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 Fields = Mapping[str, FilterField]

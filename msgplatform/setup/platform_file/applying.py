@@ -156,10 +156,8 @@ class _Application:
 
     def _prune(self, kind: Kind) -> None:
         """Remove the stored objects of this kind that the files do not have, or list them."""
-        section, listed_names = (
-            kinds.section_of(kind),
-            {e.name for e in self._entries.get(kind, ())},
-        )
+        section = kinds.section_of(kind)
+        listed_names = {e.name for e in self._entries.get(kind, ())}
         systems = self._options.systems
         if systems and not kind.system_lookup:
             return

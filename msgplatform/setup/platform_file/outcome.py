@@ -83,9 +83,8 @@ class Change(msgspec.Struct, frozen=True):
     action: Action
     section: str
     name: str
-    body: Mapping[str, Any] = msgspec.field(
-        default_factory=dict
-    )  # of an added object, without secrets
+    # The fields of an added object, without secrets.
+    body: Mapping[str, Any] = msgspec.field(default_factory=dict)
     differences: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
     note: str = ""

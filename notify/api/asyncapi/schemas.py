@@ -83,12 +83,10 @@ class _Rewriting(msgspec.Struct):
 
     is_new: bool
     is_newest: bool
-    places: dict[str, str] = msgspec.field(
-        default_factory=dict
-    )  # reference → pointer in the document
-    references: list[tuple[Schema, str]] = msgspec.field(
-        default_factory=list
-    )  # (part, its reference)
+    # Reference → pointer in the document.
+    places: dict[str, str] = msgspec.field(default_factory=dict)
+    # Pairs of a part and its reference.
+    references: list[tuple[Schema, str]] = msgspec.field(default_factory=list)
 
     def schema(self, part: Any, place: Place) -> Any:
         """The part for its place in the document."""

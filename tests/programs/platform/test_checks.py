@@ -46,7 +46,7 @@ def python(tmp_path: Path, *args: str, **variables: str) -> subprocess.Completed
 def found(**settings: Any) -> dict[str, CheckMessage]:
     """Our own checks by id, with these settings."""
     with override_settings(**settings):
-        messages = run_checks(tags=[checks.TAG], include_deployment_checks=True)
+        messages = run_checks(tags=[env.CHECKS_TAG], include_deployment_checks=True)
     return {str(message.id): message for message in messages}
 
 
@@ -251,7 +251,7 @@ class TestSettings:
     def test_embedded_redis_only_matters_in_deployment(self, name: str) -> None:
         assert list(found(**{name: True})) == ["msgplatform.E101"]
         with override_settings(**{name: True}):
-            assert run_checks(tags=[checks.TAG]) == []
+            assert run_checks(tags=[env.CHECKS_TAG]) == []
 
 
 class TestDatabase:
