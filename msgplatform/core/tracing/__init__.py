@@ -8,7 +8,6 @@ this decision from the message: from its row of `message_trace`, or in Redis fro
 
 context        `traceparent` (W3C Trace Context), and the decision whether a message is traced
 spans          spans of messages and of batches, for the flows
-accepted       the spans of an intake's items
 figures        numbers of exported and dropped spans
 exemplars      of histograms: their last observations that were traced
 message_rows   the table `message_trace`
