@@ -1,12 +1,19 @@
-"""A thread beside a daemon's loop, for work that may hang with a server."""
+"""A thread beside a daemon's loop, for work that may hang with a server; and the standstills of the
+parts of this process, with their reasons, for the heartbeat.
+
+A part is the loop of a daemon, or a thread beside the loop. A part stands still from the beginning
+of a failed turn until a turn ends without an error.
+"""
 
 import threading
+import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from django.db import close_old_connections
+from redis.exceptions import ConnectionError, TimeoutError
 
 from msgplatform.core import logging
-from msgplatform.core.daemons import standstill
 from msgplatform.core.data import schema_state
 from msgplatform.core.errors import UNAVAILABLE, Temporary, Unavailable
 from msgplatform.core.rates.backoff import Backoff
@@ -15,6 +22,42 @@ log = logging.get(__name__)
 
 # The longest pause (seconds) while a server is away, so that work goes on soon after.
 MAX_AWAY_PAUSE = 2.0
+_MAX_REASON = 300
+
+
+class Standstill(NamedTuple):
+    since: float = 0.0  # unix seconds; 0: nothing stands still
+    part: str = ""
+    why: str = ""  # '' while the turn goes on
+
+
+standstills: dict[str, Standstill] = {}  # by part
+
+
+def begin_turn(part: str) -> None:
+    """A turn begins. A turn that never ends counts from here."""
+    standstills.setdefault(part, Standstill(time.time(), part))
+
+
+def end_turn(part: str) -> None:
+    """A turn has ended well."""
+    standstills.pop(part, None)
+
+
+def fail_turn(part: str, error: BaseException) -> None:
+    """A turn has failed. A silent Redis is left out, because it has an alert of its own."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        end_turn(part)
+        return
+    begin_turn(part)
+    why = f"{type(error).__name__}: {error}"[:_MAX_REASON]
+    standstills[part] = standstills[part]._replace(why=why)
+
+
+def longest_standstill() -> Standstill:
+    """The part that has stood still longest; parts with a reason come first."""
+    rows = list(standstills.values())
+    return min(rows, key=lambda row: (not row.why, row.since), default=Standstill())
 
 
 class ThreadLoop:
@@ -67,7 +110,7 @@ class ThreadLoop:
             self._trouble.reset()
             self._woken.wait(pause)
             self._woken.clear()
-        standstill.end(self._name)
+        end_turn(self._name)
         if self._last is not None:
             self._run_work(self._last)
 
@@ -80,13 +123,13 @@ class ThreadLoop:
             # After a stop an unavailable server is expected, because it may end with the process.
             # Other errors are logged all the same.
             of_server = isinstance(error, Unavailable) or not isinstance(error, Temporary)
-            standstill.fail(self._name, error)
+            fail_turn(self._name, error)
             if work is not self._turn or not self._stopping.is_set() or not of_server:
                 why = schema_state.reason(error) or str(error)[:200]
                 log.warning("thread_waits", thread=self._name, why=why)
             return None
         except Exception as error:
-            standstill.fail(self._name, error)
+            fail_turn(self._name, error)
             if why := schema_state.reason(error):
                 log.warning("thread_waits", thread=self._name, why=why)
             else:
@@ -94,5 +137,5 @@ class ThreadLoop:
             return None
         finally:
             close_old_connections()
-        standstill.end(self._name)
+        end_turn(self._name)
         return self._every if seconds is None else seconds

@@ -19,7 +19,7 @@ from crmsync import copies
 from gateway import presence
 from gateway.monitor import activity
 from msgplatform.core import alerts, flows
-from msgplatform.core.daemons import exits, heartbeats, standstill, writers
+from msgplatform.core.daemons import exits, heartbeats, thread_loop, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import server, sql
@@ -146,7 +146,7 @@ class Stuck(Worker):
 def test_a_program_whose_work_stands_still_is_told_with_its_error(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standstill, "parts", {})
+    monkeypatch.setattr(thread_loop, "standstills", {})
     beats, look = everybody(), Watch().look
     worker = Stuck(error)
     loop = Loop(worker)
@@ -169,20 +169,20 @@ def test_a_program_whose_work_stands_still_is_told_with_its_error(
 def test_a_minute_of_failures_is_a_standstill_and_one_turn_of_three(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(standstill, "parts", {})
-    standstill.begin("marker")
-    began = standstill.longest().since
+    monkeypatch.setattr(thread_loop, "standstills", {})
+    thread_loop.begin_turn("marker")
+    began = thread_loop.longest_standstill().since
     for why, seconds in (("", 180.0), ("disk full", 60.0)):
         if why:
-            standstill.fail("marker", OSError(why))
-        beat = Heartbeat("marker", standstill=standstill.longest())
+            thread_loop.fail_turn("marker", OSError(why))
+        beat = Heartbeat("marker", standstill=thread_loop.longest_standstill())
         for age, is_still in ((seconds - 1, False), (seconds + 1, True)):
             beat.at = began + age
             assert watch_module.stands_still(beat) is is_still
-    standstill.fail("other", redis.exceptions.ConnectionError("away"))  # has an alert of its own
-    assert standstill.longest().part == "marker"
-    standstill.end("marker")
-    assert standstill.longest().since == 0
+    thread_loop.fail_turn("other", redis.exceptions.ConnectionError("away"))  # has an alert of its own
+    assert thread_loop.longest_standstill().part == "marker"
+    thread_loop.end_turn("marker")
+    assert thread_loop.longest_standstill().since == 0
 
 
 def test_a_restart_is_no_trouble(settings: Settings) -> None:
