@@ -20,7 +20,7 @@ from msgplatform import env
 from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats, writers
-from msgplatform.core.data import cell_record, engines, schema_state, server, transactions
+from msgplatform.core.data import cell_record, engines, migration_stages, server, transactions
 from msgplatform.core.flows.health import Finding
 from msgplatform.core.flows.programs import BULK
 from msgplatform.core.secrets import encryption, reencrypt
@@ -140,12 +140,12 @@ def _database() -> Iterator[Finding]:
 def _schema_problem(alias: str) -> Finding | None:
     """Why programs cannot use their tables; None if they can, or the database does not answer."""
     try:
-        if missing := schema_state.missing_tables(connections[alias]):
+        if missing := migration_stages.missing_tables(connections[alias]):
             return Finding("bad", missing)
-        count = schema_state.open_migrations(connections[alias])
+        count = migration_stages.count_open(connections[alias])
     except DatabaseError:
         return None
-    repair = schema_state.migrate_command(alias)
+    repair = migration_stages.migrate_command(alias)
     return Finding("bad", f"{count} migrations are not applied", repair) if count else None
 
 

@@ -20,7 +20,7 @@ from msgplatform.core import daemons, logging
 from msgplatform.core.daemons import thread_loop
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
-from msgplatform.core.data import cell_record, schema_state
+from msgplatform.core.data import cell_record
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 
@@ -178,7 +178,7 @@ class Loop:
         fail too."""
         role = self.worker.role
         thread_loop.fail_turn(role, error)
-        lack = schema_state.reason(error) if self.worker.watches else ""
+        lack = thread_loop.lack_of_migrations(error) if self.worker.watches else ""
         if lack or isinstance(error, UNAVAILABLE):
             pause = self.away.next()
             log.warning("waiting", role=role, why=lack or str(error)[:200], pause=pause)

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections, connections
 from redis.exceptions import ConnectionError, TimeoutError
 
 from msgplatform.core import logging
-from msgplatform.core.data import schema_state
+from msgplatform.core.data import engines
+from msgplatform.core.data.engines.contract import Fault
 from msgplatform.core.errors import UNAVAILABLE, Temporary, Unavailable
 from msgplatform.core.rates.backoff import Backoff
 
@@ -23,6 +24,9 @@ log = logging.get(__name__)
 # The longest pause (seconds) while a server is away, so that work goes on soon after.
 MAX_AWAY_PAUSE = 2.0
 _MAX_REASON = 300
+# Seconds between looks for missing migrations: each look reads the files of all migrations.
+_LOOK_SECONDS = 10.0
+_last_look: tuple[float, str] | None = None  # time (monotonic) and sentence of the last look
 
 
 class Standstill(NamedTuple):
@@ -58,6 +62,25 @@ def longest_standstill() -> Standstill:
     """The part that has stood still longest; parts with a reason come first."""
     rows = list(standstills.values())
     return min(rows, key=lambda row: (not row.why, row.since), default=Standstill())
+
+
+def lack_of_migrations(error: Exception) -> str:
+    """A sentence when the error comes from missing migrations of the main database, else ''."""
+    global _last_look
+    is_of_schema = engines.fault(error) in (Fault.NO_TABLE, Fault.NO_COLUMN)
+    if not isinstance(error, DatabaseError) or not is_of_schema:
+        return ""
+    if _last_look is None or time.monotonic() - _last_look[0] > _LOOK_SECONDS:
+        # Imported here, because a program asks only after an error.
+        from msgplatform.core.data import migration_stages
+
+        try:
+            count = migration_stages.count_open(connections["default"])
+        except DatabaseError:
+            count = 0
+        lack = f"the database lacks {count} migrations: run manage.py migrate" if count else ""
+        _last_look = time.monotonic(), lack
+    return _last_look[1]
 
 
 class ThreadLoop:
@@ -125,12 +148,12 @@ class ThreadLoop:
             of_server = isinstance(error, Unavailable) or not isinstance(error, Temporary)
             fail_turn(self._name, error)
             if work is not self._turn or not self._stopping.is_set() or not of_server:
-                why = schema_state.reason(error) or str(error)[:200]
+                why = lack_of_migrations(error) or str(error)[:200]
                 log.warning("thread_waits", thread=self._name, why=why)
             return None
         except Exception as error:
             fail_turn(self._name, error)
-            if why := schema_state.reason(error):
+            if why := lack_of_migrations(error):
                 log.warning("thread_waits", thread=self._name, why=why)
             else:
                 log.exception("thread_failed", thread=self._name)
