@@ -114,14 +114,6 @@ def release(hold: Hold, using: str) -> None:
         )
 
 
-def count_held(using: str = "default") -> int:
-    """The number of nodes that are leased now."""
-    with connections[using].cursor() as cursor:
-        now = sql.now_sql(using=using)
-        cursor.execute(f"SELECT COUNT(*) FROM {NODE_TABLE} WHERE lease_until > {now}", ())  # noqa: S608
-        return int(cursor.fetchone()[0])
-
-
 def _free(using: str) -> tuple[int, list[_Free]]:
     """The floor of a node that is taken now, and the free nodes."""
     now = sql.now_sql(using=using)

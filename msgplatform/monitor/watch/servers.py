@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
+from django.db.models.functions import Now
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
@@ -19,6 +20,7 @@ from msgplatform.core.data import id_nodes, server
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import figures
+from msgplatform.models import IdNode
 from msgplatform.monitor.watch import DISK, GALERA, IDS, MEMORY, REDIS, TRACES, WRITERS, key
 
 GIB = 1 << 30
@@ -122,7 +124,7 @@ def report_traces() -> None:
 
 def report_id_nodes() -> None:
     """An alert if few nodes for ids are left. A program without a node cannot make messages."""
-    count = id_nodes.count_held()
+    count = IdNode.objects.filter(lease_until__gt=Now()).count()
     condition = Condition(
         IDS,
         lazy_message("Few programs more can make ids"),
