@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
 import msgspec
 from django.db import DatabaseError, transaction
+from django.utils import timezone
 
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
@@ -32,6 +34,11 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
+
+
+def moment(at: datetime) -> str:
+    """A time in the texts of alerts."""
+    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")
 
 
 def _text(message: str, values: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from django.conf import settings
 
 from msgplatform.core import alerts, flows, logging
-from msgplatform.core.alerts import Condition
+from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import WORK, RedisError, briefly, numbers_of, work_redis
 from msgplatform.core.daemons import exits, heartbeats, writers
 from msgplatform.core.daemons.exits import Exits
@@ -23,7 +23,6 @@ from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import server
-from msgplatform.core.durations import moment
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import (
