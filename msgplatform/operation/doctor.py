@@ -22,7 +22,7 @@ from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats, writers
 from msgplatform.core.data import cell_record, engines, migration_stages, server, transactions
 from msgplatform.core.flows.health import Finding
-from msgplatform.core.flows.programs import BULK
+from msgplatform.core.flows.programs import BULK, redis_roles
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
@@ -185,7 +185,7 @@ def _users() -> Iterator[Finding]:
 
 
 def _redis_server() -> Iterator[Finding]:
-    if not any(role.is_embedded for role in flows.redis_roles()):
+    if not any(role.is_embedded for role in redis_roles()):
         return
     path = private_server.find_redis()
     if path is None:
@@ -197,7 +197,7 @@ def _redis_server() -> Iterator[Finding]:
 
 
 def _redis_roles() -> Iterator[Finding]:
-    for role in flows.redis_roles():
+    for role in redis_roles():
         yield from _redis(role.variable, role.client(), role.is_embedded)
         if role.is_truth:
             yield from _append_only(role)

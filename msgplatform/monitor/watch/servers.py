@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 from django.db.models.functions import Now
 
-from msgplatform.core import alerts, flows
+from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import writers
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import id_nodes, server
 from msgplatform.core.durations import age
+from msgplatform.core.flows.programs import redis_roles
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import figures
 from msgplatform.models import IdNode
@@ -53,13 +54,13 @@ class Memory(msgspec.Struct, frozen=True):
 def redis_answers() -> dict[str, bool]:
     """Name of each Redis that the platform uses → whether it answers now."""
     errors = unavailable()
-    return {role.name: role.name not in errors for role in flows.redis_roles()}
+    return {role.name: role.name not in errors for role in redis_roles()}
 
 
 def unavailable() -> dict[str, RedisError]:
     """Name of each Redis that does not answer now → its error."""
     errors = {}
-    for role in flows.redis_roles():
+    for role in redis_roles():
         try:
             role.client().ping()
         except RedisError as error:
@@ -70,7 +71,7 @@ def unavailable() -> dict[str, RedisError]:
 def memory() -> dict[str, Memory]:
     """Name of each Redis that answers → its memory."""
     memories = {}
-    for role in flows.redis_roles():
+    for role in redis_roles():
         try:
             info: Mapping[str, int] = role.client().info("memory")
         except RedisError:
@@ -81,7 +82,7 @@ def memory() -> dict[str, Memory]:
 
 def report_memory() -> None:
     """An alert for each Redis that is nearly full: a full one refuses writes."""
-    variables = {role.name: role.variable for role in flows.redis_roles()}
+    variables = {role.name: role.variable for role in redis_roles()}
     memories = memory()
     holding = [
         Condition(
@@ -223,7 +224,7 @@ def report_unavailable(
     """An alert for each server that two looks in a row found unavailable: a restart takes less than
     the time between two looks. `before`: names from the last look. `only`: the one server that this
     look asked, '' for all."""
-    variables = {role.name: role.variable for role in flows.redis_roles()}
+    variables = {role.name: role.variable for role in redis_roles()}
     undecided_keys = {key(REDIS, name) for name in errors}
     if only:
         undecided_keys |= {key(REDIS, name) for name in variables.keys() - {only}}

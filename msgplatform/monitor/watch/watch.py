@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from django.conf import settings
 
-from msgplatform.core import alerts, flows, logging
+from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import WORK, RedisError, briefly, numbers_of, work_redis
 from msgplatform.core.daemons import exits, heartbeats, writers
@@ -24,6 +24,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import server
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.programs import program_roles
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import (
     DISK,
@@ -67,7 +68,7 @@ class Programs:
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each program that is silent, ends again and again, or hangs. Silence counts
         from this process's first look, because Redis may have been unavailable before."""
-        roles, now = flows.roles(), time.monotonic()
+        roles, now = program_roles(), time.monotonic()
         latest: dict[str, float] = {}
         for beat in beats:
             latest[beat.role] = max(beat.at, latest.get(beat.role, 0.0))

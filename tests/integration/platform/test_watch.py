@@ -24,6 +24,7 @@ from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import server, sql
 from msgplatform.core.flows.health import MAX_FAILURES
+from msgplatform.core.flows.programs import program_roles
 from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import Loss
@@ -58,7 +59,7 @@ def _settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everybody() -> dict[str, Heartbeat]:
     """A heartbeat of every program that should run."""
-    beats = {role: Heartbeat(role) for role in flows.roles()}
+    beats = {role: Heartbeat(role) for role in program_roles()}
     for beat in beats.values():
         beat.send()
     return beats
