@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import connection
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines
 
 _READS = "SHOW SESSION STATUS LIKE 'Handler_read%'"
 _EXPLAINED = re.compile(r"\(?\s*(SELECT|UPDATE|DELETE|INSERT.*?SELECT)\b", re.I | re.DOTALL)
@@ -52,7 +52,7 @@ class Recorder:
             if not many and not has_rows and _EXPLAINED.match(statement):
                 # Through another cursor, which this wrapper does not see.
                 with _raw() as cursor:
-                    plan = sql.plan(cursor, statement, params)
+                    plan = read_plan(cursor, statement, params)
             entry = seen.setdefault(shape, Seen(plan))
             answer, reads = self._count(lambda: execute(statement, params, many, context))
             entry.times += 1

@@ -54,19 +54,6 @@ def table_of(name: str, columns: Sequence[str], rows: Iterable[Sequence[int]]) -
     return f"WITH {name}({', '.join(columns)}) AS (VALUES {values})"
 
 
-# -- plans ---------------------------------------------------------------------------------------
-def plan(
-    cursor: Any, statement: str, parameters: Any = None, using: str = "default"
-) -> list[dict[str, Any]]:
-    """The plan of a statement: the plan's columns for each step.
-
-    `cursor` may also be a driver's cursor of the same database.
-    """
-    cursor.execute(f"{engines.of(using).explain} {statement}", parameters)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
 # -- writing -------------------------------------------------------------------------------------
 def insert(
     table: str,

@@ -11,6 +11,7 @@ from django.db.models import Count, F, Max
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import claims, sql
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import AuditLog
@@ -306,7 +307,7 @@ def statements(queries: CaptureQueriesContext) -> list[str]:
 def plan(statement: str) -> str:
     """What the database says it would do."""
     with connection.cursor() as cursor:
-        return " ".join(str(tuple(step.values())) for step in sql.plan(cursor, statement))
+        return " ".join(str(tuple(step.values())) for step in read_plan(cursor, statement))
 
 
 def test_rows_are_changed_and_read_back_by_primary_key() -> None:

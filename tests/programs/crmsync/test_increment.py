@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
+from bench.harness.plans import read_plan
 from bench.harness.mariadb import MariaDb, numbers
 from crmsync.poller.reading import server_horizon
 from crmsync.poller.reading.database import Database
@@ -436,7 +437,7 @@ def plan_of(source: Source, mark: Watermark) -> dict[str, Any]:
         Increment(source).read(mark, 500)
     ((statement, parameters),) = [one for one in statements if "ORDER BY `UpdateTime`" in one[0]]
     with database.connection.cursor() as cursor:
-        (plan,) = sql.plan(cursor, statement, parameters, using=database.alias)
+        (plan,) = read_plan(cursor, statement, parameters, using=database.alias)
     return plan
 
 
