@@ -4,11 +4,13 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from gateway import checks, replicas
 from gateway.connections import sms_redis
@@ -16,7 +18,6 @@ from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, mo_store, scripts, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit, ReportIn
-from msgplatform.core.connections import build
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
 from msgplatform.core.servers.private_server import RedisServer, free_port
 from tests.support import sms_rows
@@ -28,6 +29,7 @@ from tests.waiting import freeze
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
 TS = 1124190000
+connect = partial(Redis.from_url, socket_timeout=100)
 NODE = 3010099999
 
 
@@ -54,9 +56,9 @@ class Pair:
     def start(self) -> None:
         self.master.start()
         self.replica.start()
-        self.client = build(self.master.url)
+        self.client = connect(self.master.url)
         self.client.config_set("repl-diskless-sync-delay", 0)
-        build(self.replica.url).execute_command("REPLICAOF", "127.0.0.1", self.master.port)
+        connect(self.replica.url).execute_command("REPLICAOF", "127.0.0.1", self.master.port)
         until(lambda: len(replicas.online_replicas(self.client.info())) == 1)
 
     @contextmanager
@@ -117,7 +119,7 @@ class TestAccept:
     def test_an_answer_means_that_the_replica_has_it(self, pair: Pair, request_: Request) -> None:
         (verdict,) = accept.accept([request_])
         assert verdict.outcome == "created"
-        assert build(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
+        assert connect(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
 
     def test_without_the_replica_the_outcome_is_unknown(
         self, pair: Pair, request_: Request
@@ -130,7 +132,7 @@ class TestAccept:
                 accept.accept([request_])
         (verdict,) = accept.accept([request_])
         assert verdict.outcome == "duplicate"
-        assert build(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
+        assert connect(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
 
     def test_an_error_is_no_answer_of_a_replica(
         self, pair: Pair, request_: Request, settings: Any
@@ -193,7 +195,7 @@ class TestRefusals:
         self, pair: Pair, request_: Request, settings: Any
     ) -> None:
         settings.SMS_REDIS_URL = pair.replica.url
-        replica: Any = build(pair.replica.url)
+        replica: Any = connect(pair.replica.url)
         pair.master.kill()
         until(lambda: replica.info()["master_link_status"] == "down")
         replica.config_set("replica-serve-stale-data", "no")
@@ -283,12 +285,12 @@ class TestChecks:
 
     def test_a_replica_without_a_file(self, pair: Pair, settings: Any) -> None:
         settings.SMS_REPLICAS = 0
-        build(pair.replica.url).config_set("appendonly", "no")
+        connect(pair.replica.url).config_set("appendonly", "no")
         assert ids_of(checks.redis_check()) == ["gateway.E217"]
 
     def test_a_replica_that_cannot_be_asked(self, pair: Pair, settings: Any) -> None:
         settings.SMS_REPLICAS = 0
-        build(pair.replica.url).config_set("requirepass", "other")
+        connect(pair.replica.url).config_set("requirepass", "other")
         (message,) = checks.redis_check()
         assert message.id == "gateway.W218"
         assert f"127.0.0.1:{pair.replica.port}" in message.msg
