@@ -56,17 +56,13 @@ class Heartbeat(msgspec.Struct):
         with suppress(OSError):
             disk = shutil.disk_usage(settings.STATE_DIR)
             self.disk_free_bytes, self.disk_bytes = disk.free, disk.total
-        try:
+        with suppress(RedisError):
             _heartbeats.report({self.name: self})
-        except RedisError:
-            return
 
     def withdraw(self) -> None:
         """Remove the record, so that a process that ended does not look alive until the TTL."""
-        try:
+        with suppress(RedisError):
             _heartbeats.withdraw(self.name)
-        except RedisError:
-            return
 
 
 _heartbeats = Presence(work_redis, "heartbeats", Heartbeat, TTL_SECONDS)
