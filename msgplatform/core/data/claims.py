@@ -60,7 +60,6 @@ def claim(
     lease: float,
     set: Mapping[str, Any] | None = None,
     until: str = "lease_until",
-    using: str | None = None,
 ) -> Claim:
     """Claim up to `limit` free rows of `queryset` for `lease` seconds.
 
@@ -73,8 +72,8 @@ def claim(
     lost connection.
     """
     _refuse_what_an_update_cannot_repeat(queryset)
-    database = using or queryset.db
-    free = _free(queryset.using(database), until)
+    database = queryset.db
+    free = _free(queryset, until)
     new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
     values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
     while len(new_claim.ids) < limit:
@@ -87,9 +86,7 @@ def claim(
             break
         row_count = _update_free(free, ids, values, database)
         _collect(new_claim, queryset.model, ids, row_count, until, database)
-        if len(ids) < page_size or _is_passing(
-            queryset.model
-        ):  # no more were free: do not ask again
+        if len(ids) < page_size or _is_passing(queryset.model):  # no more were free
             break
     return new_claim
 
@@ -120,27 +117,21 @@ def claim_ids(
 
 
 def renew(
-    model: type[models.Model], claim: Claim | str, lease: float, until: str = "lease_until"
+    model: type[models.Model], claim: Claim, lease: float, until: str = "lease_until"
 ) -> int:
     """Renew the lease, `lease` seconds from now, of rows that still carry the claim; their number.
-
-    If the number is smaller than the claim's, other processes hold the other rows. A Claim finds
-    its rows by primary key, and its `lease_until` moves; a token alone needs an index on
-    `claimed_by`.
-    """
+    If the number is smaller than the claim's, other processes hold the other rows."""
     database = router.db_for_write(model)
-    lease_until = transactions.retrying(partial(sql.now, database), database) + timedelta(
-        seconds=lease
-    )
+    now = transactions.retrying(partial(sql.now, database), database)
+    lease_until = now + timedelta(seconds=lease)
     row_count = _update_claimed(model, claim, {until: lease_until}, database)
-    if isinstance(claim, Claim):
-        claim.lease_until = lease_until
+    claim.lease_until = lease_until
     return row_count
 
 
 def release(
     model: type[models.Model],
-    claim: Claim | str,
+    claim: Claim,
     set: Mapping[str, Any] | None = None,
     until: str = "lease_until",
     using: str | None = None,
@@ -231,12 +222,9 @@ def _collect(
 
 
 def _update_claimed(
-    model: type[models.Model], claim: Claim | str, values: Mapping[str, Any], using: str
+    model: type[models.Model], claim: Claim, values: Mapping[str, Any], using: str
 ) -> int:
-    token = claim if isinstance(claim, str) else claim.token
-    rows = model._base_manager.using(using).filter(claimed_by=token)
-    if isinstance(claim, str):
-        return transactions.retrying(lambda: rows.update(**values), using)
+    rows = model._base_manager.using(using).filter(claimed_by=claim.token)
     return sum(
         update_by_key(rows.filter(pk__in=ids), values, using) for ids in chunks(claim.ids, CHUNK)
     )
