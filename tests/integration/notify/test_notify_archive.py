@@ -15,7 +15,7 @@ from pytest_django.fixtures import Settings
 from bench.harness.plans import read_plan
 from msgplatform.core.archive import partitions, retention
 from msgplatform.core.archive import walk as walk_module
-from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import DAY
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.data import ids, sql
