@@ -19,7 +19,7 @@ from django.db.utils import OperationalError
 from msgplatform import env
 from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
-from msgplatform.core.daemons import exits, heartbeats, writers
+from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.data import cell_record, engines, migration_stages, server, transactions
 from msgplatform.core.flows.health import Finding
 from msgplatform.core.flows.programs import BULK, redis_roles
@@ -264,7 +264,7 @@ def _daemons() -> Iterator[Finding]:
         elif command.removeprefix("run_") not in exits_by_program:
             repair = f"{_MANAGE} {command}"
             yield Finding("warn", f"{command} is not running", repair)
-    if len(programs := writers.programs_by_node()) > 1:
+    if len(programs := server.programs_by_node()) > 1:
         places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
         yield Finding(
             "bad",

@@ -14,7 +14,6 @@ from django.db.models.functions import Now
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import writers
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import id_nodes, server
 from msgplatform.core.durations import age
@@ -260,7 +259,7 @@ class ClusterOfDatabases:
     def report(self) -> None:
         """Raise or resolve the alerts about two writers and about missing servers."""
         conditions: dict[str, Condition] = {}
-        programs = writers.programs_by_node()
+        programs = server.programs_by_node()
         if len(programs) > 1:
             places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
             conditions[WRITERS] = Condition(

@@ -16,7 +16,7 @@ from django.conf import settings
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import WORK, RedisError, briefly, numbers_of, work_redis
-from msgplatform.core.daemons import exits, heartbeats, writers
+from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.lease import Lease
@@ -250,7 +250,7 @@ class Watch:
         self._without_database = False
         alerts.hand_out_waiting()
         if self._role:
-            writers.report(self._role)
+            server.report(self._role)
         return True
 
     def _report_redis(self, errors: Mapping[str, RedisError], only: str = "") -> None:
@@ -261,7 +261,7 @@ class Watch:
 def watch(role: str) -> ThreadLoop:
     """The watch in a thread of its own, so that a hanging database does not delay the program.
     `role` is the program's."""
-    return ThreadLoop("watch", Watch(role).turn, every=writers.REPORT_SECONDS)
+    return ThreadLoop("watch", Watch(role).turn, every=server.REPORT_SECONDS)
 
 
 def is_held() -> bool:

@@ -19,7 +19,7 @@ from crmsync import copies
 from gateway import presence
 from gateway.monitor import activity
 from msgplatform.core import alerts, flows
-from msgplatform.core.daemons import exits, heartbeats, thread_loop, writers
+from msgplatform.core.daemons import exits, heartbeats, thread_loop
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import server, sql
@@ -52,7 +52,7 @@ MINUTES = 15
 def _settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is reported once lasts as long as a test may.
     monkeypatch.setattr(heartbeats._heartbeats, "_seconds", 3600.0)
-    monkeypatch.setattr(writers._writers, "_seconds", 3600.0)
+    monkeypatch.setattr(server.writers, "_seconds", 3600.0)
     settings.ALERT_SILENT_SECONDS = 0
     settings.ALERT_BACKLOG_MINUTES = MINUTES
 
@@ -704,8 +704,8 @@ def test_the_memory_of_a_redis_and_the_disk_are_metrics_and_findings(sms_redis: 
 # -- the cluster of databases ----------------------------------------------------------------------
 def test_programs_that_write_to_two_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     def report(program: str, node: str) -> None:
-        monkeypatch.setattr(server, "node", lambda: node)
-        writers.report(program)
+        monkeypatch.setitem(server.nodes, "default", node)
+        server.report(program)
 
     cluster = ClusterOfDatabases()
     report("maker", "one:3306")
