@@ -240,29 +240,29 @@ def update_by_key(
     takes that index when few rows are free, that is under contention: its locks then have another
     order than locks by primary key, which can deadlock.
     """
-    using = using or router.db_for_write(queryset.model)
+    database = using or router.db_for_write(queryset.model)
     query = cast(UpdateQuery, queryset.order_by().query.chain(UpdateQuery))
     query.add_update_values(dict(values))
     try:
-        statement, parameters = query.get_compiler(using).as_sql()
+        statement, parameters = query.get_compiler(database).as_sql()
     except EmptyResultSet:  # the queryset names no key
         return 0
-    table = connections[using].ops.quote_name(queryset.model._meta.db_table)
-    hint = by_primary_key(queryset.model._meta.db_table, using)
+    table = connections[database].ops.quote_name(queryset.model._meta.db_table)
+    hint = by_primary_key(queryset.model._meta.db_table, database)
     statement = statement.replace(f"{table} SET", f"{table} {hint} SET", 1)
-    return transactions.retrying(partial(_execute, statement, parameters, using), using)
+
+    def execute() -> int:
+        with (
+            transaction.mark_for_rollback_on_error(database),
+            connections[database].cursor() as cursor,
+        ):
+            cursor.execute(statement, parameters)
+            return int(cursor.rowcount)
+
+    return transactions.retrying(execute, database)
 
 
 @lru_cache(maxsize=256)
 def by_primary_key(table: str, using: str = "default") -> str:
     """The hint after the table's name for finding rows by primary key."""
     return engines.of(using).by_primary_key(connections[using], table)
-
-
-def _execute(statement: str, parameters: Sequence[Any], using: str) -> int:
-    with (
-        transaction.mark_for_rollback_on_error(using),
-        connections[using].cursor() as cursor,
-    ):
-        cursor.execute(statement, parameters)
-        return int(cursor.rowcount)
