@@ -45,3 +45,8 @@ def all() -> list[Flow]:
 def get(name: str) -> Flow | None:
     """The flow of this name, or None."""
     return _registry.get(name)
+
+
+def has_only_copies(queue: str) -> bool:
+    """True if the orders in this queue cannot be made again from the database."""
+    return any(queue in flow.only_copies for flow in all())
