@@ -72,8 +72,17 @@ def free_port() -> int:
         first_outgoing = 0
     for _ in range(100 if first_outgoing > 2 * _LOWEST_PORT else 0):
         port = _LOWEST_PORT + secrets.randbelow(first_outgoing - _LOWEST_PORT)
-        if _reserve(port):
-            return port
+        holder = sockets.socket()
+        try:
+            holder.bind(("127.0.0.1", port))
+        except OSError:  # another program has the port
+            holder.close()
+            continue
+        # Set these options after `bind`: before, they would allow binding beside another holder.
+        for option in (sockets.SO_REUSEADDR, sockets.SO_REUSEPORT):
+            holder.setsockopt(sockets.SOL_SOCKET, option, 1)
+        _reserved.append(holder)
+        return port
     with sockets.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -82,34 +91,17 @@ def free_port() -> int:
 def is_in_use(host: str, port: int) -> bool:
     """True if a program of this machine listens there, even if it would share the port. Raises
     OSError if this machine does not have the address."""
-    family, kind, protocol, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[
-        0
-    ]
-    with sockets.socket(family, kind, protocol) as probe:
+    (info, *_) = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
+    with sockets.socket(*info[:3]) as probe:
         # Recently closed connections must not count as listeners.
         probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
         try:
-            probe.bind(address)
+            probe.bind(info[4])
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             return True
     return False
-
-
-def _reserve(port: int) -> bool:
-    """Keep a port of 127.0.0.1; False if another program has it."""
-    holder = sockets.socket()
-    try:
-        holder.bind(("127.0.0.1", port))
-    except OSError:
-        holder.close()
-        return False
-    # Set these options after `bind`: before, they would allow binding beside another holder.
-    for option in (sockets.SO_REUSEADDR, sockets.SO_REUSEPORT):
-        holder.setsockopt(sockets.SOL_SOCKET, option, 1)
-    _reserved.append(holder)
-    return True
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
