@@ -91,7 +91,7 @@ def free_port() -> int:
 def is_in_use(host: str, port: int) -> bool:
     """True if a program of this machine listens there, even if it would share the port. Raises
     OSError if this machine does not have the address."""
-    (info, *_) = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
+    info, *_others = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
     with sockets.socket(*info[:3]) as probe:
         # Recently closed connections must not count as listeners.
         probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
