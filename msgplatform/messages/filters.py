@@ -189,8 +189,8 @@ def owner_of(fields: Fields, values: Mapping[str, str]) -> int | None:
         field = fields.get(name)
         if field is None or field.owners is None or not text:
             continue
-        read = field.read or READERS.get(name, searchable)
-        owners = set(field.owners(read(text, name)))
+        reader = field.read or READERS.get(name, searchable)
+        owners = set(field.owners(reader(text, name)))
         if len(owners) == 1 and owners != {None}:
             return owners.pop()
     return None
