@@ -16,13 +16,11 @@ raise the alert outside.
 can be looked up: even if a process dies, no alert stays open after its condition.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 from django.db import DatabaseError, transaction
@@ -59,7 +57,7 @@ class AlertEvent(msgspec.Struct, frozen=True):
     count: int = 1
 
     @classmethod
-    def of(cls, key: str, subject: str, text: str, /, **values: object) -> AlertEvent:
+    def of(cls, key: str, subject: str, text: str, /, **values: object) -> Self:
         """An event whose kind begins the key. The two messages share the values."""
         kind = key.partition(":")[0]
         return cls(kind, _text(subject, values), _text(text, values), key)
@@ -73,7 +71,7 @@ class Condition(msgspec.Struct, frozen=True):
     text: str
 
     @classmethod
-    def of(cls, key: str, subject: str, text: str, /, **values: object) -> Condition:
+    def of(cls, key: str, subject: str, text: str, /, **values: object) -> Self:
         """A condition with two messages (see `lazy_message`), which share the values."""
         return cls(key, _text(subject, values), _text(text, values))
 

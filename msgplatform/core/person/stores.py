@@ -6,23 +6,19 @@ store can be repeated until it finds no rows. No step depends on an earlier step
 repeats its slice.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import redis
 from django.db import models, router
 from django.db.models import QuerySet
 
+from msgplatform.core.flows.text import Text
 from msgplatform.core.person.identity import Person
 from msgplatform.core.personal import MARK
-
-if TYPE_CHECKING:  # the contract of flows names this module
-    from msgplatform.core.flows.text import Text
 
 SLICE = 1000  # rows of a table in one slice
 
