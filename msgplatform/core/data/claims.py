@@ -71,21 +71,16 @@ def claim(
     statements belong to it; outside, each statement commits and is repeated after a deadlock or a
     lost connection.
     """
-    _refuse_what_an_update_cannot_repeat(queryset)
-    database = queryset.db
-    free = _free(queryset, until)
-    new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
-    values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
+    free, new_claim, values = _begin(queryset, lease, set or {}, until)
     while len(new_claim.ids) < limit:
         page_size = min(CHUNK, limit - len(new_claim.ids))
         # No lock: other claims may choose the same rows, and the UPDATE decides.
         ids: list[Any] = transactions.retrying(
-            partial(list, free.values_list("pk", flat=True)[:page_size]), database
+            partial(list, free.values_list("pk", flat=True)[:page_size]), queryset.db
         )
         if not ids:
             break
-        row_count = _update_free(free, ids, values, database)
-        _collect(new_claim, queryset.model, ids, row_count, until, database)
+        _take(new_claim, free, ids, values, until)
         if len(ids) < page_size or _is_passing(queryset.model):  # no more were free
             break
     return new_claim
@@ -105,14 +100,9 @@ def claim_ids(
     Otherwise like `claim`, with ids in the given order. `read` names columns to read into
     `Claim.read` after the claim, because rows may have changed since the caller chose them.
     """
-    _refuse_what_an_update_cannot_repeat(queryset)
-    database = queryset.db
-    free = _free(queryset, until)
-    new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
-    values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
+    free, new_claim, values = _begin(queryset, lease, set or {}, until)
     for chunk in chunks(ids, CHUNK):
-        row_count = _update_free(free, chunk, values, database)
-        _collect(new_claim, queryset.model, chunk, row_count, until, database, read)
+        _take(new_claim, free, chunk, values, until, read)
     return new_claim
 
 
@@ -146,11 +136,24 @@ def release(
     return _update_claimed(model, claim, values, database)
 
 
-def _free(queryset: QuerySet[Any], until: str) -> QuerySet[Any]:
+def _begin(
+    queryset: QuerySet[Any], lease: float, changes: Mapping[str, Any], until: str
+) -> tuple[QuerySet[Any], Claim, dict[str, Any]]:
+    """The free rows, a claim that has none of them yet, and the values of claimed rows. Raises
+    ValueError for a queryset that an UPDATE cannot repeat."""
+    query = queryset.query.clone()
+    query.get_initial_alias()
+    if query.is_sliced or query.distinct or query.group_by is not None:
+        raise ValueError("a claim needs a queryset without slice, distinct or aggregation")
+    if query.count_active_tables() != 1:
+        raise ValueError("a claim's queryset may filter on columns of its own table only")
     is_free = Q(**{f"{until}__lte": Now()})
     if queryset.model._meta.get_field(until).null:
         is_free |= Q(**{f"{until}__isnull": True})
-    return queryset.filter(is_free)
+    new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
+    end = Now() + timedelta(seconds=lease)
+    values = {**changes, "claimed_by": new_claim.token, until: end}
+    return queryset.filter(is_free), new_claim, values
 
 
 def _update_free(
@@ -183,32 +186,24 @@ def _is_passing(model: type[models.Model]) -> bool:
     return time.monotonic() < passing_until.get(model._meta.db_table, 0.0)
 
 
-def _refuse_what_an_update_cannot_repeat(queryset: QuerySet[Any]) -> None:
-    query = queryset.query.clone()
-    query.get_initial_alias()
-    if query.is_sliced or query.distinct or query.group_by is not None:
-        raise ValueError("a claim needs a queryset without slice, distinct or aggregation")
-    if query.count_active_tables() != 1:
-        raise ValueError("a claim's queryset may filter on columns of its own table only")
-
-
-def _collect(
+def _take(
     new_claim: Claim,
-    model: type[models.Model],
+    free: QuerySet[Any],
     ids: Sequence[Any],
-    row_count: int,
+    values: Mapping[str, Any],
     until: str,
-    using: str,
     read: Sequence[str] = (),
 ) -> None:
-    """Add the rows among `ids` that carry the claim's token.
+    """Claim the free rows among `ids`, and add the rows that carry the claim's token then.
 
     If the UPDATE changed all rows, one row is enough to read the end of the lease. An UPDATE that
     was repeated after a lost connection reports too few rows: then all rows are read.
     """
-    all_won = row_count == len(ids) and not read
+    using = free.db
+    all_won = _update_free(free, ids, values, using) == len(ids) and not read
     ids_to_read = ids[:1] if all_won else ids
-    rows = model._base_manager.using(using).filter(pk__in=ids_to_read, claimed_by=new_claim.token)
+    rows = free.model._base_manager.using(using)
+    rows = rows.filter(pk__in=ids_to_read, claimed_by=new_claim.token)
     read_rows: list[Any] = transactions.retrying(
         partial(list, rows.values_list("pk", until, *read)), using
     )
