@@ -13,8 +13,7 @@ from gateway.lifecycle import archived_store, keys, scripts, store
 from gateway.lifecycle.archived_store import Batch
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
-from msgplatform.core.data import transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, transactions
 from msgplatform.core.person import stores as person_stores
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store

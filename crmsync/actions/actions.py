@@ -16,9 +16,8 @@ from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from crmsync.messages.lines import RECORD
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import entries
+from msgplatform.core.data import chunks, sql, transactions
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql, transactions
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied, BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally

@@ -25,9 +25,8 @@ from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
 from msgplatform.core import logging
+from msgplatform.core.data import chunks, sql, transactions
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql, transactions
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied, BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally

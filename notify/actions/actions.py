@@ -10,9 +10,8 @@ from django.utils.translation import gettext_lazy as _
 from msgspec.structs import replace
 
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
 from msgplatform.core.flows.messages import Fields, FilterField

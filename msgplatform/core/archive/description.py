@@ -22,8 +22,7 @@ import msgspec
 from django.db import router, transaction
 from django.db.models import Model, Q, QuerySet
 
-from msgplatform.core.data import engines, ids
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, ids
 from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.failpoints import failpoint
 

@@ -28,8 +28,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
 
-from msgplatform.core.data import engines, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, sql, transactions
 
 CHUNK = 500  # ids in one statement
 # Seconds in which claims pass over locked rows of a table, after one has waited for a lock.

@@ -16,8 +16,7 @@ from django.db import connection, models, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from msgplatform.core.data import ids, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, ids, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.fields import ExactCharField

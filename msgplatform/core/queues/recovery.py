@@ -16,7 +16,7 @@ from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
 from msgplatform.core import logging
 from msgplatform.core.connections import clock, work_redis
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.queues.jobs import CLAIMS, QUEUES, Serializer, forget
 
 log = logging.get(__name__)

@@ -18,8 +18,7 @@ from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections, models, router, transaction
 from django.db.models.functions import SHA256
 
-from msgplatform.core.data import engines, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, transactions
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.secrets import encryption

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from django.db import connection
 
-from msgplatform.core.data import sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.tracing.context import Context, is_on, parse
 
 TABLE = "message_trace"

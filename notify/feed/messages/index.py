@@ -12,8 +12,7 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data import sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import (
     BY_ID,
