@@ -21,7 +21,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.core.tracing import message_rows, spans
+from msgplatform.core.tracing import spans
 from msgplatform.core.tracing.context import Start, is_on
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ def _store_once(
         if new_items:
             insert(new_items, now)
             if open_spans:
-                message_rows.insert({
+                spans.store_contexts({
                     item.id: spans.context_of(open_spans[item.id])
                     for item in new_items if item.id in open_spans
                 })  # fmt: skip
