@@ -21,10 +21,6 @@ Filter = Mapping[str, Any]
 Ending = Literal["arrived", "failed", "waiting"]
 
 
-def unnoted(_ids: Iterable[int | str]) -> None:
-    """A `Note` that ignores the ids of a step."""
-
-
 class Step(msgspec.Struct, frozen=True):
     """The result of a step of a bulk action; `cursor` is '' at the end.
 
@@ -130,7 +126,9 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
         page = self.select(filter, started_at).page
         return self.show(bulk_pages.tally(page, self.describe), started_at)
 
-    def step(self, filter: Filter, cursor: str, limit: int, note: Note = unnoted) -> Step:
+    def step(
+        self, filter: Filter, cursor: str, limit: int, note: Note = lambda _ids: None
+    ) -> Step:
         """Apply the action to about the next `limit` messages after `cursor`; a step may be
         repeated.
 
