@@ -22,6 +22,18 @@ _EXPLAINED = re.compile(r"\(?\s*(SELECT|UPDATE|DELETE|INSERT.*?SELECT)\b", re.I 
 _COLUMNS = ("table", "type", "key", "key_len", "rows", "Extra")
 
 
+def read_plan(
+    cursor: Any, statement: str, parameters: Any = None, using: str = "default"
+) -> list[dict[str, Any]]:
+    """The plan of a statement: the plan's columns for each step.
+
+    `cursor` may also be a driver's cursor of the same database.
+    """
+    cursor.execute(f"{engines.of(using).explain} {statement}", parameters)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
 @dataclass(slots=True)
 class Seen:
     """A statement (without its values), its plan, how often it ran and how many rows it read."""

@@ -100,9 +100,7 @@ POLICY = FilterField(
     read=read_policy,
     parameter_help="Only leads with a record of this policy: its id, or its source and CRM",
 )
-ERROR_CLASS = filters.choice(
-    _("Error class"), ERROR_CLASSES.items(), _("Why it failed at a CRM")
-)
+ERROR_CLASS = filters.choice(_("Error class"), ERROR_CLASSES.items(), _("Why it failed at a CRM"))
 FIELDS: Fields = {
     "id": filters.message_id(_("A lead's id")),
     "phone": FilterField(

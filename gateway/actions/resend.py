@@ -46,9 +46,7 @@ _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.FAILED: "failed", SgipMt.Final.EXPIRED: "failed", "": "waiting",
 }  # fmt: skip
 _FIELDS: Fields = {
-    "since": filters.since(
-        gettext_lazy("Accepted at this time or later; 30 days ago at most")
-    ),
+    "since": filters.since(gettext_lazy("Accepted at this time or later; 30 days ago at most")),
     "until": filters.UNTIL,
     "failed_since": filters.FAILED_SINCE,
     "state": filters.choice(

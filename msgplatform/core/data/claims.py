@@ -105,9 +105,7 @@ def claim_ids(
     return new_claim
 
 
-def renew(
-    model: type[models.Model], claim: Claim, lease: float, until: str = "lease_until"
-) -> int:
+def renew(model: type[models.Model], claim: Claim, lease: float, until: str = "lease_until") -> int:
     """Renew the lease, `lease` seconds from now, of rows that still carry the claim; their number.
     If the number is smaller than the claim's, other processes hold the other rows."""
     database = router.db_for_write(model)

@@ -97,6 +97,7 @@ def extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
 
     An expired lease does not matter while no other process has taken the node.
     """
+
     def update() -> bool:
         with connections[using].cursor() as cursor:
             # `last_tick` never falls: an UPDATE that its client gave up may run after a later one.

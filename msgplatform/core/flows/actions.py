@@ -126,9 +126,7 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
         page = self.select(filter, started_at).page
         return self.show(bulk_pages.tally(page, self.describe), started_at)
 
-    def step(
-        self, filter: Filter, cursor: str, limit: int, note: Note = lambda _ids: None
-    ) -> Step:
+    def step(self, filter: Filter, cursor: str, limit: int, note: Note = lambda _ids: None) -> Step:
         """Apply the action to about the next `limit` messages after `cursor`; a step may be
         repeated.
 

@@ -120,7 +120,7 @@ def store(
     block = ids.reserve(len(items))
     for item, item_id in zip(items, block.ids([item.bucket for item in items]), strict=True):
         item.id = item_id
-    open_spans: Mapping[int, "spans.Span"] = {}  # by the new ids of the items
+    open_spans: Mapping[int, spans.Span] = {}  # by the new ids of the items
     if is_on():
         open_spans = {
             item.id: spans.start(

@@ -19,7 +19,7 @@ from bench.harness.plans import read_plan
 from gateway import presence, sgip
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from gateway.presence import LinkState
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids
 from msgplatform.models import AuditLog, DayCounter
 from tests.support import sms_rows, table_rows
 from tests.support.sms_rows import Caller, account, gateway, send

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 
 from bench.harness.plans import read_plan
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.messages import engine

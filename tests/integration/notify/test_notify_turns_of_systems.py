@@ -11,7 +11,6 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from bench.harness.plans import read_plan
-from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
 from notify import orders

@@ -180,7 +180,9 @@ def test_a_minute_of_failures_is_a_standstill_and_one_turn_of_three(
         for age, is_still in ((seconds - 1, False), (seconds + 1, True)):
             beat.at = began + age
             assert watch_module.stands_still(beat) is is_still
-    thread_loop.fail_turn("other", redis.exceptions.ConnectionError("away"))  # has an alert of its own
+    thread_loop.fail_turn(
+        "other", redis.exceptions.ConnectionError("away")
+    )  # has an alert of its own
     assert thread_loop.longest_standstill().part == "marker"
     thread_loop.end_turn("marker")
     assert thread_loop.longest_standstill().since == 0

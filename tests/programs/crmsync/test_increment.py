@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from bench.harness.plans import read_plan
 from bench.harness.mariadb import MariaDb, numbers
+from bench.harness.plans import read_plan
 from crmsync.poller.reading import server_horizon
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
-from msgplatform.core.data import sql
 from tests.servers import DatabaseServer
 from tests.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
 from tests.support.sources import NAME, SECONDS, Follower, run_as_owner
