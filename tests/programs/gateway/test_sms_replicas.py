@@ -4,13 +4,11 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from gateway import checks, replicas
 from gateway.connections import sms_redis
@@ -20,6 +18,7 @@ from gateway.lifecycle import keys, mo_store, scripts, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit, ReportIn
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
 from msgplatform.core.servers.private_server import RedisServer, free_port
+from tests.redis_client import connect
 from tests.support import sms_rows
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.sms_net_support import until
@@ -29,7 +28,6 @@ from tests.waiting import freeze
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
 TS = 1124190000
-connect = partial(Redis.from_url, socket_timeout=100)
 NODE = 3010099999
 
 
@@ -56,7 +54,7 @@ class Pair:
     def start(self) -> None:
         self.master.start()
         self.replica.start()
-        self.client = connect(self.master.url)
+        self.client = connect(self.master.url, timeout=100)
         self.client.config_set("repl-diskless-sync-delay", 0)
         connect(self.replica.url).execute_command("REPLICAOF", "127.0.0.1", self.master.port)
         until(lambda: len(replicas.online_replicas(self.client.info())) == 1)
