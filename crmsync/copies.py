@@ -23,8 +23,7 @@ from django.conf import settings
 from crmsync.models import Operation
 from msgplatform.core import logging
 from msgplatform.core.connections import numbers_of, work_redis
-from msgplatform.core.data import ids
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, ids
 
 log = logging.get(__name__)
 

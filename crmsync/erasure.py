@@ -24,8 +24,7 @@ from crmsync.models.operations import UNKNOWN
 from crmsync.operations import add_endings
 from crmsync.orders import Request
 from msgplatform.core import logging
-from msgplatform.core.data import claims, ids, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, ids, sql, transactions
 from msgplatform.core.person.identity import Person
 
 log = logging.get(__name__)

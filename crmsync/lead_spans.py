@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from crmsync.models import Policy
 from crmsync.models.sources import HIVE
-from msgplatform.core.tracing import message_rows, spans
+from msgplatform.core.tracing import spans
 from msgplatform.core.tracing.context import Context, is_on
 
 
@@ -21,7 +21,7 @@ def contexts(policy: int, keys: Iterable[str]) -> dict[str, Context]:
     if prefix is None:
         return {}
     ids = {key: key.removeprefix(prefix) for key in keys}
-    by_id = message_rows.read(int(lead) for lead in ids.values() if lead.isdigit())
+    by_id = spans.read_contexts(int(lead) for lead in ids.values() if lead.isdigit())
     return {key: by_id[int(lead)] for key, lead in ids.items()
             if lead.isdigit() and int(lead) in by_id}  # fmt: skip
 

@@ -14,8 +14,7 @@ from django.db import models
 from django.db.models import Case, F, Value, When
 
 from crmsync.models import Operation
-from msgplatform.core.data import claims
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims
 
 Ended = Mapping[tuple[int, str], int]  # (operation, "confirmed", "replaced" or "dead") → how many
 

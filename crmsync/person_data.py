@@ -33,8 +33,7 @@ from crmsync.models import (
 )
 from crmsync.models.sources import HIVE
 from crmsync.orders import Request
-from msgplatform.core.data import transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, transactions
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
 from msgplatform.core.personal import MARK

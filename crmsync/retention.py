@@ -17,8 +17,7 @@ from crmsync.models import ExceptionEntry, Item, Lead, Operation, Policy, Recove
 from crmsync.models.sources import MAX_RUN
 from msgplatform.core import logging
 from msgplatform.core.archive import kept
-from msgplatform.core.archive.ages import DAY
-from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.archive.description import DAY, Archive, Table
 from msgplatform.core.archive.retention import EVERY_SECONDS, Retention
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgplatform.core.servers.private_server import start_announced
+from demo.processes import start_announced
 
 
 class SinkProcess:

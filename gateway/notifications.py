@@ -13,7 +13,7 @@ from gateway import sgip
 from gateway.directory import Directory
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMt, SmsAccount
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from notify import personal_fields
 from notify.intake.intake import Event
 from notify.models import BizReceive

@@ -13,9 +13,8 @@ from gateway.lifecycle import archived_store, keys, scripts, store
 from gateway.lifecycle.archived_store import Batch
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
-from msgplatform.core.data import transactions
-from msgplatform.core.data.chunks import chunks
-from msgplatform.core.person import redis_keys
+from msgplatform.core.data import chunks, transactions
+from msgplatform.core.person import stores as person_stores
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store
 from msgplatform.core.personal import MARK
@@ -28,7 +27,7 @@ _MT = f"{keys.PREFIX}mt:"
 # -- on their way, in Redis ----------------------------------------------------------------------
 def _find_open(person: Person, cursor: str) -> Slice:
     # Copies have a store of their own. To read millions of ids would hold up the gateways.
-    slice = redis_keys.find(
+    slice = person_stores.find_keys(
         sms_redis(), person, cursor,
         lambda key: key == keys.ARCHIVED or keys.has_only_ids(key), lambda _key: True,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from gateway.lifecycle.archived_store import Batch
 from gateway.lifecycle.messages import RANK, Finished
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from gateway.pump import rows
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from notify.intake.intake import Event
 from notify.models import BizMsg, ColdBizMsg
 

@@ -15,9 +15,9 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
 from msgplatform import env
-from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, migration_stages
+from msgplatform.core.flows.programs import redis_roles
 from msgplatform.doors.api.access import rates
 
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
@@ -148,7 +148,7 @@ def _redis_place(url: str) -> tuple[str, str]:
 
 def _pairs_of_redis() -> Iterator[tuple[RedisRole, RedisRole, bool, bool]]:
     """Two roles, whether they share a server, and whether they share a database of it."""
-    for role, other_role in combinations(flows.redis_roles(), 2):
+    for role, other_role in combinations(redis_roles(), 2):
         place, other_place = _redis_place(role.url), _redis_place(other_role.url)
         yield role, other_role, place[0] == other_place[0], place == other_place
 
@@ -189,7 +189,7 @@ def _debug() -> Iterator[CheckMessage]:
 
 
 def _embedded_redis() -> Iterator[CheckMessage]:
-    for role in flows.redis_roles():
+    for role in redis_roles():
         if role.is_embedded:
             yield Error(
                 f"{role.variable} is not set: the embedded Redis is for trying things out",

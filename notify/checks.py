@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core import checks
 
 from msgplatform import env
-from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import DAY
 from notify.archive import retention
 from notify.models.subscriptions import DEFAULT_SCHEDULE
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS

@@ -19,8 +19,7 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
-from msgplatform.core.data import engines, sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, sql
 from msgplatform.core.errors import Undecryptable
 from msgplatform.models import Biz
 from notify import orders, signals

@@ -8,8 +8,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data import sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, sql, transactions
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store

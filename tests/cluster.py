@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Any
 
 from bench.harness import migrated
-from msgplatform.core.connections import build
 from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port, tail
 from tests.program_host import Program, start_code, start_program
+from tests.redis_client import connect
 from tests.waiting import freeze, pause
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -136,7 +136,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         (self.folder / "state").mkdir()
         self.redis_server.start()
-        self.redis = build(self.redis_server.url)
+        self.redis = connect(self.redis_server.url)
         self.console.start()
         self.fill_database()
         for name in self.programs:

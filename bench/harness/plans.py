@@ -15,11 +15,23 @@ from typing import Any
 
 from django.db import connection
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines
 
 _READS = "SHOW SESSION STATUS LIKE 'Handler_read%'"
 _EXPLAINED = re.compile(r"\(?\s*(SELECT|UPDATE|DELETE|INSERT.*?SELECT)\b", re.I | re.DOTALL)
 _COLUMNS = ("table", "type", "key", "key_len", "rows", "Extra")
+
+
+def read_plan(
+    cursor: Any, statement: str, parameters: Any = None, using: str = "default"
+) -> list[dict[str, Any]]:
+    """The plan of a statement: the plan's columns for each step.
+
+    `cursor` may also be a driver's cursor of the same database.
+    """
+    cursor.execute(f"{engines.of(using).explain} {statement}", parameters)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 @dataclass(slots=True)
@@ -52,7 +64,7 @@ class Recorder:
             if not many and not has_rows and _EXPLAINED.match(statement):
                 # Through another cursor, which this wrapper does not see.
                 with _raw() as cursor:
-                    plan = sql.plan(cursor, statement, params)
+                    plan = read_plan(cursor, statement, params)
             entry = seen.setdefault(shape, Seen(plan))
             answer, reads = self._count(lambda: execute(statement, params, many, context))
             entry.times += 1

@@ -16,16 +16,15 @@ from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from crmsync.messages.lines import RECORD
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import entries
+from msgplatform.core.data import chunks, sql, transactions
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql, transactions
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied, BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally
 from msgplatform.core.flows.messages import FilterField, Source, Values, named, ordered
 from msgplatform.core.flows.page import Hit
 from msgplatform.core.flows.text import Text
-from msgplatform.messages import filter_fields, filters
+from msgplatform.messages import filters
 from msgplatform.messages.bulk import Row, Selected, bulk_action, select_in_places
 
 _BULK = "bulk"  # user of handled entries; the bulk job's own row says who started it
@@ -198,11 +197,11 @@ def describe_records(ids: Sequence[int]) -> Described[Kind]:
 # -- the actions ---------------------------------------------------------------------------------
 def _since(help: Text) -> FilterField:
     """Rows are filtered by their times, not by their ids."""
-    return replace(filter_fields.since(help), read=filters.moment)
+    return replace(filters.since(help), read=filters.moment)
 
 
 def _until(help: Text) -> FilterField:
-    return replace(filter_fields.until(help), read=filters.moment)
+    return replace(filters.until(help), read=filters.moment)
 
 
 # The parts of actions on entries of the recovery log, and on records.
@@ -223,7 +222,7 @@ _ENTRIES = {
     "error_class": ERROR_CLASS,
     "since": _since(_("In the recovery log since this time or later")),
     "until": _until(_("In the recovery log before this time")),
-    "ids": filter_fields.ids(_("Ids of entries of the recovery log, at most 500")),
+    "ids": filters.ids(_("Ids of entries of the recovery log, at most 500")),
 }
 
 ACTIONS: Mapping[str, BulkAction] = {

@@ -28,7 +28,7 @@ from crmsync.adapters.outcomes import (
 )
 from crmsync.adapters.records import Field, Record, Stored, compare, keep_empty_fields
 from crmsync.adapters.settings import AdapterCredentials, AdapterSettings, read_settings
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
 
 __all__ = [

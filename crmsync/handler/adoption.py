@@ -16,8 +16,7 @@ from crmsync.handler.answers import Answer
 from crmsync.models import Policy, Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.orders import Entry, Order
-from msgplatform.core.data import claims, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, transactions
 
 _OnConflict = Policy.OnConflict
 

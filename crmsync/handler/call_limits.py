@@ -103,8 +103,8 @@ class CallLimits:
             return records, 0.0
         wait = 0.0
         while records:
-            calls = adapter.calls(records)
-            wait = self._quota.spend(f"crm:day:{self._crm}", adapter.per_day, DAY_SECONDS, calls)
+            key, calls = f"crm:day:{self._crm}", adapter.calls(records)
+            wait = self._quota.spend(key, adapter.per_day, DAY_SECONDS, calls).wait
             if not wait:
                 return records, 0.0
             records //= 2  # the rest of the day's quota may be enough for fewer

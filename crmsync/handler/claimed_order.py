@@ -14,8 +14,7 @@ from crmsync.handler.adoption import Adoption, of_crm
 from crmsync.models import Record
 from crmsync.orders import MAX_ENTRIES, Entry, Order
 from msgplatform.core import logging
-from msgplatform.core.data import claims, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, sql, transactions
 from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)

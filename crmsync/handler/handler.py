@@ -26,7 +26,7 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.heartbeats import alive
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import owners
 from msgplatform.core.rates import breaker

@@ -32,8 +32,7 @@ from crmsync.operations import add_endings, take_back_endings
 from crmsync.orders import Order
 from msgplatform.core import alerts
 from msgplatform.core.daemons.bisect import isolate
-from msgplatform.core.data import claims, ids, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, ids, sql, transactions
 
 _COLUMNS = Row.__struct_fields__
 _values = attrgetter(*_COLUMNS)

@@ -21,8 +21,7 @@ from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.monitor import failures
 from crmsync.orders import MAX_ENTRIES, Order
-from msgplatform.core.data import claims, engines, sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, engines, sql
 
 _RECORDS, _OPERATIONS = Record._meta.db_table, Operation._meta.db_table
 _CONFIRMED, _QUEUED = int(Record.State.CONFIRMED), int(Record.State.QUEUED)

@@ -40,7 +40,7 @@ def _wait(key: str, limit: str) -> int:
     if rate is None:
         return 0
     try:
-        return math.ceil(_quota.spend(key, rate.limit, rate.seconds))
+        return math.ceil(_quota.spend(key, rate.limit, rate.seconds).wait)
     except RedisError as error:
         log.warning("lead_limit_off", why=str(error)[:200])
         return 0

@@ -10,7 +10,7 @@ from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Crm, LandingPage, Policy, Record
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_OPTIONS, Fields, FilterField, Option, Systems
-from msgplatform.messages import filter_fields, filters
+from msgplatform.messages import filters
 
 NO_CRM = _("there is no CRM of this name")
 NO_POLICY = _("there is no such policy; use source/CRM or its id")
@@ -100,11 +100,9 @@ POLICY = FilterField(
     read=read_policy,
     parameter_help="Only leads with a record of this policy: its id, or its source and CRM",
 )
-ERROR_CLASS = filter_fields.choice(
-    _("Error class"), ERROR_CLASSES.items(), _("Why it failed at a CRM")
-)
+ERROR_CLASS = filters.choice(_("Error class"), ERROR_CLASSES.items(), _("Why it failed at a CRM"))
 FIELDS: Fields = {
-    "id": filter_fields.message_id(_("A lead's id")),
+    "id": filters.message_id(_("A lead's id")),
     "phone": FilterField(
         _("Phone"),
         _("The whole number: 13800000000 or +44 20 7946 0000"),
@@ -121,16 +119,16 @@ FIELDS: Fields = {
         owners=_owners_of_page,
         parameter_help="Only leads of this landing page",
     ),
-    "deleted": filter_fields.choice(
+    "deleted": filters.choice(
         _("Deleted"),
         [("false", _("not deleted")), ("true", _("deleted"))],
         _("Whether the lead was deleted"),
         read=lambda text, field: filters.one_of(("false", "true"))(text, field) == "true",
     ),
-    "biz": filter_fields.BIZ,
+    "biz": filters.BIZ,
     "crm": CRM,
     "policy": POLICY,
-    "state": filter_fields.choice(
+    "state": filters.choice(
         _("State"),
         [(name, state.label) for name, state in STATES.items()],
         _("At a CRM"),
@@ -144,12 +142,12 @@ FIELDS: Fields = {
     ),
     "remote_id": FilterField(_("Id in the CRM"), _("A record's id in a CRM")),
     "record_key": FilterField(_("Record key"), _("A record's key in its source")),
-    "rows": filter_fields.choice(
+    "rows": filters.choice(
         _("List"),
         [("records", _("records, of every source"))],
         _("Leads, or what each CRM holds of each row of a source"),
         _("leads"),
     ),
-    "since": filter_fields.since(_("Stored, or read for a CRM, at this time or later")),
-    "until": filter_fields.until(_("Stored, or read for a CRM, before this time")),
+    "since": filters.since(_("Stored, or read for a CRM, at this time or later")),
+    "until": filters.until(_("Stored, or read for a CRM, before this time")),
 }

@@ -6,7 +6,7 @@ from django.db import connection
 
 from crmsync import presence
 from crmsync.models import Crm, Policy, lead_triggers
-from msgplatform.core.data import schema_state
+from msgplatform.core.data import migration_stages
 from msgplatform.core.flows.health import Finding
 
 
@@ -15,7 +15,7 @@ def examine() -> Iterator[Finding]:
     # Without triggers, as after a restore from a dump without them, changes of leads are not
     # noticed. Without the triggers' user leads are refused.
     if problem := lead_triggers.problem(connection):
-        fix = schema_state.migrate_command("default")
+        fix = migration_stages.migrate_command("default")
         yield Finding("bad", f"CRM sync: {problem}", fix)
     else:
         yield Finding("ok", "CRM sync: the triggers of the table lead are there")

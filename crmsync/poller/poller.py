@@ -20,13 +20,14 @@ from crmsync import models, presence
 from crmsync.directory import Crms, Policies
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.retention import Housekeeping
+from msgplatform.core import flows
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql, transactions
-from msgplatform.core.queues import names, recovery
+from msgplatform.core.queues import recovery
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 8.0  # two renewals may fail before a lease is over
@@ -151,7 +152,7 @@ class Poll(Worker):
             presence.policies.report({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():
             # Drop orders of killed handlers; the database has all their records.
-            recovery.recover(is_only_copy=names.has_only_copies)
+            recovery.recover(is_only_copy=flows.has_only_copies)
         return False
 
     def drain(self, deadline: float) -> None:

@@ -15,8 +15,7 @@ from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
 from crmsync.poller.requests import without_values
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
-from msgplatform.core.data import claims, ids, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, ids, sql, transactions
 from msgplatform.core.errors import LeaseLost
 
 log = logging.get(__name__)

@@ -31,8 +31,7 @@ from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
 from crmsync.monitor import failures
 from crmsync.operations import take_back_endings
-from msgplatform.core.data import claims, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, sql, transactions
 
 MAPPING = "mapping"  # the error class of a row that the mapping refused
 _State = Record.State

@@ -9,8 +9,7 @@ from crmsync import copies, orders
 from crmsync.models import Operation
 from crmsync.orders import Request
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data import ids
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, ids
 
 # Operations read at once: each may hold hundreds of requests.
 PAGE = 20

@@ -11,7 +11,7 @@ from typing import Any
 
 from demo.account import Records
 from demo.crmsync.leads import MAX_COMPANY, record
-from msgplatform.core.servers.private_server import start_announced
+from demo.processes import start_announced
 
 _COLUMNS = ("name", "phone", "email", "company", "city", "page")
 

@@ -17,7 +17,7 @@ from demo.connection import Connection
 from demo.crmsync import leads
 from demo.crmsync.leads import PAGES, Change, Lead, record
 from demo.script import BATCH, Script, spread
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 
 _LEADS = "/api/v1/leads"
 

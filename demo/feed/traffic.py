@@ -12,7 +12,7 @@ from demo.account import Records
 from demo.connection import Connection
 from demo.feed.town import FRIEND, PAGE, STAR, VIP, Population, Post, Town
 from demo.script import Script, spread
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 
 _FEED = "/api/v1/feed"
 CHANGES = 1000  # of relations, in one request

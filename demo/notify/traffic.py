@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from demo.connection import Connection
 from demo.script import BATCH, THREADS, Script, spread
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 
 MESSAGES = "/api/v1/messages"
 # After so many messages one request is repeated with the same key, as after a lost answer.

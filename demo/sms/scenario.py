@@ -15,7 +15,7 @@ from demo.sms.smg import SmgProcess
 from demo.sms.traffic import Listener
 from gateway import presence
 from gateway.models import SgipMt, SmsGateway
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import PlatformError
 from msgplatform.core.servers.private_server import free_port
 

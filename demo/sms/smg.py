@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from demo.processes import first_line
 from demo.sms.plan import Operator
 from msgplatform import env
 from msgplatform.core.servers import child_process
-from msgplatform.core.servers.private_server import first_line
 
 
 class SmgProcess:

@@ -14,7 +14,7 @@ from demo.connection import Connection
 from demo.script import BATCH, Script, spread
 from demo.sink_process import SinkProcess
 from demo.sms import plan
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 
 # Recipients of one text now and then, as a reminder to many.
 _MANY = 50

@@ -25,17 +25,15 @@ from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
 from msgplatform.core import logging
+from msgplatform.core.data import chunks, sql, transactions
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql, transactions
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied, BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally
 from msgplatform.core.flows.messages import MAX_ID, Check, Fields, Values, few, named
 from msgplatform.core.flows.page import Hit
-from msgplatform.messages import filter_fields
+from msgplatform.messages import filters
 from msgplatform.messages.engine import read_filter, select_ids
-from msgplatform.messages.filters import number
 
 log = logging.get(__name__)
 
@@ -48,22 +46,20 @@ _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.FAILED: "failed", SgipMt.Final.EXPIRED: "failed", "": "waiting",
 }  # fmt: skip
 _FIELDS: Fields = {
-    "since": filter_fields.since(
-        gettext_lazy("Accepted at this time or later; 30 days ago at most")
-    ),
-    "until": filter_fields.UNTIL,
-    "failed_since": filter_fields.FAILED_SINCE,
-    "state": filter_fields.choice(
+    "since": filters.since(gettext_lazy("Accepted at this time or later; 30 days ago at most")),
+    "until": filters.UNTIL,
+    "failed_since": filters.FAILED_SINCE,
+    "state": filters.choice(
         gettext_lazy("State"),
         [(final.value, final.label) for final in RESENDABLE],
         nothing=gettext_lazy("failed; of named messages every one"),
     ),
-    "biz": filter_fields.BIZ,
+    "biz": filters.BIZ,
     "account": ACCOUNT,
     "gateway": GATEWAY,
     "answer": ANSWER,
     "number": NUMBER,
-    "ids": filter_fields.ids(gettext_lazy("Message ids, at most 500")),
+    "ids": filters.ids(gettext_lazy("Message ids, at most 500")),
 }
 
 
@@ -164,7 +160,7 @@ class Failed:
 def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]]:
     """A message of the archive, whose only recipient has the message's own id. Raises InvalidInput
     for a message that is not in the archive."""
-    row = SgipMt.objects.filter(pk=number(id)).first()
+    row = SgipMt.objects.filter(pk=filters.number(id)).first()
     if row is None or recipient not in ("", str(row.pk)):
         raise InvalidInput(_("there is no such message in the archive"), "id")
     selection = Failed({"ids": str(row.pk)}, sql.now())

@@ -36,7 +36,7 @@ from msgplatform.core.flows.messages import (
     merged,
     ordered,
 )
-from msgplatform.messages import filter_fields, filters
+from msgplatform.messages import filters
 from msgplatform.messages.engine import exact_id
 
 _Final = SgipMt.Final
@@ -90,7 +90,7 @@ ANSWER = FilterField(
     gettext_lazy("Answer"), gettext_lazy("Why it failed, as the page Failures shows it: result 5")
 )
 FIELDS: Fields = {
-    "id": filter_fields.message_id(gettext_lazy("A message's id")),
+    "id": filters.message_id(gettext_lazy("A message's id")),
     "number": NUMBER,
     "key": FilterField(
         gettext_lazy("Idempotency key"),
@@ -101,16 +101,16 @@ FIELDS: Fields = {
         gettext_lazy("The sender's own reference"),
         parameter_help="Only messages with this reference of yours; give a time as well",
     ),
-    "biz": filter_fields.BIZ,
+    "biz": filters.BIZ,
     "account": ACCOUNT,
-    "state": filter_fields.choice(gettext_lazy("State"), _Final),
+    "state": filters.choice(gettext_lazy("State"), _Final),
     "gateway": replace(
         GATEWAY, help=gettext_lazy("A gateway's id; messages in flight are left out")
     ),
     "answer": ANSWER,
-    "since": filter_fields.SINCE,
-    "until": filter_fields.UNTIL,
-    "failed_since": filter_fields.FAILED_SINCE,
+    "since": filters.SINCE,
+    "until": filters.UNTIL,
+    "failed_since": filters.FAILED_SINCE,
 }
 # Only the console has these fields: the page Failures links to a group's messages with them.
 _NOT_IN_API = ("gateway", "answer", "failed_since")

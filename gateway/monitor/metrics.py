@@ -15,7 +15,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SmsGateway
 from gateway.presence import LinkState
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.flows.health import Status, Wait
 from msgplatform.core.flows.metric import Metrics, Sample
 from msgplatform.core.flows.text import ViewLink

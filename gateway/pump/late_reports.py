@@ -23,7 +23,7 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.core.tracing import message_rows, spans
+from msgplatform.core.tracing import spans
 from msgplatform.core.tracing.context import Start
 from notify.intake import intake
 
@@ -65,7 +65,7 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         if mt is not None:
             failpoint("pump_unmatched_before_publish")
             event = notifications.late_report(mt)
-            if context := message_rows.read([mt.pk]).get(mt.pk):
+            if context := spans.read_contexts([mt.pk]).get(mt.pk):
                 event = msgspec.structs.replace(event, trace=Start(context, spans.now()))
             intake.publish_many([event])
         settled_entries.append(entry)

@@ -16,8 +16,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from msgplatform.core.archive import kept
-from msgplatform.core.archive.ages import DAY
-from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.archive.description import DAY, Archive, Table
 
 # A Report comes when a message has arrived or the operator gives it up, after 72 hours as a rule;
 # the longest validity that GSM counts in days is 30. SGIP itself bounds this time only by a year,

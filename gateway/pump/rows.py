@@ -21,8 +21,7 @@ from gateway.lifecycle.messages import RANK, Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from gateway.monitor import counters, failures
 from msgplatform.core.data import ids, sql, transactions
-from msgplatform.core.tracing import message_rows
-from msgplatform.core.tracing.context import parse
+from msgplatform.core.tracing import spans
 
 _AT_ONCE = timedelta(seconds=1)  # a longer transaction gets the time of its end
 _PART_COLUMNS = (
@@ -83,13 +82,8 @@ def _write_messages(
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
                 model._default_manager.filter(**{f"{field}__in": replaced_ids}).delete()
             _insert(SgipMt, [row for row in rows if row["id"] in replaced_ids])
-        message_rows.insert(
-            {
-                int(message.id): context
-                for message in messages
-                if message.mt.trace and (context := parse(message.mt.trace))
-            }
-        )
+        traces = {int(message.id): message.mt.trace for message in messages if message.mt.trace}
+        spans.store_contexts(spans.contexts(traces))
         # Each Submit of a message gets a row, so that late Reports find earlier tries too. Each
         # Report gets a row.
         part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)

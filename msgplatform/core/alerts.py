@@ -16,15 +16,15 @@ raise the alert outside.
 can be looked up: even if a process dies, no alert stays open after its condition.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from functools import partial
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 from django.db import DatabaseError, transaction
+from django.utils import timezone
 
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
@@ -32,6 +32,11 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
+
+
+def moment(at: datetime) -> str:
+    """A time in the texts of alerts."""
+    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")
 
 
 def _text(message: str, values: Mapping[str, object]) -> str:
@@ -52,7 +57,7 @@ class AlertEvent(msgspec.Struct, frozen=True):
     count: int = 1
 
     @classmethod
-    def of(cls, key: str, subject: str, text: str, /, **values: object) -> AlertEvent:
+    def of(cls, key: str, subject: str, text: str, /, **values: object) -> Self:
         """An event whose kind begins the key. The two messages share the values."""
         kind = key.partition(":")[0]
         return cls(kind, _text(subject, values), _text(text, values), key)
@@ -66,7 +71,7 @@ class Condition(msgspec.Struct, frozen=True):
     text: str
 
     @classmethod
-    def of(cls, key: str, subject: str, text: str, /, **values: object) -> Condition:
+    def of(cls, key: str, subject: str, text: str, /, **values: object) -> Self:
         """A condition with two messages (see `lazy_message`), which share the values."""
         return cls(key, _text(subject, values), _text(text, values))
 

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 _SOCKET_TIMEOUT = 10
 _CONNECT_TIMEOUT = 2
+_BACKOFF = ExponentialBackoff(cap=0.1, base=0.01)
 BRIEF_SECONDS = 0.7  # so that a page that has waited is there within a second
 # Seconds in which all brief clients of a process fail at once after one has waited in vain.
 AWAY_SECONDS = 5.0
@@ -109,12 +110,12 @@ class RedisRole(msgspec.Struct, frozen=True):
 
     def client(self) -> redis.Redis:
         """The client of this process. Each process, address and patience has one pool."""
-        return _client(self.url, os.getpid(), _waits.get() is not None)
+        return _client(self.url, os.getpid(), is_brief=_waits.get() is not None)
 
     def single_try_client(self) -> redis.Redis:
         """A patient client that never repeats a command, for a caller that must know whether a
         command may have run."""
-        return _single_try_client(self.url, os.getpid())
+        return _client(self.url, os.getpid(), retries=0)
 
     def server_client(self, host: str, port: int) -> redis.Redis:
         """A brief client of another server of this role, such as a replica, with the same user,
@@ -125,7 +126,7 @@ class RedisRole(msgspec.Struct, frozen=True):
         options = "" if parts.scheme == "unix" else parts.query
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         url = urlunsplit((scheme, f"{user}{at}{address}", "/0", options, ""))
-        return _client(url, os.getpid(), True)
+        return _client(url, os.getpid(), is_brief=True)
 
 
 WORK = RedisRole("work", "REDIS_URL")
@@ -162,39 +163,17 @@ def _with(waits: _Waits | None) -> Iterator[None]:
         _waits.reset(token)
 
 
-@lru_cache(maxsize=16)
-def _client(url: str, _pid: int, is_brief: bool) -> redis.Redis:
-    """Each process has its own pool: on a shared connection processes would mix up answers."""
-    if not is_brief:
-        return build(url)
+@lru_cache(maxsize=32)
+def _client(url: str, _pid: int, is_brief: bool = False, retries: int = 1) -> redis.Redis:
+    """A client with the platform's timeouts, and one quick retry for a dropped connection. Each
+    process has its own pool: on a shared connection processes would mix up answers."""
     return redis.Redis.from_url(
         url,
-        socket_timeout=BRIEF_SECONDS,
-        socket_connect_timeout=BRIEF_SECONDS,
+        socket_timeout=BRIEF_SECONDS if is_brief else _SOCKET_TIMEOUT,
+        socket_connect_timeout=BRIEF_SECONDS if is_brief else _CONNECT_TIMEOUT,
         health_check_interval=30,
-        retry=_BriefRetry(url),
+        retry=_BriefRetry(url) if is_brief else Retry(_BACKOFF, retries),
     )
-
-
-@lru_cache(maxsize=16)
-def _single_try_client(url: str, _pid: int) -> redis.Redis:
-    return build(url, retries=0)
-
-
-def build(url: str, *, retries: int = 1, **options: Any) -> redis.Redis:
-    """A client for `url` with the platform's timeouts; one quick retry for a dropped connection."""
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=_SOCKET_TIMEOUT,
-        socket_connect_timeout=_CONNECT_TIMEOUT,
-        health_check_interval=30,
-        retry=Retry(_backoff(), retries),
-        **options,
-    )
-
-
-def _backoff() -> ExponentialBackoff:
-    return ExponentialBackoff(cap=0.1, base=0.01)
 
 
 class _BriefRetry(Retry):
@@ -205,7 +184,7 @@ class _BriefRetry(Retry):
     """
 
     def __init__(self, url: str) -> None:
-        super().__init__(_backoff(), 1, (redis.exceptions.ConnectionError,))
+        super().__init__(_BACKOFF, 1, (redis.exceptions.ConnectionError,))
         self._url = url
 
     def call_with_retry(self, do: Callable[[], T], *arguments: Any, **options: Any) -> T:

@@ -1,10 +1,7 @@
-"""Durations that people write (`5 s`, `30 min`, `2 h`, `1 d`), ages for readers, and times for
-alerts."""
+"""Durations that people write (`5 s`, `30 min`, `2 h`, `1 d`), and ages for readers."""
 
 import re
-from datetime import datetime
 
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -41,8 +38,3 @@ def age(seconds: float | None) -> str:
         if seconds >= size:
             return _(text) % (seconds // size)
     return _("%.1f s") % seconds if seconds < 10 else _("%d s") % seconds
-
-
-def moment(at: datetime) -> str:
-    """A time in the form of alerts."""
-    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")

@@ -1,21 +1,7 @@
-"""The errors of the platform.
+"""The errors of the platform: Permanent ones, which repeating cannot help, and Temporary ones.
 
-    PlatformError
-    ├── Permanent               repeating cannot help
-    │   ├── InvalidInput        the caller must change the request
-    │   ├── Conflict            the same idempotency key with another payload
-    │   ├── Changed             the object has changed: read it again
-    │   ├── AddressForbidden    the address guard refused the destination
-    │   └── Undecryptable       no key of ENCRYPTION_KEY reads a stored secret
-    └── Temporary               repeating later can help
-        ├── Unavailable         Redis or the database does not answer
-        ├── OutcomeUnknown      the outcome is not known: repeat with the same key
-        ├── LeaseLost           another process owns the claim now
-        └── NotNow              the request is impossible at present
-            └── AlreadyListening    another listener has the place
-
-The class of each error says whether it is permanent. UNAVAILABLE are the errors that mean "a server
-does not answer": a caller that catches one waits and goes on, never exits, and blames no item.
+UNAVAILABLE are the errors that mean "a server does not answer": a caller that catches one waits and
+goes on, never exits, and blames no item.
 """
 
 from collections.abc import Mapping

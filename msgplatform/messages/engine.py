@@ -37,7 +37,6 @@ from msgplatform.core.flows.messages import (
 )
 from msgplatform.core.flows.page import Hit, SearchResult, TextSearchResult
 from msgplatform.messages import filters
-from msgplatform.messages.filters import position
 from msgplatform.messages.scan import Candidates, Scan, scan
 
 BATCH = 500  # ids of one page of candidates
@@ -95,7 +94,7 @@ def find(
     """
     values = read_limited(store.fields, entered, systems)
     store.check(values)
-    return find_values(store, values, position(cursor), limit, systems)
+    return find_values(store, values, filters.position(cursor), limit, systems)
 
 
 def is_of_systems(store: MessageStore, id: str, systems: Systems) -> bool:
@@ -207,7 +206,7 @@ def search_text(
         cursor, missing = cursor.removeprefix(_WITHOUT_LIVE), store.live.missing
     values = {"text": query, "since": id_numbers.first_id_at(since)}
     search = _Search(store.sources(values), values, TEXT_HITS, systems)
-    page = search.run(position(cursor), MAX_ID, seconds=seconds)
+    page = search.run(filters.position(cursor), MAX_ID, seconds=seconds)
     piece = page.text_result(search.lines(page), search.problem, missing)
     return (
         replace(piece, cursor=_WITHOUT_LIVE + piece.cursor) if missing and piece.cursor else piece

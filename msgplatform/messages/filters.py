@@ -1,21 +1,31 @@
-"""Filters of a search or a bulk action: reads their values from the texts of a form or an address.
+"""Filters of a search or a bulk action: reads their values from the texts of a form or an address;
+and the fields that filters of several flows have (`core/flows/messages.py`).
 
 A flow has readers for its own filters. Every reader gets (text, field) and raises InvalidInput
 naming the field, in the language of the person.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, time
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet, TextChoices
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from msgplatform.core.data import ids
+from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.messages import MAX_ID
+from msgplatform.core.flows.messages import (
+    MAX_ID,
+    MAX_OPTIONS,
+    Fields,
+    FilterField,
+    Option,
+    Systems,
+)
+from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
 
 MAX_SELECTION = 500  # ids in one statement
@@ -93,7 +103,7 @@ def moment(text: str, field: str) -> datetime:
 def first_id(text: str, field: str) -> int:
     """The smallest id that a message of this time can have; 0 for a time before all messages, so
     that such an `until` selects no message."""
-    return min(ids.first_id_at(moment(text, field)), MAX_ID)
+    return min(id_numbers.first_id_at(moment(text, field)), MAX_ID)
 
 
 def business_system(text: str, field: str, names: Collection[str] = ()) -> int:
@@ -160,3 +170,71 @@ READERS: Mapping[str, Reader] = {
     "since": first_id,
     "until": first_id,
 }
+
+
+# -- fields --------------------------------------------------------------------------------------
+def system_options(typed_text: str, systems: Systems) -> Sequence[Option]:
+    """Business systems with the typed text in their name or title."""
+    rows = Biz.objects.filter(Q(name__icontains=typed_text) | Q(title__icontains=typed_text))
+    if systems is not None:
+        rows = rows.filter(pk__in=systems)
+    names = rows.order_by("name").values_list("name", "title")[:MAX_OPTIONS]
+    return [Option(name, title) for name, title in names]
+
+
+def owner_of(fields: Fields, values: Mapping[str, str]) -> int | None:
+    """The business system to which all messages of a filter belong; None: several, or not known.
+    Raises InvalidInput for a value that cannot be read."""
+    for name, text in values.items():
+        field = fields.get(name)
+        if field is None or field.owners is None or not text:
+            continue
+        reader = field.read or READERS.get(name, searchable)
+        owners = set(field.owners(reader(text, name)))
+        if len(owners) == 1 and owners != {None}:
+            return owners.pop()
+    return None
+
+
+def choice(
+    label: Text,
+    choices: type[TextChoices] | Iterable[tuple[str, Text]],
+    help: Text = "",
+    nothing: Text = "",
+    read: Reader | None = None,
+) -> FilterField:
+    """A field with a few choices. Without `read` its value is the name of the choice."""
+    pairs = tuple(choices.choices if isinstance(choices, type) else choices)
+    read = read or one_of([value for value, _label in pairs])
+    return FilterField(label, help, "choice", pairs, nothing, read=read)
+
+
+def since(help: Text) -> FilterField:
+    return FilterField(gettext_lazy("Since"), help, "time")
+
+
+def until(help: Text) -> FilterField:
+    return FilterField(gettext_lazy("Until"), help, "time")
+
+
+def ids(help: Text) -> FilterField:
+    return FilterField(gettext_lazy("Message ids"), help, "ids")
+
+
+def message_id(help: Text) -> FilterField:
+    return FilterField(gettext_lazy("Message id"), help)
+
+
+BIZ = FilterField(
+    gettext_lazy("Business system"),
+    gettext_lazy("Type a part of its name"),
+    "name",
+    options=system_options,
+    owners=lambda system_id: [system_id],
+)
+SINCE = since(gettext_lazy("Accepted at this time or later"))
+UNTIL = until(gettext_lazy("Accepted before this time"))
+# Used to leave out the acknowledged failures of a group.
+FAILED_SINCE = FilterField(
+    gettext_lazy("Failed since"), gettext_lazy("Failed at this time or later"), "time", read=moment
+)

@@ -4,7 +4,7 @@ database, node numbers for making ids, the traces of messages."""
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data import cell_record, ids
+from msgplatform.core.data import cell_record, id_nodes
 from msgplatform.core.fields import ExactCharField
 
 
@@ -57,7 +57,7 @@ class IdNode(models.Model):
     last_tick = models.BigIntegerField(default=0)
 
     class Meta:
-        db_table = ids.NODE_TABLE
+        db_table = id_nodes.NODE_TABLE
         verbose_name = _("id node")
 
     def __str__(self) -> str:

@@ -2,9 +2,7 @@
 person is limited, how each person wants to see it, the filters that they keep, and the log of their
 actions."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -144,7 +142,7 @@ class AuditLog(models.Model):
         return f"{self.actor}: {self.action} {self.target}"
 
     @classmethod
-    def entry(cls, actor: str, action: str, target: str, /, **detail: Any) -> AuditLog:
+    def entry(cls, actor: str, action: str, target: str, /, **detail: Any) -> Self:
         """An entry that is not stored yet. `changes` of a detail: field → values before, after."""
         values = msgspec.to_builtins(detail, enc_hook=str)
         return cls(actor=actor[:150], action=action, target=target[:200], detail=values)

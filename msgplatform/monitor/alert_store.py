@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data import sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.lazy_text import LazyMessage, dump, load
 from msgplatform.models import Alert, AlertNews, AuditLog
 from msgplatform.models.failures import MAX_NOTE

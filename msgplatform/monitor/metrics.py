@@ -21,6 +21,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.metric import PREFIX, Metric, Metrics, Sample
+from msgplatform.core.flows.programs import program_roles
 from msgplatform.core.tracing import exemplars, figures
 from msgplatform.monitor.watch import servers
 
@@ -93,7 +94,7 @@ def _daemon_samples() -> Iterator[Sample]:
         return
     # A sample for each role, so that a program without a process has the sample 0.
     running = {beat.role for beat in alive}
-    for role in sorted(flows.roles()):
+    for role in sorted(program_roles()):
         yield _PROGRAM_UP.of(role in running, role=role)
     for beat in alive:
         labels = {"role": beat.role, "host": beat.host, "pid": str(beat.pid)}

@@ -19,10 +19,10 @@ from django.db.utils import OperationalError
 from msgplatform import env
 from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
-from msgplatform.core.daemons import exits, heartbeats, writers
-from msgplatform.core.data import cell_record, engines, schema_state, server, transactions
+from msgplatform.core.daemons import exits, heartbeats
+from msgplatform.core.data import cell_record, engines, migration_stages, server, transactions
 from msgplatform.core.flows.health import Finding
-from msgplatform.core.flows.programs import BULK
+from msgplatform.core.flows.programs import BULK, redis_roles
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
@@ -140,12 +140,12 @@ def _database() -> Iterator[Finding]:
 def _schema_problem(alias: str) -> Finding | None:
     """Why programs cannot use their tables; None if they can, or the database does not answer."""
     try:
-        if missing := schema_state.missing_tables(connections[alias]):
+        if missing := migration_stages.missing_tables(connections[alias]):
             return Finding("bad", missing)
-        count = schema_state.open_migrations(connections[alias])
+        count = migration_stages.count_open(connections[alias])
     except DatabaseError:
         return None
-    repair = schema_state.migrate_command(alias)
+    repair = migration_stages.migrate_command(alias)
     return Finding("bad", f"{count} migrations are not applied", repair) if count else None
 
 
@@ -185,7 +185,7 @@ def _users() -> Iterator[Finding]:
 
 
 def _redis_server() -> Iterator[Finding]:
-    if not any(role.is_embedded for role in flows.redis_roles()):
+    if not any(role.is_embedded for role in redis_roles()):
         return
     path = private_server.find_redis()
     if path is None:
@@ -197,7 +197,7 @@ def _redis_server() -> Iterator[Finding]:
 
 
 def _redis_roles() -> Iterator[Finding]:
-    for role in flows.redis_roles():
+    for role in redis_roles():
         yield from _redis(role.variable, role.client(), role.is_embedded)
         if role.is_truth:
             yield from _append_only(role)
@@ -264,7 +264,7 @@ def _daemons() -> Iterator[Finding]:
         elif command.removeprefix("run_") not in exits_by_program:
             repair = f"{_MANAGE} {command}"
             yield Finding("warn", f"{command} is not running", repair)
-    if len(programs := writers.programs_by_node()) > 1:
+    if len(programs := server.programs_by_node()) > 1:
         places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
         yield Finding(
             "bad",

@@ -10,15 +10,14 @@ from django.utils.translation import gettext_lazy as _
 from msgspec.structs import replace
 
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
 from msgplatform.core.flows.messages import Fields, FilterField
 from msgplatform.core.flows.page import Hit
 from msgplatform.core.flows.text import Text
-from msgplatform.messages import filter_fields
+from msgplatform.messages import filters
 from msgplatform.messages.bulk import Select, bulk_action
 from notify import presence
 from notify.actions import backfill, replay
@@ -203,17 +202,17 @@ ACTIONS: Mapping[str, BulkAction] = {
         _("Send failed deliveries again"),
         {
             "subscription": SUBSCRIPTION,
-            "biz": filter_fields.BIZ,
+            "biz": filters.BIZ,
             "status": _FAILED,
             "answer": FilterField(
                 _("Answer"),
                 _("How the last attempt ended, as the page Failures shows it: HTTP 503"),
             ),
             "event_type": EVENT_TYPE,
-            "since": filter_fields.SINCE,
-            "until": filter_fields.UNTIL,
-            "failed_since": filter_fields.FAILED_SINCE,
-            "ids": filter_fields.ids(
+            "since": filters.SINCE,
+            "until": filters.UNTIL,
+            "failed_since": filters.FAILED_SINCE,
+            "ids": filters.ids(
                 _("Ids of deliveries or of messages, at most 500. Without a status: "
                   "exhausted, poison and skipped ones; delivered can be asked for too")
             ),
@@ -228,8 +227,8 @@ ACTIONS: Mapping[str, BulkAction] = {
         _("Replay since a time"),
         {
             "subscription": SUBSCRIPTION,
-            "since": filter_fields.SINCE,
-            "until": filter_fields.UNTIL,
+            "since": filters.SINCE,
+            "until": filters.UNTIL,
             "event_type": EVENT_TYPE,
         },
         _("Everything that the subscription should have got is sent again, even what was "
@@ -241,9 +240,9 @@ ACTIONS: Mapping[str, BulkAction] = {
         _("Replay what never succeeded"),
         {
             "subscription": SUBSCRIPTION,
-            "biz": filter_fields.BIZ,
-            "since": filter_fields.SINCE,
-            "until": filter_fields.UNTIL,
+            "biz": filters.BIZ,
+            "since": filters.SINCE,
+            "until": filters.UNTIL,
             "event_type": EVENT_TYPE,
         },
         _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
@@ -254,9 +253,9 @@ ACTIONS: Mapping[str, BulkAction] = {
     "backfill": _action(
         _("Make missing deliveries"),
         {
-            "biz": filter_fields.BIZ,
-            "since": filter_fields.SINCE,
-            "until": filter_fields.UNTIL,
+            "biz": filters.BIZ,
+            "since": filters.SINCE,
+            "until": filters.UNTIL,
             "event_type": EVENT_TYPE,
             "subscription": replace(
                 SUBSCRIPTION, help=_("Only for this subscription; empty: for all")

@@ -12,8 +12,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from msgplatform.core.data import claims, engines, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, engines, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied
 from msgplatform.core.flows.bulk_pages import Page, read_id, read_time

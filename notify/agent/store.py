@@ -18,8 +18,7 @@ from django.db import OperationalError, ProgrammingError, connections, transacti
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from msgplatform.core.data import claims, databases, engines, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, databases, engines, transactions
 from msgplatform.core.data.engines.contract import Fault
 from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.failpoints import failpoint

@@ -15,10 +15,9 @@ from functools import partial
 from django.db import transaction
 from django.db.models import Q
 
-from msgplatform.core.archive.ages import horizon
+from msgplatform.core.archive.description import horizon
 from msgplatform.core.archive.walk import PAGE
-from msgplatform.core.data import claims, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, transactions
 from msgplatform.models import FailureGroup
 from notify.archive import stores
 from notify.archive.stores import Store

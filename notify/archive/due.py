@@ -11,10 +11,10 @@ import msgspec
 from django.db.models import Count, QuerySet
 from django.db.models.functions import Length, Now
 
-from msgplatform.core.archive.ages import horizon
+from msgplatform.core.archive.description import horizon
+from msgplatform.core.data import chunks as cut
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
-from msgplatform.core.data.chunks import chunks as cut
 from notify.archive import retention
 from notify.archive.stores import Store
 from notify.models import BizMsg, ReceiveMsg, RestoredMsg

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.archive.ages import DAY
-from msgplatform.core.archive.description import Archive, Table
+from msgplatform.core.archive.description import DAY, Archive, Table
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
 from notify.subscriptions.limits import MAX_DELAY_SECONDS
 

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 from django.db import connection
 
-from msgplatform.core.data import engines
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.posts import Topic
 from notify.feed.models.users import NOTHING_WRITTEN

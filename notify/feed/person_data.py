@@ -14,8 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data import sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, sql, transactions
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
 from msgplatform.core.personal import MARK

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db import connection
 
-from msgplatform.core.data import engines, sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, sql
 from notify.feed.models import FeedUser
 
 _CHUNK = 500

@@ -14,8 +14,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import claims, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, sql, transactions
 from notify import orders
 from notify.directory import Subscription, Subscriptions
 from notify.maker import ending, enqueue

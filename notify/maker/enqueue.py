@@ -12,8 +12,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from msgplatform.core.connections import RedisError, refusal
-from msgplatform.core.data import claims, engines, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, engines, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
 from msgplatform.core.tracing.context import is_on

@@ -22,12 +22,13 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Greatest, Now
 
+from msgplatform.core import flows
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.data import claims, transactions
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.queues import jobs, names, recovery
+from msgplatform.core.queues import jobs, recovery
 from notify import orders, signals
 from notify.directory import Subscriptions
 from notify.maker import expiry
@@ -89,7 +90,7 @@ class Maker(Worker):
         if self._next_recover.take():
             # Clean up after killed senders and markers. A result is the only copy of a
             # subscriber's answer and is put back; an order can be made again.
-            recovery.recover(is_only_copy=names.has_only_copies)
+            recovery.recover(is_only_copy=flows.has_only_copies)
         moved_count = self.settle_held() + self._expire_unfetched()
         work_count = self._work(self.splitter.waiting())
         if not self._is_closed:

@@ -18,8 +18,8 @@ from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Coalesce, Least
 from django.utils.translation import gettext_noop
 
+from msgplatform.core.alerts import moment
 from msgplatform.core.data import claims
-from msgplatform.core.durations import moment
 from msgplatform.core.lazy_text import dump, lazy_message
 from msgplatform.models import AuditLog
 from notify.models import BizReceive

@@ -16,8 +16,7 @@ from django.db.models import DateTimeField, F, QuerySet, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
 
-from msgplatform.core.data import claims, ids, sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, claims, ids, sql
 from msgplatform.core.rates import backoff
 from notify.directory import Subscription
 from notify.marker.failing_subscriptions import GONE, Row

@@ -11,7 +11,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_OPTIONS, Fields, FilterField, Option, Systems
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.api.converters import ID
-from msgplatform.messages import filter_fields, filters
+from msgplatform.messages import filters
 from notify.messages.states import ACCEPTED
 from notify.models import BizMsg, BizReceive, EventType, ReceiveMsg
 
@@ -82,7 +82,7 @@ def statuses(which: Iterable[int], help: Text = "", nothing: Text = "") -> Filte
     """A field: a choice of these statuses of a delivery."""
     members = [ReceiveMsg.Status(status) for status in which]
     choices = [(status.name.lower(), status.label) for status in members]
-    return filter_fields.choice(gettext_lazy("Status"), choices, help, nothing)
+    return filters.choice(gettext_lazy("Status"), choices, help, nothing)
 
 
 SUBSCRIPTION = FilterField(
@@ -104,16 +104,16 @@ EVENT_TYPE = FilterField(
     schema={"pattern": EVENT_TYPE_PATTERN, "maxLength": 128},
 )
 FIELDS: Fields = {
-    "id": filter_fields.message_id(gettext_lazy("A message's or a delivery's id")),
+    "id": filters.message_id(gettext_lazy("A message's or a delivery's id")),
     "key": FilterField(
         gettext_lazy("Idempotency key"),
         parameter="idempotency_key",
         parameter_help="Only the event with this idempotency key",
     ),
-    "biz": filter_fields.BIZ,
+    "biz": filters.BIZ,
     "event_type": EVENT_TYPE,
     "status": replace(
-        filter_fields.choice(
+        filters.choice(
             gettext_lazy("Status"),
             ((ACCEPTED, BizMsg.State.ACCEPTED.label), *statuses(ReceiveMsg.Status).choices),
             gettext_lazy("Of any of its deliveries"),
@@ -127,8 +127,8 @@ FIELDS: Fields = {
         gettext_lazy("Exact"),
         parameter_help="Only events of exactly this channel",
     ),
-    "since": filter_fields.SINCE,
-    "until": filter_fields.UNTIL,
+    "since": filters.SINCE,
+    "until": filters.UNTIL,
     "text": FilterField(
         gettext_lazy("Text"),
         gettext_lazy(

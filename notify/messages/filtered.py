@@ -16,8 +16,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core.data import ids, sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, ids, sql
 from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.models import Biz
 from notify import orders

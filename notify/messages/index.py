@@ -10,10 +10,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from msgplatform.core.archive.ages import horizon
-from msgplatform.core.data import engines, sql
+from msgplatform.core.archive.description import horizon
+from msgplatform.core.data import chunks, engines, sql
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import (
     MAX_SORTED,

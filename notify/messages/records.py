@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from django.db.models import DEFERRED, Count, Model, QuerySet
 
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.filtered import filtered_out

@@ -16,11 +16,11 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
-from msgplatform.core.alerts import Condition
+from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import capped
-from msgplatform.core.durations import age, moment
+from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.health import Finding, Runbook
 from msgplatform.core.lazy_text import lazy_message, load

@@ -8,7 +8,7 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import DAY
 
 MAX_DAYS = 3650
 # The ids of attempts are given out before their transaction commits: answers that are younger may

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import engines, sql
 from msgplatform.core.data.engines.contract import Engine
 from tests.engines.conftest import run
@@ -41,7 +42,7 @@ def rows_read(rows: Any, engine: Engine) -> int:
         assert run(connection, statement, parameters)
         return _handler_reads() - before
     with connection.cursor() as cursor:
-        steps = [str(step["detail"]) for step in sql.plan(cursor, statement, parameters)]
+        steps = [str(step["detail"]) for step in read_plan(cursor, statement, parameters)]
     assert not [step for step in steps if step.startswith(("SCAN suite_large", "USE TEMP"))], steps
     assert run(connection, statement, parameters)
     return PAGE

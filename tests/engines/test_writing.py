@@ -10,6 +10,7 @@ import pytest
 from django.db import DataError, connection, transaction
 from django.db.utils import IntegrityError
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import claims, engines, sql, transactions
 from msgplatform.core.data.engines.contract import Engine, Fault
 from tests.engines.conftest import run
@@ -320,7 +321,7 @@ def test_a_change_by_key_locks_by_key_alone(engine: Engine) -> None:
     sql.insert("suite_item", COLUMNS, [row(number) for number in range(50)])
     hint = engine.by_primary_key(connection, "suite_item")
     with connection.cursor() as cursor:
-        (step,) = sql.plan(
+        (step,) = read_plan(
             cursor, f"UPDATE suite_item {hint} SET state = 1 WHERE id IN (1, 2) AND state = 0"
         )
     index = step["key"] if engine.is_server else step["detail"]

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from msgplatform.core.connections import build
 from msgplatform.core.servers.private_server import RedisServer, free_port
 from tests.cluster import Cluster
 from tests.flows.smg_books import Books
+from tests.redis_client import connect
 
 LEASE_SECONDS = 5
 SENDERS = ("sender-a", "sender-b")
@@ -54,7 +54,7 @@ class SmsCluster(Cluster):
 
     def __enter__(self) -> SmsCluster:
         self.sms_server.start()
-        self.sms = build(self.sms_server.url)
+        self.sms = connect(self.sms_server.url)
         super().__enter__()
         return self
 

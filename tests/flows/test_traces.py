@@ -269,9 +269,9 @@ def test_a_text_to_the_consumer_of_its_report(platform: Platform) -> None:
 
     cluster.wait_until(are_linked, "the Report and its event")
     assert platform.delivered(trace_id, sms)
-    code = "from msgplatform.core.tracing import message_rows; import json; print(json.dumps("
-    code += f"message_rows.traceparent({sms})))"
-    cluster.wait_until(lambda: cluster.script(code).split("-")[1:2] == [trace_id], "the archive")
+    code = "from msgplatform.core.tracing import spans; import json; print(json.dumps("
+    code += f"[row.trace_id for row in spans.read_contexts([{sms}]).values()]))"
+    cluster.wait_until(lambda: cluster.script(code) == [trace_id], "the archive")
 
 
 def test_a_lead_to_its_crm(platform: Platform) -> None:

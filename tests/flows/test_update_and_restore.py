@@ -23,13 +23,13 @@ from redis import Redis
 
 from bench.harness.mariadb import MariaDb
 from gateway.lifecycle import keys
-from msgplatform.core.connections import build
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import RedisServer
 from notify.subscriptions import signing
 from tests.cluster import WEB, Console, times_of_notify
 from tests.flows.sms_cluster import SmsCluster
 from tests.program_host import run_program
+from tests.redis_client import connect
 from tests.servers import DatabaseServer
 from tests.support.http_sinks import Seen, Sink, answering
 
@@ -207,7 +207,7 @@ def back_up(cluster: SmsCluster) -> Path:
     with RedisServer(
         cluster.folder / "copied-sms", cluster.folder / "copy.sock", appendonly=True
     ) as copied:
-        counts.append(accepted_texts(build(copied.url)))
+        counts.append(accepted_texts(connect(copied.url)))
     counts.append(accepted_texts(cluster.sms))
     assert 0 < counts[0] <= counts[1] <= counts[2], counts
     return folder

@@ -24,7 +24,7 @@ from msgplatform.core.flows.messages import (
 from msgplatform.core.flows.metric import Metric
 from msgplatform.core.flows.page import Hit, TimelineEntry
 from msgplatform.core.flows.programs import Daemon
-from msgplatform.messages import engine, filter_fields
+from msgplatform.messages import engine, filters
 from tests.letters.models import Letter
 
 DELIVERED = Metric("letters_delivered", "Letters that were delivered")
@@ -80,8 +80,8 @@ def _records(biz: int, ids: Sequence[int]) -> dict[int, Letter]:
 
 
 FIELDS: Fields = {
-    "id": filter_fields.message_id("A letter's id"),
-    "biz": filter_fields.BIZ,
+    "id": filters.message_id("A letter's id"),
+    "biz": filters.BIZ,
     "text": FilterField("Text", "A word of it"),
 }
 LETTERS = Source(

@@ -16,7 +16,7 @@ from django.core import management
 WAITS: dict[str, dict[str, dict[str, float]]] = {
     "alerts": {
         "msgplatform.monitor.watch.watch": {"LOOK_SECONDS": 1.0},
-        "msgplatform.core.daemons.writers": {"REPORT_SECONDS": 1.0},  # and the watch
+        "msgplatform.core.data.server": {"REPORT_SECONDS": 1.0},  # and the watch
         "msgplatform.core.archive.retention": {"EVERY_SECONDS": 1.0},
         "msgplatform.company.audit_export.exporter": {
             "EVERY_SECONDS": 1.0,

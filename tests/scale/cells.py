@@ -17,9 +17,9 @@ from types import TracebackType
 from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
 from demo.sink_process import SinkProcess
-from msgplatform.core.connections import build
 from msgplatform.core.servers.private_server import RedisServer
 from tests.cluster import DAEMONS, MIGRATE, WEB, Cluster
+from tests.redis_client import connect
 from tests.support.cells_proxy import HOST, CellsProxy
 
 CELLS = 16
@@ -64,7 +64,7 @@ class CellCluster(Cluster):
         (self.folder / "state").mkdir()
         self.redis_server.start()
         self.sms_server.start()
-        self.redis = build(self.redis_server.url)
+        self.redis = connect(self.redis_server.url)
         self.console.start()
         url = self.environment["DATABASE_URL"]
         migrated.fill(url, lambda: self.console.run(MIGRATE), "a cell")

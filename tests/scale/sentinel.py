@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from msgplatform.core.connections import RedisError, build
+from msgplatform.core.connections import RedisError
 from msgplatform.core.servers.private_server import (
     PrivateServer,
     RedisServer,
@@ -20,6 +20,7 @@ from msgplatform.core.servers.private_server import (
     find_redis,
     free_port,
 )
+from tests.redis_client import connect
 from tests.scale.haproxy import HaProxy
 from tests.scale.relay import Relay
 from tests.scale.strikes import PATIENCE_SECONDS
@@ -65,14 +66,14 @@ class Member(RedisServer):
 
     def follow(self, master: Member) -> None:
         """Be a replica of this server from now on."""
-        client = build(self.url)
+        client = connect(self.url)
         client.execute_command("REPLICAOF", "127.0.0.1", master.relay.port)
         client.config_rewrite()
 
     def replication(self) -> dict[str, Any]:
         """INFO replication; empty when the server does not answer."""
         try:
-            return dict(build(self.url, retries=0).info("replication"))
+            return dict(connect(self.url, retries=0).info("replication"))
         except RedisError:
             return {}
 
@@ -120,7 +121,7 @@ class Sentinel(PrivateServer):
 
     def view(self) -> dict[str, Any]:
         """The facts about the master as this Sentinel sees it; empty when it does not answer."""
-        client: Any = build(f"redis://127.0.0.1:{self.port}")
+        client: Any = connect(f"redis://127.0.0.1:{self.port}")
         try:
             return dict(client.sentinel_master(self._group))
         except RedisError:

@@ -7,6 +7,7 @@ from django.core.management.color import no_style
 from django.db import connection
 from django.utils import timezone
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
@@ -56,7 +57,7 @@ def fill() -> list[BizReceive]:
 def wrong_steps(statement: str) -> list[str]:
     """Steps of a plan that read a whole hot table, or sort rows instead of ids."""
     with connection.cursor() as cursor:
-        plan = sql.plan(cursor, statement)
+        plan = read_plan(cursor, statement)
     if connection.vendor == "sqlite":
         details = [step["detail"] for step in plan]
         hot = re.compile(r"SCAN (biz_msg|receive_msg)\b(?!.* USING )")

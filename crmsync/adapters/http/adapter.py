@@ -40,7 +40,7 @@ from crmsync.adapters.outcomes import (
     sentence,
 )
 from crmsync.adapters.records import NOT_JSON, describe_not_json
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response
 

@@ -19,7 +19,7 @@ from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Re
 from crmsync.adapters.client import UpsertAdapter, is_whole, json_object, read_json
 from crmsync.adapters.hubspot import errors
 from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Refused, Retry, Unknown
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
 

@@ -17,7 +17,7 @@ from crmsync.adapters.client import UpsertAdapter, is_whole, json_object, read_j
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Throttled
 from crmsync.adapters.salesforce import session
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
 

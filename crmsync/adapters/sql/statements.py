@@ -6,8 +6,7 @@ from typing import Any
 from crmsync.adapters.base import AdapterSettings, Record, Stored
 from crmsync.adapters.outcomes import Ok, Outcome
 from crmsync.adapters.sql.table import Table
-from msgplatform.core.data import engines
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines
 
 _KEYS_AT_ONCE = 500
 

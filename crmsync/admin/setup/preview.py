@@ -18,7 +18,7 @@ from crmsync.poller.reading.horizon import Bound
 from crmsync.poller.reading.increment import Increment, Row
 from crmsync.poller.reading.source import Source
 from crmsync.poller.requests import make_requests
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import Permanent
 
 SAMPLE, DRY_RUN = 5, 100

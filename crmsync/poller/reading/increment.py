@@ -21,8 +21,7 @@ from crmsync.poller.reading.server_horizon import ServerHorizon
 from crmsync.poller.reading.source import Source
 from msgplatform.core import logging
 from msgplatform.core.daemons.bisect import isolate
-from msgplatform.core.data import transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, transactions
 from msgplatform.core.errors import PlatformError
 
 log = logging.get(__name__)

@@ -14,8 +14,7 @@ from msgplatform.company.alerting import texts
 from msgplatform.company.alerting.child import MAX_SECONDS, Child, Outcome
 from msgplatform.company.alerting.models import GIVE_UP, AlertChannel, AlertMessage
 from msgplatform.core import alerts, logging, outbound
-from msgplatform.core.alerts import Condition
-from msgplatform.core.durations import moment
+from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import CHANNEL, key
 

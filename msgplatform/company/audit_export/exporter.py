@@ -24,7 +24,6 @@ from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import claims, sql, transactions
-from msgplatform.core.durations import moment
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.http import engine as http
@@ -160,7 +159,7 @@ class Exporter:
                 alerts.raise_alert(
                     AUDIT,
                     lazy_message("The audit log is not exported"),
-                    lazy_message(words, why=str(error), since=moment(since)),
+                    lazy_message(words, why=str(error), since=alerts.moment(since)),
                     key=AUDIT,
                 )
             raise

@@ -5,7 +5,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.core.archive import kept
-from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import DAY
 
 kept_data = [
     kept.of_column(

@@ -8,9 +8,8 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import features, flows
 from msgplatform.core.connections import work_redis
-from msgplatform.core.person import redis_keys
 from msgplatform.core.person.identity import Person
-from msgplatform.core.person.stores import PersonStore, Row, Slice, text_store
+from msgplatform.core.person.stores import PersonStore, Row, Slice, find_keys, text_store
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Acknowledgement, Alert, AuditLog, FailureGroup, SavedFilter
 
@@ -40,7 +39,7 @@ def _find_keys(person: Person, cursor: str) -> Slice:
     """The orders of all flows, which end by themselves, and keys of sandboxes and the cache."""
     stores = (store for flow in flows.all() for store in flow.person_stores())
     prefixes = tuple(store.redis_prefix for store in stores if store.redis_prefix)
-    return redis_keys.find(
+    return find_keys(
         work_redis(), person, cursor,
         lambda key: key.startswith(prefixes),
         lambda key: not key.startswith(("sandbox:", "cache:")),

@@ -17,8 +17,7 @@ from django.db import connections, models, router
 from django.db.models import QuerySet
 
 from msgplatform.core.archive.description import CHUNK
-from msgplatform.core.data import sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.errors import Temporary
 
 

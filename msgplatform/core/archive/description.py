@@ -22,11 +22,24 @@ import msgspec
 from django.db import router, transaction
 from django.db.models import Model, Q, QuerySet
 
-from msgplatform.core.archive.ages import earliest_part
-from msgplatform.core.data import engines
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, ids
 from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.failpoints import failpoint
+
+DAY = 86400.0
+# The id of a part can be a little smaller than the id of its row if another machine made the part,
+# because clocks differ. A day is far more than the difference of set clocks.
+_CLOCK_SLACK = ids.TICKS_PER_SECOND * 86400 << ids.TICK_SHIFT
+
+
+def horizon(now: datetime, age: float) -> int:
+    """Ids below this one are at least `age` seconds old: ids are ordered by time."""
+    return ids.first_id_at(now - timedelta(seconds=age))
+
+
+def earliest_part(id: int) -> int:
+    """The smallest id that a part of the row `id` can have."""
+    return max(0, id - _CLOCK_SLACK)
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -1,11 +1,9 @@
 """Retention for people: each kind of data with its setting, its oldest row, and the next
 deletion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from django.db import DatabaseError, router
@@ -17,9 +15,7 @@ from msgplatform.core.archive.description import Archive, Step, Table
 from msgplatform.core.daemons import bounded_call
 from msgplatform.core.data import ids, sql
 from msgplatform.core.flows.metric import Metric, Sample
-
-if TYPE_CHECKING:  # the contract of flows names this module
-    from msgplatform.core.flows.text import Text
+from msgplatform.core.flows.text import Text
 
 # Seconds that a scrape waits for an archive, which may be in another database.
 _SAMPLE_SECONDS = 0.5

@@ -15,8 +15,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from msgplatform.core import alerts
 from msgplatform.core.archive import partitions
-from msgplatform.core.archive.ages import DAY, horizon
-from msgplatform.core.archive.description import CHUNK, Archive, Table, delete_whole
+from msgplatform.core.archive.description import CHUNK, DAY, Archive, Table, delete_whole, horizon
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every

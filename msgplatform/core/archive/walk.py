@@ -16,7 +16,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from msgplatform.core.archive.ages import DAY, horizon
+from msgplatform.core.archive.description import DAY, horizon
 from msgplatform.core.data import ids
 
 PAGE = 500

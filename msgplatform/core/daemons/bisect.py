@@ -10,8 +10,7 @@ import msgspec
 from django.db.utils import OperationalError
 
 from msgplatform.core import alerts, logging
-from msgplatform.core.data import transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, transactions
 from msgplatform.core.data.engines.contract import IDLE_TRANSACTION_SECONDS, LOCK_WAIT_SECONDS
 from msgplatform.core.errors import UNAVAILABLE
 

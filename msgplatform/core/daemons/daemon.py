@@ -17,11 +17,10 @@ from django.db import close_old_connections
 from django.utils.module_loading import import_string
 
 from msgplatform.core import daemons, logging
-from msgplatform.core.daemons import standstill
+from msgplatform.core.daemons import thread_loop
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
-from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE, ThreadLoop
 from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
-from msgplatform.core.data import cell_record, schema_state
+from msgplatform.core.data import cell_record
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
 
@@ -113,11 +112,13 @@ class Loop:
         self.idle = Backoff(first=0.02, factor=1.3, cap=worker.idle_seconds)
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
         # A server that is away may answer again any moment.
-        self.away = Backoff(first=0.2, factor=2.0, cap=MAX_AWAY_PAUSE, jitter=0.0)
+        self.away = Backoff(first=0.2, factor=2.0, cap=thread_loop.MAX_AWAY_PAUSE, jitter=0.0)
         self.beat = beat(worker.heartbeat)
         # The watch has its own thread, so that a hanging database delays no work.
         names = daemons.threads if worker.watches else ()
-        self.threads: list[ThreadLoop] = [import_string(name)(worker.role) for name in names]
+        self.threads: list[thread_loop.ThreadLoop] = [
+            import_string(name)(worker.role) for name in names
+        ]
         # The database of a program that watches must be of its cell.
         self.is_in_its_cell = not worker.watches
         self.listener = (
@@ -151,7 +152,7 @@ class Loop:
     def _one_turn(self) -> float:
         """Run one turn; the seconds to wait before the next."""
         close_old_connections()  # before the turn: the server may have closed idle ones
-        standstill.begin(self.worker.role)
+        thread_loop.begin_turn(self.worker.role)
         try:
             if not self.is_in_its_cell:  # the database did not answer at the start
                 cell_record.check()
@@ -164,7 +165,7 @@ class Loop:
             return 0.0
         finally:
             close_old_connections()
-        standstill.end(self.worker.role)
+        thread_loop.end_turn(self.worker.role)
         self.trouble.reset()
         self.away.reset()
         if did_work:
@@ -176,8 +177,8 @@ class Loop:
         """Log the error of a turn, and pause. New work does not shorten the pause, since it would
         fail too."""
         role = self.worker.role
-        standstill.fail(role, error)
-        lack = schema_state.reason(error) if self.worker.watches else ""
+        thread_loop.fail_turn(role, error)
+        lack = thread_loop.lack_of_migrations(error) if self.worker.watches else ""
         if lack or isinstance(error, UNAVAILABLE):
             pause = self.away.next()
             log.warning("waiting", role=role, why=lack or str(error)[:200], pause=pause)

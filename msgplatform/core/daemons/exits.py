@@ -84,19 +84,13 @@ def of_platform() -> dict[str, Exits]:
     return {row.role: row for row in rows}
 
 
-def of_machine() -> dict[str, Exits]:
-    """Role → its exits on this machine, without Redis, as far as `up` runs here."""
+def everywhere() -> dict[str, Exits]:
+    """Role → its exits; only exits on this machine while Redis does not answer."""
+    with suppress(RedisError):
+        return of_platform()
     with suppress(OSError, msgspec.MsgspecError):
         return {row.role: row for row in _decoder.decode(_path().read_bytes())}
     return {}
-
-
-def everywhere() -> dict[str, Exits]:
-    """Role → its exits; only exits on this machine while Redis does not answer."""
-    try:
-        return of_platform()
-    except RedisError:
-        return of_machine()
 
 
 def _name(exits: Exits) -> str:

@@ -14,10 +14,8 @@ from django.conf import settings
 from msgplatform import __version__
 from msgplatform.core import cells
 from msgplatform.core.connections import RedisError, work_redis
-from msgplatform.core.daemons import standstill
 from msgplatform.core.daemons.presence import Presence
-from msgplatform.core.daemons.standstill import Standstill
-from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.daemons.thread_loop import Standstill, ThreadLoop, longest_standstill
 
 INTERVAL_SECONDS = 5
 TTL_SECONDS = 20  # three missed heartbeats: if Redis hangs for a moment, nobody looks dead
@@ -54,21 +52,17 @@ class Heartbeat(msgspec.Struct):
 
     def send(self) -> None:
         """Write the record. An unavailable Redis is ignored."""
-        self.at, self.standstill = time.time(), standstill.longest()
+        self.at, self.standstill = time.time(), longest_standstill()
         with suppress(OSError):
             disk = shutil.disk_usage(settings.STATE_DIR)
             self.disk_free_bytes, self.disk_bytes = disk.free, disk.total
-        try:
+        with suppress(RedisError):
             _heartbeats.report({self.name: self})
-        except RedisError:
-            return
 
     def withdraw(self) -> None:
         """Remove the record, so that a process that ended does not look alive until the TTL."""
-        try:
+        with suppress(RedisError):
             _heartbeats.withdraw(self.name)
-        except RedisError:
-            return
 
 
 _heartbeats = Presence(work_redis, "heartbeats", Heartbeat, TTL_SECONDS)

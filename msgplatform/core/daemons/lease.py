@@ -1,10 +1,8 @@
 """A lease in Redis for one process at a time. The holder renews it. Methods raise RedisError."""
 
 from collections.abc import Callable
-from functools import cached_property
 
 from redis import Redis
-from redis.commands.core import Script
 
 # KEYS: lease. ARGV: me, milliseconds.
 _HOLD = """
@@ -25,18 +23,9 @@ class Lease:
 
     def hold(self, me: str) -> bool:
         """Take or renew the lease; false while another process holds it."""
-        arguments: list[str | int] = [me, int(self._seconds * 1000)]
-        answer = self._hold(keys=[self.key], args=arguments, client=self._redis())
-        return bool(answer == 1)
+        script = self._redis().register_script(_HOLD)
+        return bool(script(keys=[self.key], args=[me, int(self._seconds * 1000)]) == 1)
 
     def release(self, me: str) -> None:
         """Give the lease up at once, unless `me` has lost it already."""
-        self._release(keys=[self.key], args=[me], client=self._redis())
-
-    @cached_property
-    def _hold(self) -> Script:
-        return self._redis().register_script(_HOLD)
-
-    @cached_property
-    def _release(self) -> Script:
-        return self._redis().register_script(_RELEASE)
+        self._redis().register_script(_RELEASE)(keys=[self.key], args=[me])

@@ -4,12 +4,10 @@ Methods raise RedisError when Redis is unavailable.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Generic, TypeVar
 
 import msgspec
 from redis import Redis
-from redis.commands.core import Script
 
 T = TypeVar("T")
 
@@ -62,7 +60,7 @@ class Presence(Generic[T]):
             seconds = self._seconds(record) if callable(self._seconds) else self._seconds
             arguments += [str(name), seconds, msgspec.json.encode(record)]
         if arguments:
-            self._script(keys=[self._key], args=arguments, client=self._redis())
+            self._redis().register_script(_REPORT)(keys=[self._key], args=arguments)
 
     def withdraw(self, *names: str | int) -> None:
         """Remove these records at once; for a process that ends in order."""
@@ -94,7 +92,3 @@ class Presence(Generic[T]):
             except (ValueError, msgspec.MsgspecError):
                 continue  # of another release: both run during an upgrade
         return records
-
-    @cached_property
-    def _script(self) -> Script:
-        return self._redis().register_script(_REPORT)

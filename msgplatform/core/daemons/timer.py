@@ -39,14 +39,14 @@ class Every:
 # Seconds that the measured rate takes to follow a change of the real rate.
 _MEMORY_SECONDS = 0.5
 # In a batch of so many items an item costs about twice as much as in a full batch.
-WORTH = 20
+_WORTH = 20
 
 
 class Gather:
     """Tells when a step should take its next batch: at once, or `seconds` later, so that the batch
     is large enough to be cheap.
 
-    The step waits if at least `worth` items are expected meanwhile, at the rate of the last
+    The step waits if at least _WORTH items are expected meanwhile, at the rate of the last
     batches. There is no wait after a full or an empty batch, so that an idle step takes new items
     at once. `per_item` limits the wait to so many seconds for each item of the last batch: at a low
     rate there is time for small batches, and no item needs to wait long.
@@ -57,10 +57,9 @@ class Gather:
         full: int,
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
-        worth: int = WORTH,
         per_item: float = math.inf,
     ) -> None:
-        self._full, self._seconds, self._clock, self._worth = full, seconds, clock, worth
+        self._full, self._seconds, self._clock = full, seconds, clock
         self._per_item = per_item
         self._next_at = -math.inf
         self._rate, self._last_at = 0.0, clock()
@@ -75,7 +74,7 @@ class Gather:
         now = self._clock()
         span, self._last_at = max(1e-3, now - self._last_at), now
         self._rate += (count / span - self._rate) * (1 - math.exp(-span / _MEMORY_SECONDS))
-        if 0 < count < self._full and self._rate * self._seconds >= self._worth:
+        if 0 < count < self._full and self._rate * self._seconds >= _WORTH:
             seconds = min(self._seconds, count * self._per_item)
             self._next_at = now + seconds
             return seconds

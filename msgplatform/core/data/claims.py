@@ -28,8 +28,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
 
-from msgplatform.core.data import engines, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, sql, transactions
 
 CHUNK = 500  # ids in one statement
 # Seconds in which claims pass over locked rows of a table, after one has waited for a lock.
@@ -60,7 +59,6 @@ def claim(
     lease: float,
     set: Mapping[str, Any] | None = None,
     until: str = "lease_until",
-    using: str | None = None,
 ) -> Claim:
     """Claim up to `limit` free rows of `queryset` for `lease` seconds.
 
@@ -72,24 +70,17 @@ def claim(
     statements belong to it; outside, each statement commits and is repeated after a deadlock or a
     lost connection.
     """
-    _refuse_what_an_update_cannot_repeat(queryset)
-    database = using or queryset.db
-    free = _free(queryset.using(database), until)
-    new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
-    values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
+    free, new_claim, values = _begin(queryset, lease, set or {}, until)
     while len(new_claim.ids) < limit:
         page_size = min(CHUNK, limit - len(new_claim.ids))
         # No lock: other claims may choose the same rows, and the UPDATE decides.
         ids: list[Any] = transactions.retrying(
-            partial(list, free.values_list("pk", flat=True)[:page_size]), database
+            partial(list, free.values_list("pk", flat=True)[:page_size]), queryset.db
         )
         if not ids:
             break
-        row_count = _update_free(free, ids, values, database)
-        _collect(new_claim, queryset.model, ids, row_count, until, database)
-        if len(ids) < page_size or _is_passing(
-            queryset.model
-        ):  # no more were free: do not ask again
+        _take(new_claim, free, ids, values, until)
+        if len(ids) < page_size or _is_passing(queryset.model):  # no more were free
             break
     return new_claim
 
@@ -108,39 +99,26 @@ def claim_ids(
     Otherwise like `claim`, with ids in the given order. `read` names columns to read into
     `Claim.read` after the claim, because rows may have changed since the caller chose them.
     """
-    _refuse_what_an_update_cannot_repeat(queryset)
-    database = queryset.db
-    free = _free(queryset, until)
-    new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
-    values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
+    free, new_claim, values = _begin(queryset, lease, set or {}, until)
     for chunk in chunks(ids, CHUNK):
-        row_count = _update_free(free, chunk, values, database)
-        _collect(new_claim, queryset.model, chunk, row_count, until, database, read)
+        _take(new_claim, free, chunk, values, until, read)
     return new_claim
 
 
-def renew(
-    model: type[models.Model], claim: Claim | str, lease: float, until: str = "lease_until"
-) -> int:
+def renew(model: type[models.Model], claim: Claim, lease: float, until: str = "lease_until") -> int:
     """Renew the lease, `lease` seconds from now, of rows that still carry the claim; their number.
-
-    If the number is smaller than the claim's, other processes hold the other rows. A Claim finds
-    its rows by primary key, and its `lease_until` moves; a token alone needs an index on
-    `claimed_by`.
-    """
+    If the number is smaller than the claim's, other processes hold the other rows."""
     database = router.db_for_write(model)
-    lease_until = transactions.retrying(partial(sql.now, database), database) + timedelta(
-        seconds=lease
-    )
+    now = transactions.retrying(partial(sql.now, database), database)
+    lease_until = now + timedelta(seconds=lease)
     row_count = _update_claimed(model, claim, {until: lease_until}, database)
-    if isinstance(claim, Claim):
-        claim.lease_until = lease_until
+    claim.lease_until = lease_until
     return row_count
 
 
 def release(
     model: type[models.Model],
-    claim: Claim | str,
+    claim: Claim,
     set: Mapping[str, Any] | None = None,
     until: str = "lease_until",
     using: str | None = None,
@@ -155,11 +133,24 @@ def release(
     return _update_claimed(model, claim, values, database)
 
 
-def _free(queryset: QuerySet[Any], until: str) -> QuerySet[Any]:
+def _begin(
+    queryset: QuerySet[Any], lease: float, changes: Mapping[str, Any], until: str
+) -> tuple[QuerySet[Any], Claim, dict[str, Any]]:
+    """The free rows, a claim that has none of them yet, and the values of claimed rows. Raises
+    ValueError for a queryset that an UPDATE cannot repeat."""
+    query = queryset.query.clone()
+    query.get_initial_alias()
+    if query.is_sliced or query.distinct or query.group_by is not None:
+        raise ValueError("a claim needs a queryset without slice, distinct or aggregation")
+    if query.count_active_tables() != 1:
+        raise ValueError("a claim's queryset may filter on columns of its own table only")
     is_free = Q(**{f"{until}__lte": Now()})
     if queryset.model._meta.get_field(until).null:
         is_free |= Q(**{f"{until}__isnull": True})
-    return queryset.filter(is_free)
+    new_claim = Claim(uuid.uuid4().hex, [], datetime.now(UTC))
+    end = Now() + timedelta(seconds=lease)
+    values = {**changes, "claimed_by": new_claim.token, until: end}
+    return queryset.filter(is_free), new_claim, values
 
 
 def _update_free(
@@ -192,32 +183,24 @@ def _is_passing(model: type[models.Model]) -> bool:
     return time.monotonic() < passing_until.get(model._meta.db_table, 0.0)
 
 
-def _refuse_what_an_update_cannot_repeat(queryset: QuerySet[Any]) -> None:
-    query = queryset.query.clone()
-    query.get_initial_alias()
-    if query.is_sliced or query.distinct or query.group_by is not None:
-        raise ValueError("a claim needs a queryset without slice, distinct or aggregation")
-    if query.count_active_tables() != 1:
-        raise ValueError("a claim's queryset may filter on columns of its own table only")
-
-
-def _collect(
+def _take(
     new_claim: Claim,
-    model: type[models.Model],
+    free: QuerySet[Any],
     ids: Sequence[Any],
-    row_count: int,
+    values: Mapping[str, Any],
     until: str,
-    using: str,
     read: Sequence[str] = (),
 ) -> None:
-    """Add the rows among `ids` that carry the claim's token.
+    """Claim the free rows among `ids`, and add the rows that carry the claim's token then.
 
     If the UPDATE changed all rows, one row is enough to read the end of the lease. An UPDATE that
     was repeated after a lost connection reports too few rows: then all rows are read.
     """
-    all_won = row_count == len(ids) and not read
+    using = free.db
+    all_won = _update_free(free, ids, values, using) == len(ids) and not read
     ids_to_read = ids[:1] if all_won else ids
-    rows = model._base_manager.using(using).filter(pk__in=ids_to_read, claimed_by=new_claim.token)
+    rows = free.model._base_manager.using(using)
+    rows = rows.filter(pk__in=ids_to_read, claimed_by=new_claim.token)
     read_rows: list[Any] = transactions.retrying(
         partial(list, rows.values_list("pk", until, *read)), using
     )
@@ -231,12 +214,9 @@ def _collect(
 
 
 def _update_claimed(
-    model: type[models.Model], claim: Claim | str, values: Mapping[str, Any], using: str
+    model: type[models.Model], claim: Claim, values: Mapping[str, Any], using: str
 ) -> int:
-    token = claim if isinstance(claim, str) else claim.token
-    rows = model._base_manager.using(using).filter(claimed_by=token)
-    if isinstance(claim, str):
-        return transactions.retrying(lambda: rows.update(**values), using)
+    rows = model._base_manager.using(using).filter(claimed_by=claim.token)
     return sum(
         update_by_key(rows.filter(pk__in=ids), values, using) for ids in chunks(claim.ids, CHUNK)
     )
@@ -252,29 +232,29 @@ def update_by_key(
     takes that index when few rows are free, that is under contention: its locks then have another
     order than locks by primary key, which can deadlock.
     """
-    using = using or router.db_for_write(queryset.model)
+    database = using or router.db_for_write(queryset.model)
     query = cast(UpdateQuery, queryset.order_by().query.chain(UpdateQuery))
     query.add_update_values(dict(values))
     try:
-        statement, parameters = query.get_compiler(using).as_sql()
+        statement, parameters = query.get_compiler(database).as_sql()
     except EmptyResultSet:  # the queryset names no key
         return 0
-    table = connections[using].ops.quote_name(queryset.model._meta.db_table)
-    hint = by_primary_key(queryset.model._meta.db_table, using)
+    table = connections[database].ops.quote_name(queryset.model._meta.db_table)
+    hint = by_primary_key(queryset.model._meta.db_table, database)
     statement = statement.replace(f"{table} SET", f"{table} {hint} SET", 1)
-    return transactions.retrying(partial(_execute, statement, parameters, using), using)
+
+    def execute() -> int:
+        with (
+            transaction.mark_for_rollback_on_error(database),
+            connections[database].cursor() as cursor,
+        ):
+            cursor.execute(statement, parameters)
+            return int(cursor.rowcount)
+
+    return transactions.retrying(execute, database)
 
 
 @lru_cache(maxsize=256)
 def by_primary_key(table: str, using: str = "default") -> str:
     """The hint after the table's name for finding rows by primary key."""
     return engines.of(using).by_primary_key(connections[using], table)
-
-
-def _execute(statement: str, parameters: Sequence[Any], using: str) -> int:
-    with (
-        transaction.mark_for_rollback_on_error(using),
-        connections[using].cursor() as cursor,
-    ):
-        cursor.execute(statement, parameters)
-        return int(cursor.rowcount)

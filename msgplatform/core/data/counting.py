@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from django.db import connection
 
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 
 _TERMS = 400  # SELECTs in one UNION; SQLite takes 500
 # A total of fewer rows is counted anew each time.

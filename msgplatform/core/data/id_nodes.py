@@ -97,7 +97,19 @@ def extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
 
     An expired lease does not matter while no other process has taken the node.
     """
-    if transactions.retrying(partial(_extend, hold, ceiling, lease, using), using):
+
+    def update() -> bool:
+        with connections[using].cursor() as cursor:
+            # `last_tick` never falls: an UPDATE that its client gave up may run after a later one.
+            cursor.execute(
+                f"UPDATE {NODE_TABLE} SET last_tick = CASE WHEN last_tick > %s"  # noqa: S608
+                f" THEN last_tick ELSE %s END, lease_until = {sql.now_sql(lease, using)}"
+                " WHERE node = %s AND holder = %s",
+                (ceiling, ceiling, hold.node, hold.holder),
+            )
+            return bool(cursor.rowcount == 1)
+
+    if transactions.retrying(update, using):
         hold.ceiling = ceiling
         return True
     log.warning("id_node_lost", node=hold.node)
@@ -112,14 +124,6 @@ def release(hold: Hold, using: str) -> None:
             " WHERE node = %s AND holder = %s",
             (hold.last, hold.node, hold.holder),
         )
-
-
-def count_held(using: str = "default") -> int:
-    """The number of nodes that are leased now."""
-    with connections[using].cursor() as cursor:
-        now = sql.now_sql(using=using)
-        cursor.execute(f"SELECT COUNT(*) FROM {NODE_TABLE} WHERE lease_until > {now}", ())  # noqa: S608
-        return int(cursor.fetchone()[0])
 
 
 def _free(using: str) -> tuple[int, list[_Free]]:
@@ -158,17 +162,5 @@ def _take(hold: Hold, free: _Free, lease: float, using: str) -> bool:
             f" lease_until = {sql.now_sql(lease, using)}"
             f" WHERE node = %s AND last_tick = %s AND {free_condition}",
             (hold.holder, hold.ceiling, hold.node, free.last_tick),
-        )
-        return bool(cursor.rowcount == 1)
-
-
-def _extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
-    with connections[using].cursor() as cursor:
-        # `last_tick` never falls: an UPDATE that its client gave up may run after a later one.
-        cursor.execute(
-            f"UPDATE {NODE_TABLE} SET last_tick = CASE WHEN last_tick > %s THEN last_tick"  # noqa: S608
-            f" ELSE %s END, lease_until = {sql.now_sql(lease, using)}"
-            " WHERE node = %s AND holder = %s",
-            (ceiling, ceiling, hold.node, hold.holder),
         )
         return bool(cursor.rowcount == 1)

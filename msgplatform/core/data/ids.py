@@ -32,7 +32,6 @@ from msgplatform.core.errors import OutcomeUnknown, Unavailable
 
 log = logging.get(__name__)
 
-NODE_TABLE = id_nodes.NODE_TABLE
 BUCKET_BITS = 8
 NODE_SHIFT = BUCKET_BITS
 TICK_SHIFT = BUCKET_BITS + id_nodes.NODE_BITS

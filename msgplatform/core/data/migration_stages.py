@@ -1,5 +1,5 @@
-"""Migrations of two stages: *before* runs while programs of the release before work, *after* runs
-once none of these programs is left.
+"""Migrations of two stages, and whether a database has them: *before* runs while programs of the
+release before work, *after* runs once none of these programs is left.
 
 A migration is of the stage *before* unless its class says `stage = "after"`. A *before* migration
 only adds, so that programs that do not know it go on, and the way back is open until *after* has
@@ -9,12 +9,13 @@ run. Migrations with Django's `initial = True` made the first release: no progra
 that add one meet in git.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import migrations
+from django.db import migrations, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.migration import Migration
@@ -24,6 +25,7 @@ from django.db.migrations.state import ProjectState
 AFTER = "after"
 LOCK_FILE = Path(__file__).resolve().parents[2] / "migrations" / "newest.lock"
 Key = tuple[str, str]  # app and name of a migration
+_MAX_NAMED = 5  # tables in a sentence
 
 _INSERTS = "programs of the other release insert rows without it"
 _LATER = 'move it to a migration with stage = "after"'
@@ -57,6 +59,50 @@ def split(loader: MigrationLoader) -> tuple[list[Key], list[Key]]:
                 is_late = is_after(loader.graph.nodes[key]) or any(row.key in late for row in needs)
                 (late if is_late else early)[key] = None
     return list(early), list(late)
+
+
+def count_open(connection: BaseDatabaseWrapper) -> int:
+    """The number of migrations that are not applied and that programs need: those of the stage
+    *before*."""
+    return len(split(MigrationLoader(connection))[0])
+
+
+def migrate_command(alias: str) -> str:
+    return shlex.join([*settings.MANAGE, "migrate", "--database", alias])
+
+
+def tables_of_migrations(connection: BaseDatabaseWrapper) -> set[str]:
+    """Names of the tables that the applied migrations of a database made."""
+    loader = MigrationLoader(connection)
+    records = loader.applied_migrations or {}
+    nodes = [node for node in loader.graph.nodes if node in records]
+    return {
+        model._meta.db_table
+        for model in loader.project_state(nodes).apps.get_models(include_auto_created=True)
+        if model._meta.managed and router.allow_migrate_model(connection.alias, model)
+    }
+
+
+def enumerate_tables(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{', '.join(names[:_MAX_NAMED])}{more}"
+
+
+def missing_tables(connection: BaseDatabaseWrapper) -> str:
+    """A sentence with missing tables of applied migrations; '' if none is missing.
+
+    A dump has django_migrations before most other tables, so that a load which ends early leaves a
+    database with nothing to migrate.
+    """
+    table_names = connection.introspection.table_names()
+    missing = sorted(tables_of_migrations(connection).difference(table_names))
+    if not missing:
+        return ""
+    return (
+        f"The database {connection.alias} lacks tables that its migrations made "
+        f"({enumerate_tables(missing)}): the load of a dump was cut short. Drop the "
+        "database and load the dump again, and look at the exit status of the load."
+    )
 
 
 def faults() -> Iterator[str]:

@@ -1,12 +1,32 @@
-"""The database server behind this process's connections: its address, and whether it works."""
+"""The database server behind this process's connections: its address, and whether it works; and the
+server to which each process writes.
 
+In a cluster one server takes all writes, because row locks hold on one server only: two programs on
+two servers could lock the same row, and both commit. A process reports its server every few
+seconds; the watch compares.
+"""
+
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.utils import ProgrammingError
 
+from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import engines
 from msgplatform.core.data.engines.contract import Cluster, Fault
 
-_nodes: dict[str, str] = {}  # alias → the server of the newest connection
+REPORT_SECONDS = 5.0
+# Less than the time between two looks, so that only one look of the watch sees an ended process.
+_TTL_SECONDS = 12.0
+_HOST = socket.gethostname()
+nodes: dict[str, str] = {}  # alias → the server of the newest connection
 
 
 def ask(using: str = DEFAULT_DB_ALIAS) -> None:
@@ -21,16 +41,48 @@ def ask(using: str = DEFAULT_DB_ALIAS) -> None:
 
 
 def note(alias: str, node: str) -> None:
-    """Note the server of a new connection."""
-    _nodes[alias] = node
-
-
-def node() -> str:
-    """`host:port` of the server that this process writes to, by the server's own name; '' before
-    the first connection, and for a database in a file."""
-    return _nodes.get(DEFAULT_DB_ALIAS, "")
+    """Note the server of a new connection, `host:port` by the server's own name."""
+    nodes[alias] = node
 
 
 def cluster(using: str = DEFAULT_DB_ALIAS) -> Cluster | None:
     """The server's cluster; None for a single server. Raises OperationalError."""
     return engines.of(using).cluster(connections[using])
+
+
+# -- all processes -------------------------------------------------------------------------------
+class Writer(msgspec.Struct, frozen=True):
+    """A process; `node` is `host:port` of its server."""
+
+    program: str
+    host: str
+    node: str
+
+
+writers = Presence(work_redis, "platform:writers", Writer, _TTL_SECONDS)
+
+
+def report(program: str) -> None:
+    """Report the server of this process; a database in a file has none, nor has a process before
+    its first connection. An unavailable Redis is ignored."""
+    if node := nodes.get(DEFAULT_DB_ALIAS):
+        with suppress(RedisError):
+            writers.report({f"{program}:{_HOST}:{os.getpid()}": Writer(program, _HOST, node)})
+
+
+def keep_reporting(program: str) -> None:
+    """Report the server every few seconds, in a thread: for a process without a watch."""
+
+    def turn() -> None:
+        ask()
+        report(program)
+
+    ThreadLoop("writer", turn, every=REPORT_SECONDS).start()
+
+
+def programs_by_node() -> Mapping[str, list[str]]:
+    """Server → the programs that write to it, as `program (host)`. Raises RedisError."""
+    programs: defaultdict[str, set[str]] = defaultdict(set)
+    for writer in writers.read().values():
+        programs[writer.node].add(f"{writer.program} ({writer.host})")
+    return {node: sorted(programs[node]) for node in sorted(programs)}

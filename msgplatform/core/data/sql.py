@@ -54,30 +54,27 @@ def table_of(name: str, columns: Sequence[str], rows: Iterable[Sequence[int]]) -
     return f"WITH {name}({', '.join(columns)}) AS (VALUES {values})"
 
 
-# -- plans ---------------------------------------------------------------------------------------
-def plan(
-    cursor: Any, statement: str, parameters: Any = None, using: str = "default"
-) -> list[dict[str, Any]]:
-    """The plan of a statement: the plan's columns for each step.
-
-    `cursor` may also be a driver's cursor of the same database.
-    """
-    cursor.execute(f"{engines.of(using).explain} {statement}", parameters)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
 # -- writing -------------------------------------------------------------------------------------
 def insert(
     table: str,
     columns: Sequence[str],
     rows: Iterable[Row],
     using: str = "default",
-    constants: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] = MappingProxyType({}),
+    clause: str = "",
 ) -> None:
     """Insert rows (sequences in the order of `columns`), many in one statement; all rows or none.
-    `constants` are further columns with the same value in every row."""
-    _insert(table, columns, rows, "", using, constants or {})
+    `constants` are further columns with the same value in every row. `clause` stands after the
+    rows."""
+    connection = connections[using]
+    name = connection.ops.quote_name
+    names = ", ".join(map(name, [*columns, *constants]))
+    start = f"INSERT INTO {name(table)} ({names}) VALUES "  # noqa: S608
+    row_list = list(rows)
+    if not row_list:
+        return
+    with transaction.atomic(using, savepoint=False), connection.cursor() as cursor:
+        engines.of(using).insert(cursor, start, row_list, clause, tuple(constants.values()))
 
 
 def insert_or_keep(
@@ -88,7 +85,8 @@ def insert_or_keep(
     Other errors of a row are raised, unlike with INSERT IGNORE. To see which rows were new, read
     them back, because Django's MySQL connections count matched rows.
     """
-    _insert(table, columns, rows, engines.of(using).keep(table, columns[0]), using)
+    keep = engines.of(using).keep(table, columns[0])
+    insert(table, columns, rows, using, clause=keep)
 
 
 def insert_or_update(
@@ -100,7 +98,7 @@ def insert_or_update(
     """
     engine, name = engines.of(), connection.ops.quote_name
     sets = ", ".join(f"{name(c)} = {engine.new_value(name(c))}" for c in columns if c != key)
-    _insert(table, columns, rows, f"{engine.upsert([name(key)])}{sets}")
+    insert(table, columns, rows, clause=f"{engine.upsert([name(key)])}{sets}")
 
 
 def update(
@@ -140,26 +138,7 @@ def add_counters(
     column, target = name(value), [name(part) for part in key]
     clause = f"{engine.upsert(target)}{column} = {column} + {engine.new_value(column)}"
     counter_rows = [(*parts, amount) for parts, amount in sorted(total.items())]
-    _insert(table, [*key, value], counter_rows, clause)
-
-
-def _insert(
-    table: str,
-    columns: Sequence[str],
-    rows: Iterable[Row],
-    clause: str,
-    using: str = "default",
-    constants: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
-    connection = connections[using]
-    name = connection.ops.quote_name
-    names = ", ".join(map(name, [*columns, *constants]))
-    start = f"INSERT INTO {name(table)} ({names}) VALUES "  # noqa: S608
-    row_list = list(rows)
-    if not row_list:
-        return
-    with transaction.atomic(using, savepoint=False), connection.cursor() as cursor:
-        engines.of(using).insert(cursor, start, row_list, clause, tuple(constants.values()))
+    insert(table, [*key, value], counter_rows, clause=clause)
 
 
 def of_one(rows: QuerySet[Any, Any], column: str, value: Any) -> QuerySet[Any, Any]:

@@ -14,7 +14,7 @@ health     `Health`: overview, alerts, failures, metrics, `doctor`
 setup      `Setup`: first steps
 activity   counters, for charts and statistics
 metric     samples for `/metrics`
-programs   the daemons
+programs   the daemons, their roles and servers
 text       texts and links for people
 
 This module imports no part: a program loads the parts that it uses.
@@ -25,7 +25,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from msgplatform.core.connections import RedisRole
     from msgplatform.core.flows.contract import Flow
 
 _registry: dict[str, Flow] = {}
@@ -48,16 +47,6 @@ def get(name: str) -> Flow | None:
     return _registry.get(name)
 
 
-def roles() -> set[str]:
-    """The roles, as in heartbeats, of the programs that should run."""
-    from msgplatform.core.flows.programs import BULK
-
-    programs = [BULK, *(daemon for flow in all() for daemon in flow.daemons)]
-    return {program.command.removeprefix("run_") for program in programs}
-
-
-def redis_roles() -> list[RedisRole]:
-    """Every Redis that the platform uses: the work Redis, then the servers of flows."""
-    from msgplatform.core.connections import WORK
-
-    return [WORK, *(role for flow in all() for role in flow.redis)]
+def has_only_copies(queue: str) -> bool:
+    """True if the orders in this queue cannot be made again from the database."""
+    return any(queue in flow.only_copies for flow in all())

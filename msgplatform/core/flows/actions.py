@@ -8,16 +8,8 @@ import msgspec
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.flows.bulk_pages import (
-    BulkCursor,
-    Counted,
-    Described,
-    Page,
-    Preview,
-    Tally,
-    count_pages,
-    tally,
-)
+from msgplatform.core.flows import bulk_pages
+from msgplatform.core.flows.bulk_pages import BulkCursor, Counted, Described, Page, Preview, Tally
 from msgplatform.core.flows.messages import Fields
 from msgplatform.core.flows.page import Hit
 from msgplatform.core.flows.text import Text
@@ -27,10 +19,6 @@ Note = Callable[[Iterable[int | str]], None]
 Filter = Mapping[str, Any]
 # The end of a message that was resent.
 Ending = Literal["arrived", "failed", "waiting"]
-
-
-def unnoted(_ids: Iterable[int | str]) -> None:
-    """A `Note` that ignores the ids of a step."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -127,7 +115,7 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
 
     def count(self, filter: Filter) -> Counted:
         """Count the messages that the action would change, up to a bound. Raises InvalidInput."""
-        return count_pages(self.select(filter, sql.now()).page)
+        return bulk_pages.count_pages(self.select(filter, sql.now()).page)
 
     def preview(self, filter: Filter) -> Preview:
         """The messages that the action would change now, counted within about two seconds. Raises
@@ -135,9 +123,10 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
         started_at = sql.now()
         if self.describe is None or self.show is None:
             return Preview(self.count(filter), cursor=BulkCursor(started_at).start())
-        return self.show(tally(self.select(filter, started_at).page, self.describe), started_at)
+        page = self.select(filter, started_at).page
+        return self.show(bulk_pages.tally(page, self.describe), started_at)
 
-    def step(self, filter: Filter, cursor: str, limit: int, note: Note = unnoted) -> Step:
+    def step(self, filter: Filter, cursor: str, limit: int, note: Note = lambda _ids: None) -> Step:
         """Apply the action to about the next `limit` messages after `cursor`; a step may be
         repeated.
 

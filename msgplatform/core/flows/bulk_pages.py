@@ -5,13 +5,11 @@ repeated after a kill has the same bound, and skips messages that it has changed
 begins with the preview's time, so that it changes the messages that were shown.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -81,7 +79,7 @@ class BulkCursor(msgspec.Struct, frozen=True):
         return f"{self.begun.isoformat()}|"
 
     @classmethod
-    def read(cls, text: str) -> BulkCursor:
+    def read(cls, text: str) -> Self:
         """Raises InvalidInput."""
         # A time has no "|". The text after the first "|" is the flow's.
         started_at, _separator, position = text.partition("|")

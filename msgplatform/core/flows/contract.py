@@ -104,7 +104,8 @@ class Flow(msgspec.Struct, kw_only=True, eq=False):
     def action(self, name: str) -> BulkAction:
         """The bulk action of this name. Raises InvalidInput."""
         if name not in self.actions:
-            raise InvalidInput("there is no such bulk action", "action")
+            names = ", ".join(self.actions)
+            raise InvalidInput(f"There is no such action. Use one of: {names}.", "action")
         return self.actions[name]
 
     @property

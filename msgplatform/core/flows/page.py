@@ -1,11 +1,9 @@
 """The line of a message in a list, and its page."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 from django.db.models import Model
@@ -52,7 +50,7 @@ class PageLink(msgspec.Struct, frozen=True):
     permission: str = ""
 
     @classmethod
-    def to(cls, row: Model, text: str = "") -> PageLink:
+    def to(cls, row: Model, text: str = "") -> Self:
         """The page of a row in the console."""
         names = row._meta.app_label, row._meta.model_name
         url = reverse(f"admin:{names[0]}_{names[1]}_change", args=[row.pk])
@@ -108,7 +106,7 @@ class Call(msgspec.Struct, frozen=True):
         return " \\\n  ".join([f"curl -X {self.method} {shlex.quote(url)}", *headers, *body])
 
     @classmethod
-    def of_intake(cls, title: Text, path: str, body: str, note: Text) -> Call:
+    def of_intake(cls, title: Text, path: str, body: str, note: Text) -> Self:
         """A request that submits a message again; `note` says which key replaces YOUR_API_KEY."""
         headers = {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"}
         return cls(title, path, headers, body, note=note)

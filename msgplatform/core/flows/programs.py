@@ -1,8 +1,11 @@
-"""The programs of a flow."""
+"""The programs of flows, and the Redis servers that they use."""
 
 from collections.abc import Sequence
 
 import msgspec
+
+from msgplatform.core import flows
+from msgplatform.core.connections import WORK, RedisRole
 
 
 class Daemon(msgspec.Struct, frozen=True):
@@ -36,3 +39,14 @@ class Recovery(msgspec.Struct, frozen=True):
 
 # The platform's own program: it runs the bulk jobs of every flow.
 BULK = Daemon("run_bulk", help="runs bulk jobs")
+
+
+def program_roles() -> set[str]:
+    """The roles, as in heartbeats, of the programs that should run."""
+    programs = [BULK, *(daemon for flow in flows.all() for daemon in flow.daemons)]
+    return {program.command.removeprefix("run_") for program in programs}
+
+
+def redis_roles() -> list[RedisRole]:
+    """Every Redis that the platform uses: the work Redis, then the servers of flows."""
+    return [WORK, *(role for flow in flows.all() for role in flow.redis)]

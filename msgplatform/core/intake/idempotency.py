@@ -8,7 +8,7 @@ deletes them.
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,14 +16,13 @@ from django.db import connection, models, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from msgplatform.core.data import ids, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, ids, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.core.tracing import accepted
-from msgplatform.core.tracing.context import Start
+from msgplatform.core.tracing import spans
+from msgplatform.core.tracing.context import Start, is_on
 
 T = TypeVar("T")
 
@@ -112,7 +111,8 @@ def store(
     `insert` writes the rows of new items; `now` is the time as the database stores it. `insert`
     must keep existing rows (`sql.insert_or_keep`), because a transaction that lost its connection
     during COMMIT may have been stored before its repetition. `flow` names the spans of traced
-    items.
+    items. A span begins before the transaction, which also stores its context: the spans of later
+    programs are its children. The span of a duplicate names the message that was stored before.
 
     Must not run inside a transaction of the caller: an answer given before the caller's commit
     would not be durable. Raises OperationalError when the database is unavailable.
@@ -120,9 +120,20 @@ def store(
     block = ids.reserve(len(items))
     for item, item_id in zip(items, block.ids([item.bucket for item in items]), strict=True):
         item.id = item_id
-    spans = accepted.begin(flow, items)
-    verdicts = transactions.retrying(lambda: _store_once(items, keys, insert, spans))
-    accepted.end(spans, items, verdicts)
+    open_spans: Mapping[int, spans.Span] = {}  # by the new ids of the items
+    if is_on():
+        open_spans = {
+            item.id: spans.start(
+                f"{flow} accept", item.trace.parent, kind="server", at=item.trace.at,
+                system=item.biz,
+            )
+            for item in items if item.trace
+        }  # fmt: skip
+    verdicts = transactions.retrying(lambda: _store_once(items, keys, insert, open_spans))
+    for item, verdict in zip(items, verdicts, strict=True) if open_spans else ():
+        if span := open_spans.get(item.id):
+            error = verdict.code if verdict.outcome == "rejected" else ""
+            spans.end(span, error=error, message_id=str(verdict.id), outcome=verdict.outcome)
     return verdicts
 
 
@@ -130,28 +141,31 @@ def _store_once(
     items: Sequence[Item[T]],
     keys: type[IdempotencyRow],
     insert: Callable[[Sequence[Item[T]], Any], None],
-    spans: accepted.Spans,
+    open_spans: Mapping[int, "spans.Span"],
 ) -> list[Verdict]:
     now = sql.stored(timezone.now())  # once, instead of for each row
-    keyed_items = [each for each in items if each.key is not None]
+    keyed_items = [item for item in items if item.key is not None]
     with transaction.atomic(durable=True):
         new_ids = _claim_keys(keyed_items, keys, now)
-        repeat_items = [each for each in keyed_items if each.id not in new_ids]
-        new = [each for each in items if each.key is None or each.id in new_ids]
-        if new:
-            insert(new, now)
-            if spans:
-                accepted.remember(spans, [each.id for each in new])
+        repeat_items = [item for item in keyed_items if item.id not in new_ids]
+        new_items = [item for item in items if item.key is None or item.id in new_ids]
+        if new_items:
+            insert(new_items, now)
+            if open_spans:
+                spans.store_contexts({
+                    item.id: spans.context_of(open_spans[item.id])
+                    for item in new_items if item.id in open_spans
+                })  # fmt: skip
         failpoint("intake_before_commit")
         first = first_ones(repeat_items, keys)
     failpoint("intake_after_commit")
     repeat_verdicts = {}
-    for each in repeat_items:
-        first_id, first_hash = first[each.biz, each.key]
-        repeat_verdicts[each.id] = Verdict.duplicate_or_conflict(
-            first_hash == each.payload_hash, first_id
+    for item in repeat_items:
+        first_id, first_hash = first[item.biz, item.key]
+        repeat_verdicts[item.id] = Verdict.duplicate_or_conflict(
+            first_hash == item.payload_hash, first_id
         )
-    return [repeat_verdicts.get(each.id) or Verdict("created", each.id) for each in items]
+    return [repeat_verdicts.get(item.id) or Verdict("created", item.id) for item in items]
 
 
 def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) -> set[int]:
@@ -160,7 +174,7 @@ def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) 
     if not items:
         return set()
     # Sorted, so that groups with common keys wait for each other instead of deadlocking.
-    rows = sorted(items, key=lambda each: (each.bucket, each.biz, each.key))
+    rows = sorted(items, key=lambda item: (item.bucket, item.biz, item.key))
     sql.insert_or_keep(
         keys._meta.db_table,
         ("id", "bucket", "biz_id", "key", "payload_hash", "created_at"),
@@ -173,7 +187,7 @@ def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) 
         # to build it than the database to run it.
         cursor.execute(
             f"SELECT id FROM {table} WHERE id IN ({places})",  # noqa: S608
-            [each.id for each in items],
+            [item.id for item in items],
         )
         return {row_id for (row_id,) in cursor.fetchall()}
 
@@ -183,10 +197,10 @@ def first_ones(
 ) -> dict[tuple[int, str | None], tuple[int, str]]:
     """(biz, key) → id and payload hash of the item that was stored with the key, if any."""
     first_rows: dict[tuple[int, str | None], tuple[int, str]] = {}
-    for some in chunks(items, _LOOKUP):
+    for page in chunks(items, _LOOKUP):
         condition = Q()
-        for each in some:
-            condition |= Q(bucket=each.bucket, biz_id=each.biz, key=each.key)
+        for item in page:
+            condition |= Q(bucket=item.bucket, biz_id=item.biz, key=item.key)
         rows = keys._default_manager.filter(condition)
         for biz, key, row_id, digest in rows.values_list("biz_id", "key", "id", "payload_hash"):
             first_rows[biz, key] = (row_id, digest)

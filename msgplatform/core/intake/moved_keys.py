@@ -54,10 +54,10 @@ class TableKeys:
                 for e in keys
             ],
         )
-        numbers = [each.id for each in keys]
-        stored_rows = self._model._base_manager.filter(id__in=numbers, biz_id=biz)
+        key_ids = [key.id for key in keys]
+        stored_rows = self._model._base_manager.filter(id__in=key_ids, biz_id=biz)
         stored_keys = set(stored_rows.values_list("id", "key"))
-        if missing := {(each.id, each.key) for each in keys} - stored_keys:
+        if missing := {(key.id, key.key) for key in keys} - stored_keys:
             raise Conflict(
                 f"{len(missing)} keys of {self.name} name other messages in this cell, such as "
                 f"that of message {min(missing)[0]}"

@@ -3,12 +3,10 @@
 Items are judged one by one: an invalid item does not make the others fail.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from msgplatform.core.errors import Conflict, InvalidInput
 
@@ -41,7 +39,7 @@ class Verdict:
     recipients: int | None = None
 
     @classmethod
-    def rejected(cls, error: InvalidInput | Conflict) -> Verdict:
+    def rejected(cls, error: InvalidInput | Conflict) -> Self:
         # Drop the traceback, which would keep the objects of all frames.
         error = error.with_traceback(None)
         return cls("rejected", code=error.code, field=error.field, reason=str(error), error=error)
@@ -49,7 +47,7 @@ class Verdict:
     @classmethod
     def duplicate_or_conflict(
         cls, is_same_payload: bool, id: int = 0, ids: Sequence[str] = ()
-    ) -> Verdict:
+    ) -> Self:
         """The verdict on an item with the idempotency key of an earlier item, stored as `id` or
         `ids`: a duplicate for the same payload, a conflict (rejected) for another payload."""
         if is_same_payload:

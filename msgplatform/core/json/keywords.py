@@ -7,7 +7,6 @@ validation has a number of steps, and ends when the steps are used.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from decimal import Context, Decimal
 from functools import lru_cache, partial
 from typing import Any
@@ -48,17 +47,6 @@ def spend(steps: int) -> None:
     _steps.remaining -= steps * _steps.factor
     if _steps.remaining < 0:
         raise TooManySteps
-
-
-@contextmanager
-def multiplied(factor: int) -> Iterator[None]:
-    """Count each step in the block `factor` times."""
-    before = _steps.factor
-    _steps.factor = before * factor
-    try:
-        yield
-    finally:
-        _steps.factor = before
 
 
 _Errors = Iterator[ValidationError]
@@ -196,7 +184,11 @@ def _values(value: Any) -> int:
 def _unevaluated(
     keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any
 ) -> _Errors:
-    # The library looks for each entry in a list of all evaluated entries.
-    with multiplied(1 + _entries(instance)):
+    before = _steps.factor
+    # The library looks for each entry in a list of all evaluated entries: a step counts that often.
+    _steps.factor = before * (1 + _entries(instance))
+    try:
         errors = list(keyword(validator, value, instance, schema))
+    finally:
+        _steps.factor = before
     yield from errors

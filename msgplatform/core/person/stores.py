@@ -1,4 +1,4 @@
-"""Stores with data of people, in one form.
+"""Stores with data of people, in one form: tables of texts, keys of a Redis, and others of flows.
 
 A store is read in slices: `find` returns the rows of the person in the next slice, and `erase`
 removes the person's data from these rows. Erased rows are not found again, so that a pass over a
@@ -6,20 +6,19 @@ store can be repeated until it finds no rows. No step depends on an earlier step
 repeats its slice.
 """
 
-from __future__ import annotations
-
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 import msgspec
+import redis
 from django.db import models, router
 from django.db.models import QuerySet
 
+from msgplatform.core.flows.text import Text
 from msgplatform.core.person.identity import Person
 from msgplatform.core.personal import MARK
-
-if TYPE_CHECKING:  # the contract of flows names this module
-    from msgplatform.core.flows.text import Text
 
 SLICE = 1000  # rows of a table in one slice
 
@@ -162,3 +161,73 @@ def text_store(
     """The store of a table of texts."""
     table = TextTable(model, columns, unique_column, condition or models.Q())
     return PersonStore(name, title, table.find, table.erase)
+
+
+# -- keys of a Redis -----------------------------------------------------------------------------
+_PAGE = 500  # keys of one slice
+_READERS: dict[bytes, Callable[[Any, bytes], Any]] = {
+    b"string": lambda pipe, key: pipe.get(key),
+    b"hash": lambda pipe, key: pipe.hgetall(key),
+    b"list": lambda pipe, key: pipe.lrange(key, 0, -1),
+    b"set": lambda pipe, key: pipe.smembers(key),
+    b"zset": lambda pipe, key: pipe.zrange(key, 0, -1),
+}
+
+
+def find_keys(
+    client: redis.Redis,
+    person: Person,
+    cursor: str,
+    is_skipped: Callable[[str], bool],
+    is_open: Callable[[str], bool],
+) -> Slice:
+    """The keys of the next slice with a number or an address of the person in their name or values,
+    whatever their types. Values may be compressed by zlib, such as RQ's jobs.
+
+    A key that exists all the time is found in any case; a new key may be found. Only the name of a
+    key is shown, because its value may be about other people, too.
+    """
+    if not (person.phones or person.emails):
+        return Slice(())
+    answer: Any = client.scan(int(cursor or 0), count=_PAGE)
+    next_cursor, keys = answer
+    keys = [key for key in keys if not is_skipped(key.decode(errors="replace"))]
+    rows = []
+    for key, value in zip(keys, _values(client, keys), strict=True):
+        name = key.decode(errors="replace")
+        if any(person.is_in_bytes(part) for part in (key, *_pieces(value))):
+            rows.append(Row(name, {"key": name}, is_open(name)))
+    return Slice(rows, str(next_cursor) if next_cursor else "")
+
+
+def _values(client: redis.Redis, keys: Sequence[bytes]) -> list[Any]:
+    if not keys:
+        return []
+    with client.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.type(key)
+        kinds = pipe.execute()
+        # A key of another kind, such as a stream, is of no program of the platform.
+        readers = [_READERS.get(kind) for kind in kinds]
+        for key, reader in zip(keys, readers, strict=True):
+            if reader:
+                reader(pipe, key)
+        # A key whose type has changed meanwhile is an error, and read in the next pass.
+        values = iter(pipe.execute(raise_on_error=False))
+    return [next(values) if reader else None for reader in readers]
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """Each piece of a value, unchanged and decompressed."""
+    if isinstance(value, dict):
+        pieces: Sequence[Any] = [*value.keys(), *value.values()]
+    elif isinstance(value, list | set):
+        pieces = list(value)
+    else:
+        pieces = [value]
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            yield piece
+            if piece[:1] == b"\x78":  # how zlib's streams begin
+                with suppress(zlib.error):
+                    yield zlib.decompress(piece)

@@ -19,17 +19,6 @@ def _queues_of_flows() -> list[str]:
     return [name for flow in flows.all() for name in flow.queues]
 
 
-def is_allowed(name: str) -> bool:
-    """True if a flow has, or may have, a queue of this name."""
-    patterns = (flow.queue_pattern for flow in flows.all() if flow.queue_pattern)
-    return name in _queues_of_flows() or any(re.fullmatch(pattern, name) for pattern in patterns)
-
-
-def has_only_copies(name: str) -> bool:
-    """True if the orders in this queue cannot be made again from the database."""
-    return any(name in flow.only_copies for flow in flows.all())
-
-
 class RqQueues(dict[str, Any]):
     """RQ_QUEUES: every valid name exists; iteration lists fixed names and names in Redis."""
 
@@ -41,7 +30,7 @@ class RqQueues(dict[str, Any]):
         }
 
     def __getitem__(self, name: str) -> Any:
-        if not is_allowed(name):
+        if name not in self:
             raise KeyError(name)
         return self._config()
 
@@ -49,7 +38,12 @@ class RqQueues(dict[str, Any]):
         return self[name] if name in self else default  # noqa: SIM401 - it is this very method
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and is_allowed(name)
+        """True if a flow has, or may have, a queue of this name."""
+        if not isinstance(name, str):
+            return False
+        patterns = (flow.queue_pattern for flow in flows.all() if flow.queue_pattern)
+        is_fixed = name in _queues_of_flows()
+        return is_fixed or any(re.fullmatch(pattern, name) for pattern in patterns)
 
     def names(self) -> list[str]:
         """Fixed names first, then names from Redis, unless Redis is unavailable."""

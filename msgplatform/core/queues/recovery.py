@@ -8,23 +8,15 @@ year in a registry that no daemon reads.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rq import Queue
+from rq import Queue, registry
 from rq.executions import ExecutionRegistry
 from rq.job import Job
-from rq.registry import (
-    CanceledJobRegistry,
-    DeferredJobRegistry,
-    FailedJobRegistry,
-    FinishedJobRegistry,
-    ScheduledJobRegistry,
-    StartedJobRegistry,
-)
 from rq.results import Result
 from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 
 from msgplatform.core import logging
 from msgplatform.core.connections import clock, work_redis
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.queues.jobs import CLAIMS, QUEUES, Serializer, forget
 
 log = logging.get(__name__)
@@ -93,12 +85,9 @@ redis.call('ZADD', KEYS[1], 'NX', ARGV[2], ARGV[1])
 
 # Registries of jobs that are not running.
 _ENDED_REGISTRIES = (
-    FailedJobRegistry,
-    FinishedJobRegistry,
-    ScheduledJobRegistry,
-    DeferredJobRegistry,
-    CanceledJobRegistry,
-)
+    registry.FailedJobRegistry, registry.FinishedJobRegistry, registry.ScheduledJobRegistry,
+    registry.DeferredJobRegistry, registry.CanceledJobRegistry,
+)  # fmt: skip
 
 
 def recover(is_only_copy: Callable[[str], bool], grace: float = 60.0) -> int:
@@ -127,7 +116,7 @@ def _queues_with_entries(connection: Any) -> list[Queue]:
     _QUEUES_PER_SCRIPT queues that RQ knows."""
     all_queues = Queue.all(connection=connection, serializer=Serializer)
     script = connection.register_script(_WITH_ENTRIES)
-    kinds = (StartedJobRegistry, *_ENDED_REGISTRIES)
+    kinds = (registry.StartedJobRegistry, *_ENDED_REGISTRIES)
     busy_queues: list[Queue] = []
     for chunk in chunks(all_queues, _QUEUES_PER_SCRIPT):
         keys = [QUEUES]
@@ -211,25 +200,26 @@ def _recover_registries(queues: Sequence[Queue], is_only_copy: Callable[[str], b
     connection = work_redis()
     now = clock(connection)
     script = connection.register_script(_RECOVER_FROM_REGISTRY)
-    registries: list[tuple[Queue, str, float | str]] = []
-    for queue in queues:
-        registries.append((queue, StartedJobRegistry.key_template.format(queue.name), now))
-        registries += [
-            (queue, kind.key_template.format(queue.name), "+inf") for kind in _ENDED_REGISTRIES
-        ]
+    ends: dict[Any, Any] = {registry.StartedJobRegistry: now}
+    ends |= dict.fromkeys(_ENDED_REGISTRIES, "+inf")
+    registries = [
+        (queue, kind.key_template.format(queue.name), until)
+        for queue in queues
+        for kind, until in ends.items()
+    ]
     with connection.pipeline(transaction=False) as pipe:
         for _queue, key, until in registries:
             pipe.zrangebyscore(key, "-inf", until)
         member_lists: list[Any] = pipe.execute()
     order_count = 0
-    for (queue, registry, _until), members in zip(registries, member_lists, strict=True):
+    for (queue, registry_key, _until), members in zip(registries, member_lists, strict=True):
         for member in members:
             # StartedJobRegistry has "<job>:<execution>"; a job id has no colon.
             job = member.partition(b":")[0].decode(errors="replace")
             job_keys = [Result.get_key(job), ExecutionRegistry(job, connection).key]
             lists = [queue.key, queue.intermediate_queue_key]
             outcome: Any = script(
-                keys=[registry, *lists, CLAIMS, Job.key_for(job), *job_keys],
+                keys=[registry_key, *lists, CLAIMS, Job.key_for(job), *job_keys],
                 args=[member, job, f"{queue.name}|{job}", now, int(is_only_copy(queue.name))],
             )
             if outcome:

@@ -93,15 +93,9 @@ class Quota:
     def __init__(self, redis: Callable[[], Redis]) -> None:
         self._redis = redis
 
-    def spend(self, key: str, limit: int, seconds: float, count: int = 1) -> float:
-        """Count `count` units and return 0; if they exceed `limit`, count none and return the
-        seconds until the window ends. With `count` 0 only check whether another unit would be
-        allowed.
-        """
-        return self.take(key, limit, seconds, count).wait
-
-    def take(self, key: str, limit: int, seconds: float, count: int = 1) -> Spent:
-        """Like `spend`, with the remaining units."""
+    def spend(self, key: str, limit: int, seconds: float, count: int = 1) -> Spent:
+        """Count `count` units; none if they exceed `limit`. With `count` 0 only check whether
+        another unit would be allowed."""
         arguments = [limit, int(seconds * 1000), count]
         answer: Any = self._script(keys=[key], args=arguments, client=self._redis())
         is_allowed, remaining, milliseconds = answer

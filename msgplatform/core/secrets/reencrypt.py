@@ -15,20 +15,10 @@ from typing import Any
 
 import msgspec
 from django.apps import apps
-from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
-from django.db.models import (
-    BinaryField,
-    ExpressionWrapper,
-    F,
-    Func,
-    Model,
-    QuerySet,
-    TextField,
-    Value,
-)
+from django.db import DEFAULT_DB_ALIAS, connections, models, router, transaction
 from django.db.models.functions import SHA256
 
-from msgplatform.core.data import engines, transactions
+from msgplatform.core.data import chunks, engines, transactions
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.secrets import encryption
@@ -44,7 +34,7 @@ _RENEWED = (State.CLEAR, State.OLD)
 class Column(msgspec.Struct, frozen=True):
     """An encrypted field of a model, in the database `using`."""
 
-    model: type[Model]
+    model: type[models.Model]
     field: str
     using: str
 
@@ -52,14 +42,14 @@ class Column(msgspec.Struct, frozen=True):
         return f"{self.model._meta.label}.{self.field}"
 
     @property
-    def rows(self) -> QuerySet[Any]:
-        rows: QuerySet[Any] = QuerySet(self.model, using=self.using)
+    def rows(self) -> models.QuerySet[Any]:
+        rows: models.QuerySet[Any] = models.QuerySet(self.model, using=self.using)
         return rows.filter(**{f"{self.field}__isnull": False}).order_by("pk")
 
     @property
-    def stored(self) -> ExpressionWrapper[Any]:
+    def stored(self) -> models.ExpressionWrapper[Any]:
         """The column as it is in the database."""
-        return ExpressionWrapper(F(self.field), output_field=TextField())
+        return models.ExpressionWrapper(models.F(self.field), output_field=models.TextField())
 
 
 class JSONColumn(Column, frozen=True):
@@ -81,25 +71,17 @@ def register_json(model_label: str, field: str, keys: tuple[str, ...]) -> None:
 
 def columns() -> list[Column]:
     """The encrypted columns of every installed model."""
-    columns = [
-        column
-        for model in apps.get_models()
-        for column in columns_of(model, router.db_for_write(model))
-    ]
-    models = {model._meta.label: model for model in apps.get_models()}
-    for label, (field, keys) in _json_fields.items():
-        if model := models.get(label):
-            columns.append(JSONColumn(model, field, router.db_for_write(model), keys))
+    columns: list[Column] = []
+    for model in apps.get_models():
+        using, options = router.db_for_write(model), model._meta
+        # Local fields: an inherited field is a column of the parent's table, and found there.
+        if options.managed and not options.proxy:
+            fields = [f for f in options.local_concrete_fields if isinstance(f, EncryptedTextField)]
+            columns += [Column(model, field.name, using) for field in fields]
+        if options.label in _json_fields:
+            field_name, keys = _json_fields[options.label]
+            columns.append(JSONColumn(model, field_name, using, keys))
     return columns
-
-
-def columns_of(model: type[Model], using: str) -> list[Column]:
-    """The encrypted columns of the model's own table."""
-    # Local ones: an inherited field is a column of the parent's table, and found there.
-    fields = model._meta.local_concrete_fields
-    if model._meta.proxy or not model._meta.managed:
-        return []
-    return [Column(model, f.name, using) for f in fields if isinstance(f, EncryptedTextField)]
 
 
 def count(column: Column) -> Counter[State]:
@@ -121,8 +103,7 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
     """
     if isinstance(column, JSONColumn):
         keys = list(column.rows.values_list("pk", flat=True))
-        for start in range(0, len(keys), size):
-            page_keys = keys[start : start + size]
+        for page_keys in chunks(keys, size):
             for pk in page_keys:
                 transactions.retrying(partial(_renew_row, column, pk), column.using)
             yield len(page_keys)
@@ -198,15 +179,15 @@ def renew_sealed(column: Column) -> Iterator[Counter[State]]:
 def _sealed_pages(column: Column) -> Iterator[list[tuple[Any, bytes]]]:
     """Read spans of the primary key: a single statement for the next sealed values among millions
     of others would exceed the time limit of statements."""
-    start = Func(F(column.field), 1, len(encryption.PREFIX), function="SUBSTR",
-                 output_field=BinaryField())  # fmt: skip
+    start = models.Func(models.F(column.field), 1, len(encryption.PREFIX), function="SUBSTR",
+                        output_field=models.BinaryField())  # fmt: skip
     sealed_rows = column.rows.alias(start=start).filter(start=encryption.PREFIX.encode())
     rows = column.rows
     while span := list(rows.values_list("pk", flat=True)[:_SPAN]):
         rows_of_span = sealed_rows.filter(pk__gte=span[0], pk__lte=span[-1])
         keys = list(rows_of_span.values_list("pk", flat=True))
-        for at in range(0, len(keys), SEALED_PAGE):
-            page = column.rows.filter(pk__in=keys[at : at + SEALED_PAGE])
+        for page_keys in chunks(keys, SEALED_PAGE):
+            page = column.rows.filter(pk__in=page_keys)
             yield [(pk, bytes(value)) for pk, value in page.values_list("pk", column.field)]
         rows = column.rows.filter(pk__gt=span[-1])
 
@@ -231,8 +212,7 @@ def _write(column: Column, new: list[tuple[Any, str, str]]) -> None:
     with transaction.atomic(column.using):
         rows = column.rows.alias(stored_digest=SHA256(column.stored))
         for pk, old_text, new_text in new:
-            same_row = rows.filter(
-                pk=pk, stored_digest=hashlib.sha256(old_text.encode()).hexdigest()
-            )
-            same_row.update(**{column.field: Value(new_text, output_field=TextField())})
+            digest = hashlib.sha256(old_text.encode()).hexdigest()
+            value = models.Value(new_text, output_field=models.TextField())
+            rows.filter(pk=pk, stored_digest=digest).update(**{column.field: value})
         failpoint("reencrypt.write")

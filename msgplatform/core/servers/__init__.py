@@ -1,2 +1,1 @@
-"""Private Redis and MariaDB servers, child processes that end with their parent, and programs that
-print their address."""
+"""Private Redis servers, and child processes that end with their parent."""

@@ -8,13 +8,11 @@ Only this user may enter the folder. The child dies with the thread that started
 import errno
 import os
 import secrets
-import select
 import shutil
 import signal
 import socket as sockets
 import stat
 import subprocess
-import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +26,6 @@ from msgplatform.env import INSTALL, MAX_SOCKET_PATH
 # Folders of daemons, which are not on every user's PATH.
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 _POLL_SECONDS = 0.02
-_FIRST_LINE_SECONDS = 300.0  # a busy machine starts a program slowly
 _TAIL_LINES = 15
 _LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
 # Ports that were given out stay bound here, without a listener: `free_port` of another process
@@ -75,8 +72,17 @@ def free_port() -> int:
         first_outgoing = 0
     for _ in range(100 if first_outgoing > 2 * _LOWEST_PORT else 0):
         port = _LOWEST_PORT + secrets.randbelow(first_outgoing - _LOWEST_PORT)
-        if _reserve(port):
-            return port
+        holder = sockets.socket()
+        try:
+            holder.bind(("127.0.0.1", port))
+        except OSError:  # another program has the port
+            holder.close()
+            continue
+        # Set these options after `bind`: before, they would allow binding beside another holder.
+        for option in (sockets.SO_REUSEADDR, sockets.SO_REUSEPORT):
+            holder.setsockopt(sockets.SOL_SOCKET, option, 1)
+        _reserved.append(holder)
+        return port
     with sockets.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -85,34 +91,17 @@ def free_port() -> int:
 def is_in_use(host: str, port: int) -> bool:
     """True if a program of this machine listens there, even if it would share the port. Raises
     OSError if this machine does not have the address."""
-    family, kind, protocol, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[
-        0
-    ]
-    with sockets.socket(family, kind, protocol) as probe:
+    info, *_others = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
+    with sockets.socket(*info[:3]) as probe:
         # Recently closed connections must not count as listeners.
         probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
         try:
-            probe.bind(address)
+            probe.bind(info[4])
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             return True
     return False
-
-
-def _reserve(port: int) -> bool:
-    """Keep a port of 127.0.0.1; False if another program has it."""
-    holder = sockets.socket()
-    try:
-        holder.bind(("127.0.0.1", port))
-    except OSError:
-        holder.close()
-        return False
-    # Set these options after `bind`: before, they would allow binding beside another holder.
-    for option in (sockets.SO_REUSEADDR, sockets.SO_REUSEPORT):
-        holder.setsockopt(sockets.SOL_SOCKET, option, 1)
-    _reserved.append(holder)
-    return True
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
@@ -122,32 +111,6 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     except OSError:
         text = ""
     return "\n".join(text.splitlines()[-lines:]) or f"({log} is empty)"
-
-
-def start_announced(module: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """Start a program that prints its address as the first line; returns the process and this line.
-    The program ends when its input is closed. Raises RuntimeError as `first_line`."""
-    process = subprocess.Popen(  # noqa: S603 - our own command line
-        [sys.executable, "-m", module, *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        process_group=0,  # Ctrl-C reaches only the parent, which then closes its input
-    )  # fmt: skip
-    return process, first_line(process)
-
-
-def first_line(process: subprocess.Popen[str]) -> str:
-    """The first line that a program prints, by which it says that it has started. Raises
-    RuntimeError if the program ends without a line, or is killed since it printed none in time."""
-    assert process.stdout is not None  # noqa: S101
-    why = "it ended"
-    output = select.poll()  # select.select takes no descriptor above 1,023
-    output.register(process.stdout, select.POLLIN)
-    if not output.poll(_FIRST_LINE_SECONDS * 1000):
-        why = f"it printed nothing within {_FIRST_LINE_SECONDS:g} s"
-        process.kill()
-    if line := process.stdout.readline().strip():
-        return line
-    raise RuntimeError(f"{process.args!r} did not start: {why}")
 
 
 class PrivateServer:

@@ -7,9 +7,7 @@ imported, and no row, key or field is written or read. A message is traced if it
 this decision from the message: from its row of `message_trace`, or in Redis from its own fields.
 
 context        `traceparent` (W3C Trace Context), and the decision whether a message is traced
-spans          spans of messages and of batches, for the flows
-accepted       the spans of an intake's items
+spans          spans of messages and of batches, for the flows; the table `message_trace`
 figures        numbers of exported and dropped spans
 exemplars      of histograms: their last observations that were traced
-message_rows   the table `message_trace`
 """

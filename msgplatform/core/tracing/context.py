@@ -80,17 +80,10 @@ def of_request(header: str) -> AbstractContextManager[None]:
 def _of_traced_request(header: str) -> Iterator[None]:
     token = _of_request.set(header)
     try:
-        with in_log(parse(header)):
+        with bound_contextvars(**log_facts(header)):
             yield
     finally:
         _of_request.reset(token)
-
-
-def in_log(context: Context | None) -> AbstractContextManager[None]:
-    """Put the trace into log lines; no effect for a message that is not traced."""
-    if context is None or not context.is_sampled:
-        return nullcontext()
-    return bound_contextvars(trace_id=context.trace_id)
 
 
 def log_facts(header: str) -> dict[str, str]:

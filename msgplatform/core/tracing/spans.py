@@ -1,7 +1,11 @@
-"""Spans of messages and of batches. Every function may be called while traces are off.
+"""Spans of messages and of batches, and the traces of messages in the table `message_trace`. Every
+function may be called while traces are off.
 
 A message's spans are children of the span of its intake, in its caller's trace. The span of a batch
 is in a trace of its own with links to the messages, because a batch has no single caller.
+
+The table has a row for each traced message of Notify, SMS (when archived) and CRM sync, and no
+other rows, for programs that handle a message later. Programs read it only while traces are on.
 """
 
 from __future__ import annotations
@@ -10,6 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from django.db import connection
+
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.tracing.context import MAX_LINKS, Context, Kind, Value, is_on, parse
 
 if TYPE_CHECKING:
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_LINKS", "Kind", "Span", "Step", "Value", "context_of", "contexts", "end", "nanoseconds",
-    "now", "record", "record_batch", "record_steps", "start",
+    "now", "read_contexts", "record", "record_batch", "record_steps", "start", "store_contexts",
 ]  # fmt: skip
 
 
@@ -115,6 +122,29 @@ def contexts(texts: Mapping[int, str]) -> dict[int, Context]:
     """Message → context, of stored texts."""
     pairs = ((message, parse(text)) for message, text in texts.items())
     return {message: context for message, context in pairs if context}
+
+
+_TABLE, _CHUNK = "message_trace", 500
+
+
+def store_contexts(contexts: Mapping[int, Context]) -> None:
+    """Store the contexts of messages, in the messages' transaction. May be repeated."""
+    if contexts:
+        rows = [(message, context.text) for message, context in contexts.items()]
+        sql.insert_or_keep(_TABLE, ("id", "traceparent"), rows)
+
+
+def read_contexts(ids: Iterable[int]) -> dict[int, Context]:
+    """Message → context, for traced messages among these. Reads nothing while traces are off."""
+    if not is_on():
+        return {}
+    texts: dict[int, str] = {}
+    with connection.cursor() as cursor:
+        for page in chunks(sorted(set(ids)), _CHUNK):
+            numbers = ",".join(map(str, map(int, page)))
+            cursor.execute(f"SELECT id, traceparent FROM {_TABLE} WHERE id IN ({numbers})")  # noqa: S608
+            texts.update(cursor.fetchall())
+    return contexts(texts)
 
 
 def nanoseconds(seconds: float) -> int:

@@ -19,6 +19,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.programs import program_roles
 from msgplatform.doors.console.views.page import visible
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_groups, runbooks
@@ -112,7 +113,7 @@ def look() -> Condition:
         return Condition(
             unseen, acknowledged_count, failures, [], [], problem, alert_keys=alert_keys
         )
-    missing = sorted(flows.roles() - {beat.role for beat in daemons})
+    missing = sorted(program_roles() - {beat.role for beat in daemons})
     texts = {role: lazy_text.translated(end.text) for role, end in sorted(exits_by_role.items())}
     return Condition(
         unseen, acknowledged_count, failures, daemons, missing, exits=texts, alert_keys=alert_keys

@@ -16,9 +16,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from msgplatform.core import alerts, flows
-from msgplatform.core.alerts import Condition
+from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import work_redis
-from msgplatform.core.durations import moment
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import BACKLOG, FAILURES, PLATFORM, key

@@ -9,16 +9,18 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
+from django.db.models.functions import Now
 
-from msgplatform.core import alerts, flows
+from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import writers
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import id_nodes, server
 from msgplatform.core.durations import age
+from msgplatform.core.flows.programs import redis_roles
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import figures
+from msgplatform.models import IdNode
 from msgplatform.monitor.watch import DISK, GALERA, IDS, MEMORY, REDIS, TRACES, WRITERS, key
 
 GIB = 1 << 30
@@ -51,13 +53,13 @@ class Memory(msgspec.Struct, frozen=True):
 def redis_answers() -> dict[str, bool]:
     """Name of each Redis that the platform uses → whether it answers now."""
     errors = unavailable()
-    return {role.name: role.name not in errors for role in flows.redis_roles()}
+    return {role.name: role.name not in errors for role in redis_roles()}
 
 
 def unavailable() -> dict[str, RedisError]:
     """Name of each Redis that does not answer now → its error."""
     errors = {}
-    for role in flows.redis_roles():
+    for role in redis_roles():
         try:
             role.client().ping()
         except RedisError as error:
@@ -68,7 +70,7 @@ def unavailable() -> dict[str, RedisError]:
 def memory() -> dict[str, Memory]:
     """Name of each Redis that answers → its memory."""
     memories = {}
-    for role in flows.redis_roles():
+    for role in redis_roles():
         try:
             info: Mapping[str, int] = role.client().info("memory")
         except RedisError:
@@ -79,7 +81,7 @@ def memory() -> dict[str, Memory]:
 
 def report_memory() -> None:
     """An alert for each Redis that is nearly full: a full one refuses writes."""
-    variables = {role.name: role.variable for role in flows.redis_roles()}
+    variables = {role.name: role.variable for role in redis_roles()}
     memories = memory()
     holding = [
         Condition(
@@ -122,7 +124,7 @@ def report_traces() -> None:
 
 def report_id_nodes() -> None:
     """An alert if few nodes for ids are left. A program without a node cannot make messages."""
-    count = id_nodes.count_held()
+    count = IdNode.objects.filter(lease_until__gt=Now()).count()
     condition = Condition(
         IDS,
         lazy_message("Few programs more can make ids"),
@@ -221,7 +223,7 @@ def report_unavailable(
     """An alert for each server that two looks in a row found unavailable: a restart takes less than
     the time between two looks. `before`: names from the last look. `only`: the one server that this
     look asked, '' for all."""
-    variables = {role.name: role.variable for role in flows.redis_roles()}
+    variables = {role.name: role.variable for role in redis_roles()}
     undecided_keys = {key(REDIS, name) for name in errors}
     if only:
         undecided_keys |= {key(REDIS, name) for name in variables.keys() - {only}}
@@ -257,7 +259,7 @@ class ClusterOfDatabases:
     def report(self) -> None:
         """Raise or resolve the alerts about two writers and about missing servers."""
         conditions: dict[str, Condition] = {}
-        programs = writers.programs_by_node()
+        programs = server.programs_by_node()
         if len(programs) > 1:
             places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
             conditions[WRITERS] = Condition(

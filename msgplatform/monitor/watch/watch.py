@@ -13,18 +13,18 @@ from datetime import UTC, datetime
 
 from django.conf import settings
 
-from msgplatform.core import alerts, flows, logging
-from msgplatform.core.alerts import Condition
+from msgplatform.core import alerts, logging
+from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import WORK, RedisError, briefly, numbers_of, work_redis
-from msgplatform.core.daemons import exits, heartbeats, writers
+from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import server
-from msgplatform.core.durations import moment
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.programs import program_roles
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import (
     DISK,
@@ -68,7 +68,7 @@ class Programs:
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each program that is silent, ends again and again, or hangs. Silence counts
         from this process's first look, because Redis may have been unavailable before."""
-        roles, now = flows.roles(), time.monotonic()
+        roles, now = program_roles(), time.monotonic()
         latest: dict[str, float] = {}
         for beat in beats:
             latest[beat.role] = max(beat.at, latest.get(beat.role, 0.0))
@@ -250,7 +250,7 @@ class Watch:
         self._without_database = False
         alerts.hand_out_waiting()
         if self._role:
-            writers.report(self._role)
+            server.report(self._role)
         return True
 
     def _report_redis(self, errors: Mapping[str, RedisError], only: str = "") -> None:
@@ -261,7 +261,7 @@ class Watch:
 def watch(role: str) -> ThreadLoop:
     """The watch in a thread of its own, so that a hanging database does not delay the program.
     `role` is the program's."""
-    return ThreadLoop("watch", Watch(role).turn, every=writers.REPORT_SECONDS)
+    return ThreadLoop("watch", Watch(role).turn, every=server.REPORT_SECONDS)
 
 
 def is_held() -> bool:

@@ -27,10 +27,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
 from msgplatform import __version__
-from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
-from msgplatform.core.data import engines, schema_state, sql
+from msgplatform.core.data import engines, migration_stages, sql
 from msgplatform.core.errors import NotNow, Permanent
+from msgplatform.core.flows.programs import redis_roles
 from msgplatform.core.secrets import key_files
 from msgplatform.core.servers.private_server import find_program, private_directory
 from msgplatform.operation.supervision.platform import embedded_redis
@@ -91,7 +91,7 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
             f" ({time.monotonic() - began:.0f} s)"
         )
     with embedded_servers():
-        for role in filter(lambda role: role.is_truth, flows.redis_roles()):
+        for role in filter(lambda role: role.is_truth, redis_roles()):
             _copy_redis(role, folder / f"redis-{role.name}")
             say(f"Redis of {role.variable}: copied")
     if (erasures := Path(settings.STATE_DIR) / ERASURES).exists():
@@ -204,14 +204,14 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
     by_program = partial(_dump_server, programs=engine.dump_programs)
     copy = by_program if engine.is_server else _copy_file
     for number in range(1, _TRIES + 1):
-        required_names = schema_state.tables_of_migrations(connection)
+        required_names = migration_stages.tables_of_migrations(connection)
         required_names |= set(connection.introspection.table_names())
         try:
             table_names = copy(connection, path)
             if missing := sorted(required_names - table_names):
                 raise DumpIncomplete(
                     f"The dump of the database {connection.alias} lacks tables "
-                    f"({schema_state.enumerate_tables(missing)}): the server was altering them."
+                    f"({migration_stages.enumerate_tables(missing)}): the server was altering them."
                 )
             break
         except DumpIncomplete:

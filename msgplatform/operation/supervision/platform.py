@@ -16,7 +16,7 @@ from msgspec import structs
 from msgplatform import env as environment
 from msgplatform.core import flows, logging, public_address
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.flows.programs import BULK, Daemon
+from msgplatform.core.flows.programs import BULK, Daemon, redis_roles
 from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.operation.supervision import address, preparation, releases
 from msgplatform.operation.supervision.config import Program
@@ -238,7 +238,7 @@ def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
             environment.socket_path(f"{role.name}.sock"),
             appendonly=role.is_truth,
         )
-        for role in flows.redis_roles()
+        for role in redis_roles()
         if role.is_embedded
     }
 

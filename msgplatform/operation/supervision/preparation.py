@@ -17,7 +17,7 @@ from django.db import IntegrityError, connection, connections
 from django.db.utils import Error as DatabaseError
 
 from msgplatform.core import invitations
-from msgplatform.core.data import cell_record, engines, schema_state
+from msgplatform.core.data import cell_record, engines, migration_stages
 from msgplatform.doors.web import static_files
 from msgplatform.operation.supervision.run import Refused
 
@@ -57,16 +57,16 @@ def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
     for alias in connections:
         connection = connections[alias]
         try:
-            if tables := schema_state.missing_tables(connection):
+            if tables := migration_stages.missing_tables(connection):
                 raise Refused(tables)
-            missing = schema_state.open_migrations(connection)
+            missing = migration_stages.count_open(connection)
             if not missing:
                 continue
             # Other machines with older programs may use the database of a server.
             if not migrate and engines.of(alias).is_server:
                 raise Refused(
                     f"The database {alias} lacks {missing} migrations. Apply them with: "
-                    f"{schema_state.migrate_command(alias)} (or start with --migrate)"
+                    f"{migration_stages.migrate_command(alias)} (or start with --migrate)"
                 )
             if not connection.introspection.table_names():
                 say(f"Making the tables ({alias}): a first start takes up to two minutes.")

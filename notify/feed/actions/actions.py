@@ -10,17 +10,15 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from msgspec.structs import replace
 
+from msgplatform.core.data import chunks, sql, transactions
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql, transactions
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
 from msgplatform.core.flows.messages import Check, Fields, FilterField, Values, named
 from msgplatform.core.flows.page import Hit
-from msgplatform.messages import filter_fields
+from msgplatform.messages import filters
 from msgplatform.messages.bulk import Selected, bulk_action
-from msgplatform.messages.filters import number
 from notify.feed.messages import states as message_lines
 from notify.feed.messages.index import EVENTS, TOPIC
 from notify.feed.models import EventQueue, FeedUser
@@ -95,20 +93,20 @@ _CHUNK = 500
 
 _FIELDS: Fields = {
     "topic": TOPIC,
-    "biz": filter_fields.BIZ,
+    "biz": filters.BIZ,
     "user": FilterField(_("User"), _("The business system's own id of a user, exact")),
     "answer": FilterField(
         _("Answer"), _("The class of their error, as the page Failures shows it: ValueError")
     ),
-    "since": filter_fields.since(_("Posted at this time or later")),
-    "until": filter_fields.until(_("Posted before this time")),
-    "ids": filter_fields.ids(_("Ids of events, at most 500")),
+    "since": filters.since(_("Posted at this time or later")),
+    "until": filters.until(_("Posted before this time")),
+    "ids": filters.ids(_("Ids of events, at most 500")),
 }
 
 
 def _select_message(id: str, recipient: str, _by: str) -> tuple[Selected, list[int]]:
     """Select an event, if it is set aside. A post and its event have the same id and one card."""
-    qid = number(id)
+    qid = filters.number(id)
     if recipient not in ("", str(qid)) or not EventQueue.objects.filter(pk=qid).exists():
         raise InvalidInput(gettext("there is no such event"), "id")
     return select_events({"ids": (qid,)}, sql.now()), [qid]

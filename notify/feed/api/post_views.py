@@ -20,7 +20,7 @@ from msgplatform.doors.api.intake import (
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.message_list import MessageListView
 from msgplatform.doors.api.schema import operation
-from msgplatform.messages import filter_fields
+from msgplatform.messages import filters
 from notify.feed.api.requests import (
     KIND_PATTERN,
     UID_PATTERN,
@@ -46,7 +46,7 @@ KIND = {"type": "string", "pattern": KIND_PATTERN, "maxLength": MAX_KIND}
 _FIELDS: Fields = {
     **FIELDS,
     "user": replace(FIELDS["user"], schema=UID),
-    "topic": filter_fields.choice(FIELDS["topic"].label, Topic),
+    "topic": filters.choice(FIELDS["topic"].label, Topic),
     "app_id": replace(FIELDS["app_id"], schema=KIND),
     "kind": replace(FIELDS["kind"], schema=KIND),
 }

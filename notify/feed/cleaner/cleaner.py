@@ -16,8 +16,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from msgplatform.core.archive import partitions, retention
-from msgplatform.core.archive.ages import horizon
-from msgplatform.core.archive.description import Archive
+from msgplatform.core.archive.description import Archive, horizon
 from msgplatform.core.archive.partitions import Partition, partitions_of
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons import bisect

@@ -16,7 +16,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import Exists, OuterRef
 
 from msgplatform.core import logging
-from msgplatform.core.archive.ages import horizon
+from msgplatform.core.archive.description import horizon
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.daemons import bisect
 from msgplatform.core.data import transactions

@@ -22,8 +22,7 @@ from django.db import connection, transaction
 
 from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import engines, ids, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed import merge, users
 from notify.feed.dispatcher import queue

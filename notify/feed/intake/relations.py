@@ -17,8 +17,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from msgplatform.core.data import engines, ids, sql, transactions
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, engines, ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, OutcomeUnknown
 from msgplatform.core.intake.verdicts import Verdict, judge_each
 from notify.feed import upkeep_events

@@ -12,8 +12,7 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data import sql
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import (
     BY_ID,
@@ -25,7 +24,7 @@ from msgplatform.core.flows.messages import (
     Values,
     merged,
 )
-from msgplatform.messages import filter_fields, filters
+from msgplatform.messages import filters
 from msgplatform.messages.engine import exact_id
 from msgplatform.models import Biz
 from notify.feed.intake.posts import check_kind, check_uid
@@ -52,14 +51,14 @@ _SYSTEMS = 100  # systems in one statement
 
 
 _READ_KIND = filters.checked_by(check_kind)
-TOPIC = filter_fields.choice(_("Topic"), EventQueue.Topic)
+TOPIC = filters.choice(_("Topic"), EventQueue.Topic)
 FIELDS: Fields = {
-    "id": filter_fields.message_id(_("A post's or an event's id")),
+    "id": filters.message_id(_("A post's or an event's id")),
     "user": FilterField(
         _("User"), _("The business system's own id of an author, exact"),
         read=filters.checked_by(check_uid), parameter="uid",
     ),
-    "biz": filter_fields.BIZ,
+    "biz": filters.BIZ,
     "topic": TOPIC,
     "app_id": FilterField(
         _("Application"), _("Of the post, exact, such as mobile"), read=_READ_KIND
@@ -67,14 +66,14 @@ FIELDS: Fields = {
     "kind": FilterField(
         _("Kind"), _("Of the post, exact, such as update"), read=_READ_KIND, parameter="src_type"
     ),
-    "state": filter_fields.choice(
+    "state": filters.choice(
         _("State"),
         [*((name, status.label) for name, status in OPEN.items()),
          (HANDLED, _STATUS.HANDLED.label), (NOT_DELETED, _("not deleted")),
          (EDITED, pgettext_lazy("state", "edited")), (DELETED, _("deleted"))],
     ),
-    "since": filter_fields.since(_("Posted at this time or later")),
-    "until": filter_fields.until(_("Posted before this time")),
+    "since": filters.since(_("Posted at this time or later")),
+    "until": filters.until(_("Posted before this time")),
 }  # fmt: skip
 
 

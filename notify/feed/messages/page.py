@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.page import Call, Page, PageLink, Recipient, TimelineEntry, Value
 from msgplatform.core.intake.idempotency import key_of

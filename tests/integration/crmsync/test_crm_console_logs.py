@@ -9,6 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from bench.harness.plans import read_plan
 from crmsync.models import (
     Crm,
     ExceptionEntry,
@@ -374,7 +375,7 @@ def many(policy: Policy, made: Operation, count: int) -> None:
 def wrong_steps(statement: str) -> list[str]:
     """Steps of a plan that read a whole hot table."""
     with connection.cursor() as cursor:
-        plan = sql.plan(cursor, statement)
+        plan = read_plan(cursor, statement)
     if connection.vendor == "sqlite":
         details = [step["detail"] for step in plan]
         return [d for d in details if d.startswith(tuple(f"SCAN {t}" for t in HOT))

@@ -13,6 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from bench.harness.plans import read_plan
 from crmsync import orders, presence
 from crmsync.messages import timeline
 from crmsync.messages.index import LEADS, MESSAGES
@@ -486,7 +487,7 @@ class TestCost:
             engine.Table(source, values).ids(MAX_ID, 500)
         statement = queries.captured_queries[0]["sql"]
         with connection.cursor() as cursor:
-            (step,) = sql.plan(cursor, statement.replace("%", "%%"))
+            (step,) = read_plan(cursor, statement.replace("%", "%%"))
         assert index in str(step.get("key") or step.get("detail")), step
 
     @pytest.mark.django_db(transaction=True)

@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from bench.harness.plans import read_plan
 from crmsync.messages import page as message_page
 from crmsync.models import Crm, Item, Lead, Policy, Record, RecoveryEntry, Run, Source
 from crmsync.policies import run_requests
@@ -305,7 +306,7 @@ class TestRuns:
         (statement,) = [q["sql"] for q in queries.captured_queries if "FROM `sync_run`" in q["sql"]
                         or 'FROM "sync_run"' in q["sql"]]  # fmt: skip
         with connection.cursor() as cursor:
-            steps = sql.plan(cursor, statement.replace("%", "%%"))
+            steps = read_plan(cursor, statement.replace("%", "%%"))
         shown = " ".join(str(step) for step in steps).lower()
         assert "filesort" not in shown
         if filter:  # SQLite sorts those of several policies

@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.harness.plans import read_plan
 from crmsync import presence
 from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
 from crmsync.monitor import backlog, conditions, counters, findings
@@ -143,7 +144,7 @@ class TestMetrics:
             backlog.counts([policy.pk])
         for query in queries.captured_queries[1:]:
             with connection.cursor() as cursor:
-                steps = sql.plan(cursor, query["sql"].replace("%", "%%"))
+                steps = read_plan(cursor, query["sql"].replace("%", "%%"))
             shown = [
                 str(step.get("key") or step.get("detail")) for step in steps
                 if "sync_record" in str(step)

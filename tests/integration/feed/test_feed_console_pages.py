@@ -11,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import ids, sql
 from msgplatform.doors.admin import RowsAdmin
 from msgplatform.doors.admin import rows as list_rows
@@ -238,7 +239,7 @@ def wrong_steps(statement: str) -> list[str]:
     """Steps of a plan that read a whole hot table."""
     hot = ("feed", "eventqueue", "friend", "feed_user")
     with connection.cursor() as cursor:
-        plan = sql.plan(cursor, statement)
+        plan = read_plan(cursor, statement)
     if connection.vendor == "sqlite":
         details = [step["detail"] for step in plan]
         return [d for d in details if d.startswith(tuple(f"SCAN {t}" for t in hot))

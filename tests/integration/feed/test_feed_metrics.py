@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
 from msgplatform.monitor import failure_groups, metrics
@@ -122,7 +123,7 @@ class TestMetrics:
         assert len(queries) == 9 + 1 + 6
         for query in queries.captured_queries:
             with connection.cursor() as cursor:
-                steps = sql.plan(cursor, query["sql"].replace("%", "%%"))
+                steps = read_plan(cursor, query["sql"].replace("%", "%%"))
             shown = [str(step) for step in steps if "eventqueue" in str(step)]
             assert shown
             assert all("eventqueue_to_handle" in step for step in shown), shown

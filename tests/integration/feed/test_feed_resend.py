@@ -8,6 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Counted
@@ -183,7 +184,7 @@ def test_a_page_is_read_from_the_index(biz: Biz) -> None:
         assert len(chosen.page(str(qids[1500]), 100).ids) == 100
     (statement,) = [query["sql"] for query in queries.captured_queries]
     with connection.cursor() as cursor:
-        (step,) = sql.plan(cursor, statement.replace("%", "%%"))
+        (step,) = read_plan(cursor, statement.replace("%", "%%"))
     assert "eventqueue_to_handle" in str(step), tuple(step.values())
     assert "filesort" not in str(step), tuple(step.values())
 

@@ -9,6 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.page import Hit, Recipient
@@ -391,7 +392,7 @@ def test_each_search_reads_an_index(biz: Biz, filter: dict[str, str], index: str
     assert asked_for
     for statement in asked_for:
         with connection.cursor() as cursor:
-            (step,) = sql.plan(cursor, statement.replace("%", "%%"))
+            (step,) = read_plan(cursor, statement.replace("%", "%%"))
         shown = str(step).replace("sqlite_autoindex_feed_1", "PRIMARY")
         assert index in shown, step
         assert "filesort" not in shown, step

@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import engines, ids, sql
 from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.person.identity import Person
@@ -91,7 +92,7 @@ def check(work: Callable[[], object]) -> None:
     while True:
         analyze()
         with connection.cursor() as cursor:
-            steps = [step for each in statements for step in sql.plan(cursor, each)]
+            steps = [step for each in statements for step in read_plan(cursor, each)]
         try:
             judge(steps)
         except AssertionError:

@@ -15,10 +15,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from bench.harness.plans import read_plan
 from gateway import presence, sgip
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from gateway.presence import LinkState
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import ids
 from msgplatform.models import AuditLog, DayCounter
 from tests.support import sms_rows, table_rows
 from tests.support.sms_rows import Caller, account, gateway, send
@@ -245,7 +246,7 @@ def fill(shop: Caller, rows: int = ROWS) -> dict[str, Any]:
 def wrong_steps(statement: str) -> list[str]:
     """Steps of a plan that read a whole table."""
     with connection.cursor() as cursor:
-        plan = sql.plan(cursor, statement)
+        plan = read_plan(cursor, statement)
     if connection.vendor == "sqlite":
         details = [step["detail"] for step in plan]
         return [d for d in details if d.startswith("SCAN sgip") and " USING " not in d]

@@ -17,8 +17,9 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from msgplatform.core import flows
 from msgplatform.core.data import sql
-from msgplatform.core.queues import jobs, names, recovery
+from msgplatform.core.queues import jobs, recovery
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz, MinuteCounter
 from msgplatform.models.counters import WHOLE
@@ -111,7 +112,7 @@ def test_a_frozen_marker_holds_nobody_up_and_changes_nothing_when_it_wakes_up(
         wait_until(lambda: delivered.count() == 10, marker.turn)
 
         def turn() -> None:
-            recovery.recover(names.has_only_copies)
+            recovery.recover(flows.has_only_copies)
             marker.turn()
 
         wait_until(lambda: delivered.count() == 20, turn)

@@ -11,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
+from bench.harness.plans import read_plan
 from msgplatform.core.connections import work_redis as redis_of_work
 from msgplatform.core.data import sql
 from msgplatform.models import Biz, FailureGroup
@@ -194,7 +195,7 @@ def test_a_step_reads_by_the_primary_key() -> None:
     assert len(statements) == 2, statements  # a page of each store
     with connection.cursor() as cursor:
         for statement in statements:
-            for step in sql.plan(cursor, statement):
+            for step in read_plan(cursor, statement):
                 if connection.vendor == "sqlite":
                     assert "SEARCH" in step["detail"], step
                 else:

@@ -9,6 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import ids, sql
 from msgplatform.doors.templatetags.message_page import SHOWN
 from msgplatform.models import Biz
@@ -299,7 +300,7 @@ class TestFilters:
             rows = wanted.order_by("-biz_id", "-event_type", "-id").values_list("id")[:50]
             statement, parameters = rows.query.sql_with_params()
             with connection.cursor() as cursor:
-                (step,) = sql.plan(cursor, statement, parameters)
+                (step,) = read_plan(cursor, statement, parameters)
             assert "of_both" in str(step), step
             assert "filesort" not in str(step), step
 

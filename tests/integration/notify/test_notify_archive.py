@@ -12,9 +12,10 @@ from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
+from bench.harness.plans import read_plan
 from msgplatform.core.archive import partitions, retention
 from msgplatform.core.archive import walk as walk_module
-from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import DAY
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.data import ids, sql
@@ -499,7 +500,7 @@ def plan(rows: QuerySet) -> list[dict]:
     """The plan: a dict of its columns for each table."""
     statement, parameters = rows.query.sql_with_params()
     with connection.cursor() as cursor:
-        return sql.plan(cursor, statement, parameters)
+        return read_plan(cursor, statement, parameters)
 
 
 def test_an_archive_without_tables_says_what_to_do(row: BizReceive, place: str) -> None:

@@ -20,6 +20,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from bench.harness.plans import read_plan
 from msgplatform.core import connections
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
@@ -811,7 +812,7 @@ def test_the_first_due_delivery_is_the_first_of_the_index(biz: Biz) -> None:
     columns = [ReceiveMsg._meta.get_field(name).column for name in index.fields]
     assert list(first_due(Status.PENDING).query.order_by) == columns
     with connection.cursor() as cursor:
-        plan = sql.plan(cursor, statement)
+        plan = read_plan(cursor, statement)
     if connection.vendor == "mysql":
         (step,) = (step for step in plan if step["key"] == index.name)
         assert "Using index" in step["Extra"]
@@ -835,7 +836,7 @@ def test_splitting_does_not_read_the_system_s_other_messages(biz: Biz, rows_read
     assert rows_read() - before < 500
     (insert,) = (q["sql"] for q in queries if "INSERT INTO receive_msg" in q["sql"])
     with connection.cursor() as cursor:
-        plan = sql.plan(cursor, insert)
+        plan = read_plan(cursor, insert)
     if connection.vendor == "mysql":
         (of_messages,) = (step for step in plan if step["table"] == "m")
         assert (of_messages["type"], of_messages["key"]) == ("range", "PRIMARY")

@@ -8,6 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.harness.plans import read_plan
 from msgplatform.core import flows
 from msgplatform.core.data import counting, sql
 from msgplatform.core.queues import jobs
@@ -240,7 +241,7 @@ def test_a_scrape_reads_no_table_whole(row: BizReceive) -> None:
     for query in asked:
         assert "LIMIT" in query
         with connection.cursor() as cursor:
-            plan = [str(step) for step in sql.plan(cursor, query)]
+            plan = [str(step) for step in read_plan(cursor, query)]
         of_deliveries = [line for line in plan if "receive_msg" in line]
         assert of_deliveries
         assert all("receive_msg_due" in line for line in of_deliveries), plan

@@ -11,7 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 
-from msgplatform.core.data import ids, sql
+from bench.harness.plans import read_plan
+from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.messages import engine
@@ -353,7 +354,7 @@ def test_candidates_come_in_the_order_of_an_index(many: BizReceive, asked: tuple
         assert rows_read() - before < ROWS_OF_STORE / 10
         statement = queries.captured_queries[-1]["sql"]
         with connection.cursor() as cursor:
-            (step,) = sql.plan(cursor, statement.replace("%", "%%"))
+            (step,) = read_plan(cursor, statement.replace("%", "%%"))
         if connection.vendor == "mysql":
             assert "filesort" not in step["Extra"], step
             index_only = "Using index" in step["Extra"]

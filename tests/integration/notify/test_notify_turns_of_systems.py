@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.core.data import sql
+from bench.harness.plans import read_plan
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
 from notify import orders
@@ -176,7 +176,7 @@ def test_who_waits_is_found_by_index_dives(busy: Biz, quiet: Biz) -> None:
     enqueue.waiting_systems(10)
     assert rows_read() - before < 50
     with connection.cursor() as cursor:
-        plan = str(sql.plan(cursor, _statement(lambda: enqueue.waiting_systems(10))))
+        plan = str(read_plan(cursor, _statement(lambda: enqueue.waiting_systems(10))))
     assert "biz_msg_to_split_of_biz" in plan
     assert "filesort" not in plan
     assert "TEMP B-TREE" not in plan

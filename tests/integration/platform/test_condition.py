@@ -9,11 +9,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
-from msgplatform.core import alerts, flows
+from msgplatform.core import alerts
 from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import sql
+from msgplatform.core.flows.programs import program_roles
 from msgplatform.models import Alert, FailureGroup
 from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_groups import GroupSnapshot
@@ -34,7 +35,7 @@ PAGES = [
 def everybody(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Heartbeat]]:
     """A heartbeat for each program there is, which lasts as long as a test may."""
     monkeypatch.setattr(heartbeats._heartbeats, "_seconds", 3600.0)
-    beats = [Heartbeat(role) for role in sorted(flows.roles())]
+    beats = [Heartbeat(role) for role in sorted(program_roles())]
     for beat in beats:
         beat.send()
     yield beats

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.db import connection, transaction
 
+from bench.harness.plans import read_plan
 from msgplatform.core.data import sql, transactions
 from msgplatform.models import Acknowledgement, FailureGroup
 from msgplatform.monitor import failure_groups, failure_store
@@ -205,7 +206,7 @@ def test_those_that_nobody_waits_for_cost_nothing() -> None:
             ],
         ):
             statement, parameters = rows.query.sql_with_params()
-            (step,) = sql.plan(cursor, statement, parameters)
+            (step,) = read_plan(cursor, statement, parameters)
             assert "givenup_open" in str(step), step
             assert int(step.get("rows", 1)) < 1000, step
     assert [group.count for group in failure_groups.open_groups(FLOW)] == [2]

@@ -17,7 +17,7 @@ from pytest_django import Settings
 
 from msgplatform import env
 from msgplatform.core.data import ids
-from msgplatform.core.tracing import exemplars, figures, message_rows
+from msgplatform.core.tracing import exemplars, figures, spans
 from msgplatform.core.tracing.context import Context
 from msgplatform.core.tracing.exemplars import Observation
 from msgplatform.jobs import upkeep
@@ -48,7 +48,7 @@ def traced(settings: Settings) -> int:
     settings.OTEL_TRACES_SAMPLER_ARG = 0.0
     row = subscription(Biz.objects.create(name="orders"), "warehouse")
     (pk,) = publish(row.biz)
-    message_rows.insert({pk: CONTEXT})
+    spans.store_contexts({pk: CONTEXT})
     return pk
 
 
@@ -120,7 +120,7 @@ def test_one_alert_while_programs_cannot_export() -> None:
 def test_a_trace_is_forgotten_after_its_days(settings: Settings) -> None:
     settings.TRACE_DAYS = 2
     days = [ids.first_id_at(timezone.now() - timedelta(days=number)) for number in (3, 1)]
-    message_rows.insert(dict.fromkeys(days, CONTEXT))
+    spans.store_contexts(dict.fromkeys(days, CONTEXT))
     assert not OldTraces().turn()
     assert list(MessageTrace.objects.values_list("id", flat=True)) == days[1:]
 
@@ -131,7 +131,7 @@ def test_many_old_traces_are_work_for_the_next_turn(
     settings.TRACE_DAYS = 2
     monkeypatch.setattr(upkeep, "CHUNK", 2)
     first = ids.first_id_at(timezone.now() - timedelta(days=3))
-    message_rows.insert(dict.fromkeys(range(first, first + 3), CONTEXT))
+    spans.store_contexts(dict.fromkeys(range(first, first + 3), CONTEXT))
     traces = OldTraces()
     assert [traces.turn() for _ in range(3)] == [True, False, False]
     assert not MessageTrace.objects.exists()

@@ -19,11 +19,12 @@ from crmsync import copies
 from gateway import presence
 from gateway.monitor import activity
 from msgplatform.core import alerts, flows
-from msgplatform.core.daemons import exits, heartbeats, standstill, writers
+from msgplatform.core.daemons import exits, heartbeats, thread_loop
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import server, sql
 from msgplatform.core.flows.health import MAX_FAILURES
+from msgplatform.core.flows.programs import program_roles
 from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import Loss
@@ -51,14 +52,14 @@ MINUTES = 15
 def _settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is reported once lasts as long as a test may.
     monkeypatch.setattr(heartbeats._heartbeats, "_seconds", 3600.0)
-    monkeypatch.setattr(writers._writers, "_seconds", 3600.0)
+    monkeypatch.setattr(server.writers, "_seconds", 3600.0)
     settings.ALERT_SILENT_SECONDS = 0
     settings.ALERT_BACKLOG_MINUTES = MINUTES
 
 
 def everybody() -> dict[str, Heartbeat]:
     """A heartbeat of every program that should run."""
-    beats = {role: Heartbeat(role) for role in flows.roles()}
+    beats = {role: Heartbeat(role) for role in program_roles()}
     for beat in beats.values():
         beat.send()
     return beats
@@ -146,7 +147,7 @@ class Stuck(Worker):
 def test_a_program_whose_work_stands_still_is_told_with_its_error(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standstill, "parts", {})
+    monkeypatch.setattr(thread_loop, "standstills", {})
     beats, look = everybody(), Watch().look
     worker = Stuck(error)
     loop = Loop(worker)
@@ -169,20 +170,22 @@ def test_a_program_whose_work_stands_still_is_told_with_its_error(
 def test_a_minute_of_failures_is_a_standstill_and_one_turn_of_three(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(standstill, "parts", {})
-    standstill.begin("marker")
-    began = standstill.longest().since
+    monkeypatch.setattr(thread_loop, "standstills", {})
+    thread_loop.begin_turn("marker")
+    began = thread_loop.longest_standstill().since
     for why, seconds in (("", 180.0), ("disk full", 60.0)):
         if why:
-            standstill.fail("marker", OSError(why))
-        beat = Heartbeat("marker", standstill=standstill.longest())
+            thread_loop.fail_turn("marker", OSError(why))
+        beat = Heartbeat("marker", standstill=thread_loop.longest_standstill())
         for age, is_still in ((seconds - 1, False), (seconds + 1, True)):
             beat.at = began + age
             assert watch_module.stands_still(beat) is is_still
-    standstill.fail("other", redis.exceptions.ConnectionError("away"))  # has an alert of its own
-    assert standstill.longest().part == "marker"
-    standstill.end("marker")
-    assert standstill.longest().since == 0
+    thread_loop.fail_turn(
+        "other", redis.exceptions.ConnectionError("away")
+    )  # has an alert of its own
+    assert thread_loop.longest_standstill().part == "marker"
+    thread_loop.end_turn("marker")
+    assert thread_loop.longest_standstill().since == 0
 
 
 def test_a_restart_is_no_trouble(settings: Settings) -> None:
@@ -703,8 +706,8 @@ def test_the_memory_of_a_redis_and_the_disk_are_metrics_and_findings(sms_redis: 
 # -- the cluster of databases ----------------------------------------------------------------------
 def test_programs_that_write_to_two_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     def report(program: str, node: str) -> None:
-        monkeypatch.setattr(server, "node", lambda: node)
-        writers.report(program)
+        monkeypatch.setitem(server.nodes, "default", node)
+        server.report(program)
 
     cluster = ClusterOfDatabases()
     report("maker", "one:3306")

@@ -17,8 +17,8 @@ from msgplatform.company.person_data.models import Erasure
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
-from msgplatform.core.daemons.writers import Writer
 from msgplatform.core.data import sql
+from msgplatform.core.data.server import Writer
 from msgplatform.core.tracing.figures import Failing
 from msgplatform.models import AuditLog, Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.core.connections import build
 from msgplatform.core.servers.private_server import RedisServer, free_port
 from tests.programs.alerts.crm_incidents import WITHOUT_PROGRAMS
 from tests.programs.alerts.stage import PROGRAMS, Stage, of
+from tests.redis_client import connect
 
 # Incidents of processes; the test itself makes them.
 SILENT, REDIS, CLOCK = "platform.silent", "platform.redis", "notify.clock"
@@ -143,7 +143,7 @@ def test_replicas_of_the_sms_redis_that_are_missing() -> None:
     with stage:
         expect_nothing(lambda: missing(stage, says))
         replica.start()
-        build(replica.url).execute_command("REPLICAOF", "127.0.0.1", stage.sms_server.port)
+        connect(replica.url).execute_command("REPLICAOF", "127.0.0.1", stage.sms_server.port)
         expect_nothing(lambda: still_open(stage, says))
         # A replica that hangs stays connected.
         assert replica.pid

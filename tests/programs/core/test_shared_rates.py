@@ -81,19 +81,19 @@ class TestRate:
 class TestQuota:
     def test_all_or_none(self, work_redis: redis.Redis) -> None:
         quota = Quota(connect)
-        assert quota.spend(KEY, 5, 600, 3) == 0
-        wait = quota.spend(KEY, 5, 600, 3)
+        assert quota.spend(KEY, 5, 600, 3).wait == 0
+        wait = quota.spend(KEY, 5, 600, 3).wait
         assert 0 < wait <= 600
-        assert Quota(connect).spend(KEY, 5, 600, 2) == 0, "what was refused was not counted"
-        assert quota.spend(KEY, 5, 600) > 0
+        assert Quota(connect).spend(KEY, 5, 600, 2).wait == 0, "what was refused was not counted"
+        assert quota.spend(KEY, 5, 600).wait > 0
         assert work_redis.get(KEY) == b"5"
 
     def test_looking_counts_nothing(self, work_redis: redis.Redis) -> None:
         quota = Quota(connect)
-        assert [quota.spend(KEY, 1, 600, 0) for _ in range(3)] == [0, 0, 0]
+        assert [quota.spend(KEY, 1, 600, 0).wait for _ in range(3)] == [0, 0, 0]
         assert not work_redis.exists(KEY)
         quota.spend(KEY, 1, 600)
-        assert 0 < quota.spend(KEY, 1, 600, 0) <= 600
+        assert 0 < quota.spend(KEY, 1, 600, 0).wait <= 600
 
     def test_the_window_begins_with_the_first(self, work_redis: redis.Redis) -> None:
         quota = Quota(connect)
@@ -105,11 +105,11 @@ class TestQuota:
         deadline = time.monotonic() + 60
         while work_redis.exists(KEY):
             assert time.monotonic() < deadline
-        assert quota.spend(KEY, 5, 600, 5) == 0
+        assert quota.spend(KEY, 5, 600, 5).wait == 0
 
     def test_many_at_once_get_no_more(self, work_redis: redis.Redis) -> None:
         def spend(_: int) -> bool:
-            return Quota(connect).spend(KEY, 10, 600, 3) == 0
+            return Quota(connect).spend(KEY, 10, 600, 3).wait == 0
 
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(spend, range(40))) == 3

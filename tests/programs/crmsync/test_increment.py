@@ -17,11 +17,11 @@ import pytest
 from django.db import connections
 
 from bench.harness.mariadb import MariaDb, numbers
+from bench.harness.plans import read_plan
 from crmsync.poller.reading import server_horizon
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
-from msgplatform.core.data import sql
 from tests.servers import DatabaseServer
 from tests.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
 from tests.support.sources import NAME, SECONDS, Follower, run_as_owner
@@ -436,7 +436,7 @@ def plan_of(source: Source, mark: Watermark) -> dict[str, Any]:
         Increment(source).read(mark, 500)
     ((statement, parameters),) = [one for one in statements if "ORDER BY `UpdateTime`" in one[0]]
     with database.connection.cursor() as cursor:
-        (plan,) = sql.plan(cursor, statement, parameters, using=database.alias)
+        (plan,) = read_plan(cursor, statement, parameters, using=database.alias)
     return plan
 
 

@@ -16,9 +16,9 @@ from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.lifecycle import keys, mo_store, scripts, store
 from gateway.lifecycle.messages import Member, Mo, NewSubmit, ReportIn
-from msgplatform.core.connections import build
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
 from msgplatform.core.servers.private_server import RedisServer, free_port
+from tests.redis_client import connect
 from tests.support import sms_rows
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.sms_net_support import until
@@ -54,9 +54,9 @@ class Pair:
     def start(self) -> None:
         self.master.start()
         self.replica.start()
-        self.client = build(self.master.url)
+        self.client = connect(self.master.url, timeout=100)
         self.client.config_set("repl-diskless-sync-delay", 0)
-        build(self.replica.url).execute_command("REPLICAOF", "127.0.0.1", self.master.port)
+        connect(self.replica.url).execute_command("REPLICAOF", "127.0.0.1", self.master.port)
         until(lambda: len(replicas.online_replicas(self.client.info())) == 1)
 
     @contextmanager
@@ -117,7 +117,7 @@ class TestAccept:
     def test_an_answer_means_that_the_replica_has_it(self, pair: Pair, request_: Request) -> None:
         (verdict,) = accept.accept([request_])
         assert verdict.outcome == "created"
-        assert build(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
+        assert connect(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
 
     def test_without_the_replica_the_outcome_is_unknown(
         self, pair: Pair, request_: Request
@@ -130,7 +130,7 @@ class TestAccept:
                 accept.accept([request_])
         (verdict,) = accept.accept([request_])
         assert verdict.outcome == "duplicate"
-        assert build(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
+        assert connect(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
 
     def test_an_error_is_no_answer_of_a_replica(
         self, pair: Pair, request_: Request, settings: Any
@@ -193,7 +193,7 @@ class TestRefusals:
         self, pair: Pair, request_: Request, settings: Any
     ) -> None:
         settings.SMS_REDIS_URL = pair.replica.url
-        replica: Any = build(pair.replica.url)
+        replica: Any = connect(pair.replica.url)
         pair.master.kill()
         until(lambda: replica.info()["master_link_status"] == "down")
         replica.config_set("replica-serve-stale-data", "no")
@@ -283,12 +283,12 @@ class TestChecks:
 
     def test_a_replica_without_a_file(self, pair: Pair, settings: Any) -> None:
         settings.SMS_REPLICAS = 0
-        build(pair.replica.url).config_set("appendonly", "no")
+        connect(pair.replica.url).config_set("appendonly", "no")
         assert ids_of(checks.redis_check()) == ["gateway.E217"]
 
     def test_a_replica_that_cannot_be_asked(self, pair: Pair, settings: Any) -> None:
         settings.SMS_REPLICAS = 0
-        build(pair.replica.url).config_set("requirepass", "other")
+        connect(pair.replica.url).config_set("requirepass", "other")
         (message,) = checks.redis_check()
         assert message.id == "gateway.W218"
         assert f"127.0.0.1:{pair.replica.port}" in message.msg

@@ -17,10 +17,10 @@ from django.db import connections
 
 from bench.harness.mariadb import MariaDb
 from msgplatform import env
-from msgplatform.core.connections import build
 from notify.agent.store import ALIAS
 from tests.cluster import ROOT, WEB, Cluster
 from tests.program_host import Program, start_program
+from tests.redis_client import connect
 from tests.support import agent_support
 from tests.support.agent_support import KINDS, Shop, relays, until_empty
 from tests.support.http_sinks import refusing_port
@@ -249,7 +249,7 @@ def test_a_key_is_replaced_while_the_agent_runs(system: System) -> None:
 
 @ANY_KIND
 def test_it_is_seen_where_the_platform_s_redis_is(system: System) -> None:
-    redis = build(system.cluster.redis_server.url)
+    redis = connect(system.cluster.redis_server.url)
 
     def seen() -> bool:
         names = [name.decode() for name in redis.hkeys("heartbeats")]

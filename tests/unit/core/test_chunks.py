@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data import chunks
 
 
 @given(st.lists(st.integers(), max_size=50), st.integers(1, 12))

@@ -13,7 +13,7 @@ from crmsync.presence import LiveCrm, PolicyFacts
 from gateway.presence import LinkState
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.writers import Writer
+from msgplatform.core.data.server import Writer
 from notify import orders
 from notify.feed.presence import DispatcherReport
 from notify.presence import LaneState

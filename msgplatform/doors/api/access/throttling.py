@@ -85,7 +85,7 @@ def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
     if time.monotonic() < _paused_until:
         return None
     try:
-        return _quota.take(f"throttle:{key}", rate.limit, rate.seconds, add)
+        return _quota.spend(f"throttle:{key}", rate.limit, rate.seconds, add)
     except RedisError as error:
         _paused_until = time.monotonic() + PAUSE_SECONDS
         log.warning("throttle_off", why=str(error)[:200], seconds=PAUSE_SECONDS)

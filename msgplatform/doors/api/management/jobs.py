@@ -20,7 +20,7 @@ from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
 from msgplatform.jobs import control
 from msgplatform.jobs.models import BulkJob
-from msgplatform.messages import filter_fields
+from msgplatform.messages import filters
 from msgplatform.setup.fields import FlagField, TextField, WholeNumberField, check_known
 
 SCOPE = "manage:jobs"
@@ -136,7 +136,7 @@ class JobListView(_Jobs, ListView):
             return Response({"total": preview.count, "more": preview.more})
         try:
             fields = flows.get(job.flow).actions[job.action].fields  # type: ignore[union-attr]
-            job = replace(job, system_id=filter_fields.owner_of(fields, job.filter))
+            job = replace(job, system_id=filters.owner_of(fields, job.filter))
             new = control.start(job, preview, actor(request))
         except IntegrityError:
             if first := control.find_started(job):  # two equal requests at once

@@ -26,7 +26,7 @@ from msgplatform.doors.console.forms import BulkForm
 from msgplatform.doors.console.views.page import jobs_of, masked, page, require_bulk, staff_view
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.jobs import control
-from msgplatform.messages import engine, filter_fields
+from msgplatform.messages import engine, filters
 
 JOBS_SHOWN = 5
 _SALT = "msgplatform.doors.console.preview"
@@ -58,7 +58,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     choice = [flow.name, name, form.filter(), form.pace] if form.is_valid() else []
     if preview_seen and form.is_valid() and preview_seen["wanted"] == choice:
         key = preview_seen["key"]
-        owner = filter_fields.owner_of(action.fields, form.filter())
+        owner = filters.owner_of(action.fields, form.filter())
         new_job = control.JobRequest(
             flow.name, name, form.filter(), preview_seen["pace"], key, preview_seen["cursor"], owner
         )
@@ -121,7 +121,7 @@ def _keep_to_limit(request: HttpRequest, action: BulkAction, form: BulkForm) -> 
     fields = action.fields
     try:
         engine.read_limited(fields, form.filter(), systems)
-        if filter_fields.owner_of(fields, form.filter()) in systems:
+        if filters.owner_of(fields, form.filter()) in systems:
             return
         names = [str(field.label) for field in fields.values() if field.owners is not None]
         sentence = _("Choose what belongs to one of your business systems: %s.") % ", ".join(names)

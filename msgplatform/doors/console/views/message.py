@@ -17,8 +17,8 @@ from msgplatform import person_limits
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow, PlatformError, Unavailable
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import PageLink, TimelineEntry
-from msgplatform.core.tracing import message_rows
-from msgplatform.core.tracing.context import is_on, trace_id_of
+from msgplatform.core.tracing import spans
+from msgplatform.core.tracing.context import is_on
 from msgplatform.doors.admin import (
     MESSAGE_RESENT,
     audit_messages,
@@ -49,7 +49,8 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
         raise _missing()
     trace_id = shown_page.trace_id if is_on() else ""
     if is_on() and not trace_id and shown_page.id.isdigit():
-        trace_id = trace_id_of(message_rows.traceparent(int(shown_page.id)))
+        context = spans.read_contexts([int(shown_page.id)]).get(int(shown_page.id))
+        trace_id = context.trace_id if context else ""
     if trace_id:
         url = settings.TRACE_URL.replace("{trace_id}", trace_id)
         value = PageLink(trace_id, url) if url else trace_id

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from msgplatform import person_limits
 from msgplatform.core import features, flows
 from msgplatform.core.archive import kept
-from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import DAY
 from msgplatform.core.archive.kept import KeptData
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE

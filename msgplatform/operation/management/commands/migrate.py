@@ -21,13 +21,7 @@ from msgplatform import __version__
 from msgplatform.core import cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats
-from msgplatform.core.data import (
-    cell_record,
-    engines,
-    migration_stages,
-    schema_state,
-    transactions,
-)
+from msgplatform.core.data import cell_record, engines, migration_stages, transactions
 from msgplatform.core.errors import PlatformError
 
 # A statement that waits for a table's lock makes later statements of programs wait, so it gives up
@@ -70,7 +64,7 @@ class Command(migrate.Command):
     def _migrate(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
         try:
-            if missing := schema_state.missing_tables(connection):
+            if missing := migration_stages.missing_tables(connection):
                 raise CommandError(missing)
             is_new = connection.alias == "default" and not connection.introspection.table_names()
             early, late = migration_stages.split(MigrationLoader(connection))
