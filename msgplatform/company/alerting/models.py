@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import ExactCharField, ExactSlugField, Named
+from msgplatform.core.person.stores import text_store
 from msgplatform.core.secrets.fields import EncryptedTextField
 from msgplatform.models import Alert, Biz
 from msgplatform.models.alerts import Severity, check_zone, own_language, own_zone
@@ -241,3 +242,9 @@ class AlertNotice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event} {self.alert_id}"
+
+
+# Their texts may name a person.
+person_stores = [
+    text_store("alert_messages", _("sent alerts"), AlertMessage, ("title", "text", "error")),
+]

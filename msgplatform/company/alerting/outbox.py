@@ -1,6 +1,6 @@
 """Messages that are due are claimed, sent by child processes, retried and ended. A test is sent at
 once by the process that was asked for it. The alert about a failing channel is sent over the other
-channels (`matching.py`)."""
+channels (`planning.py`)."""
 
 import uuid
 from collections.abc import Iterable, Mapping
