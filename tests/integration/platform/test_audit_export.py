@@ -22,8 +22,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.company.audit_export import exporter, lines
-from msgplatform.company.audit_export.chain import Chain
 from msgplatform.company.audit_export.exporter import Exporter, NotTaken
+from msgplatform.company.audit_export.lines import Chain
 from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
