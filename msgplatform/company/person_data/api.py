@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.company.person_data import erasures, people, reports
+from msgplatform.company.person_data import erasures, people
 from msgplatform.company.person_data.models import MAX_REASON, Erasure
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.person.identity import KINDS, MAX_IDENTIFIERS
@@ -58,7 +58,7 @@ class ErasureBody(IdentifiersBody, forbid_unknown_fields=True, kw_only=True):
     ] = None
 
 
-class HitsSerializer(serializers.Serializer[reports.Hits]):
+class HitsSerializer(serializers.Serializer[people.Hits]):
     """The data of one kind that is about the person."""
 
     kind = serializers.CharField(source="store.name")
@@ -119,7 +119,7 @@ class PersonFindView(_PersonView):
         """
         person = people.person_of(decode(request, IdentifiersBody, _BODY_BYTES).identifiers)
         people.record(actor(request), "person_found", person)
-        return Response(FoundSerializer({"kinds": reports.preview(person)}).data)
+        return Response(FoundSerializer({"kinds": people.preview(person)}).data)
 
 
 class PersonExportView(_PersonView):
@@ -139,7 +139,7 @@ class PersonExportView(_PersonView):
         """
         person = people.person_of(decode(request, IdentifiersBody, _BODY_BYTES).identifiers)
         people.record(actor(request), "person_exported", person)
-        return StreamingHttpResponse(reports.export(person), content_type="application/json")
+        return StreamingHttpResponse(people.export(person), content_type="application/json")
 
 
 class ErasureListView(_PersonData, ListView):

@@ -17,10 +17,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform import person_limits
-from msgplatform.company.person_data import erasures, people, reports
+from msgplatform.company.person_data import erasures, people
 from msgplatform.company.person_data.models import MAX_REASON, Erasure
-from msgplatform.company.person_data.stores import all_stores
-from msgplatform.core import flows, personal
+from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person.identity import KINDS, Person
 from msgplatform.doors.admin import Textarea, confirmed, sees_personal
@@ -94,7 +93,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
                 raise PermissionDenied
             people.record(request.user.get_username(), "person_exported", person)
             return StreamingHttpResponse(
-                reports.export(person),
+                people.export(person),
                 content_type="application/json",
                 headers={"Content-Disposition": 'attachment; filename="person.json"'},
             )
@@ -104,7 +103,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
                 return redirect("console:erasure", row.key)
         if person:
             people.record(request.user.get_username(), "person_found", person)
-            preview = reports.preview(person)
+            preview = people.preview(person)
     # Earlier erasures that share one of the person's identifiers.
     hashes = set(people.hashes(person.identifiers)) if person else set()
     latest_rows = Erasure.objects.defer("identifiers")[:1000] if person else ()
@@ -160,8 +159,8 @@ def _mark(person: Person) -> str:
     return " ".join(people.hashes(person.identifiers))
 
 
-def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
-    flow = flows.get(hits.flow)
+def _describe_hits(request: HttpRequest, hits: people.Hits) -> Mapping[str, Any]:
+    flow = people.flow_of(hits.store)
     sample = [row.data for row in hits.sample]
     if not sees_personal(request):
         # As in `core/personal.py`: payloads and texts keep their shape.
@@ -174,7 +173,7 @@ def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any
         ]
     return {
         "flow": flow.title if flow else _("Platform"),
-        "title": hits.title,
+        "title": hits.store.title,
         "count": hits.count,
         "open_count": hits.open_count,
         "is_whole": hits.is_whole,
@@ -195,9 +194,8 @@ def erasure(request: HttpRequest, key: str) -> HttpResponse:
     if request.method == "POST":
         return _change(request, row)
     titles = {}
-    for store in all_stores():
-        flow_name, dot, _name = store.name.partition(".")
-        flow = flows.get(flow_name) if dot else None
+    for store in people.all_stores():
+        flow = people.flow_of(store)
         titles[store.name] = f"{flow.title}: {store.title}" if flow else str(store.title)
     context = {
         "erasure": row,

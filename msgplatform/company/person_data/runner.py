@@ -19,8 +19,7 @@ from django.db.models.functions import Now
 
 from msgplatform.company.person_data import erasure_list, erasures
 from msgplatform.company.person_data.models import Erasure
-from msgplatform.company.person_data.people import hashes, kept_person
-from msgplatform.company.person_data.stores import all_stores
+from msgplatform.company.person_data.people import all_stores, hashes, kept_person
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError

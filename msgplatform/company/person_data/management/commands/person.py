@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from msgplatform.company.person_data import erasure_list, erasures, people, reports
+from msgplatform.company.person_data import erasure_list, erasures, people
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.core.characters import printable
 from msgplatform.core.errors import InvalidInput
@@ -83,7 +83,7 @@ class Command(BaseCommand):
 
     def _find(self, person: Person) -> None:
         people.record(_ACTOR, "person_found", person)
-        hits_by_store = reports.preview(person, float("inf"))
+        hits_by_store = people.preview(person, float("inf"))
         for hits in hits_by_store:
             waits = f", {hits.open_count} of them on their way" if hits.open_count else ""
             partly = "" if hits.is_whole else " (it could not be read to its end)"
@@ -93,7 +93,7 @@ class Command(BaseCommand):
 
     def _export(self, person: Person) -> None:
         people.record(_ACTOR, "person_exported", person)
-        for piece in reports.export(person):
+        for piece in people.export(person):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
 
