@@ -29,7 +29,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform import person_limits
 from msgplatform.company.signing_in import accounts
-from msgplatform.company.signing_in.refusal import refuse
+from msgplatform.company.signing_in.accounts import refuse
 from msgplatform.company.single_sign_on import guarded, logout
 from msgplatform.company.single_sign_on.company import ID
 from msgplatform.company.single_sign_on.tokens import Refused

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from msgplatform.company.signing_in.refusal import refuse
+from msgplatform.company.signing_in.accounts import refuse
 from msgplatform.company.single_sign_on.guarded import Unreachable
 from msgplatform.company.single_sign_on.tokens import Refused
 from msgplatform.core import alerts
