@@ -24,8 +24,14 @@ from msgplatform.core.cells import Cell
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import KeyStore
 from msgplatform.core.secrets import key_files
-from msgplatform.growth.moving.exporting import PROGRESS_ROWS
-from msgplatform.growth.moving.system_file import ApiKeyLine, Header, KeyLine, ObjectLine, Reader
+from msgplatform.growth.moving.system_file import (
+    PROGRESS_ROWS,
+    ApiKeyLine,
+    Header,
+    KeyLine,
+    ObjectLine,
+    Reader,
+)
 from msgplatform.models import ApiKey, AuditLog, Biz
 from msgplatform.setup.platform_file import applying, kinds, reading
 from msgplatform.setup.platform_file.kinds import Kind
