@@ -16,10 +16,8 @@ from msgplatform.core.flows.activity import Activity, Counts, Group, Key
 from msgplatform.core.flows.contract import Flow
 from msgplatform.models import MinuteCounter
 from msgplatform.models.counters import WHOLE
-from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import Point
-from msgplatform.monitor.time_steps import Step
+from msgplatform.monitor.statistics.points import Point, Step, tables
 
 _HOUR, _INSTANT = timedelta(hours=1), timedelta(microseconds=1)
 
@@ -63,7 +61,7 @@ def series(
     }
     # All hours but the last ones have been added up.
     step: Step = "minute" if span.length < _HOUR else "hour"
-    for rows in time_steps.rows(step, starts[0], now + _INSTANT):
+    for rows in tables(step, starts[0], now + _INSTANT):
         own_rows = rows if systems is None else rows.filter(biz_id__in=systems)
         counter_rows = own_rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
         for counters, at, name, value in counter_rows.annotate(Sum("value")).order_by():
