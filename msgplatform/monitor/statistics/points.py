@@ -74,8 +74,8 @@ def tables_of_sum(step: Step, since: datetime, until: datetime) -> list[QuerySet
 
 
 def in_order(rows: QuerySet[Any]) -> Iterator[QuerySet[Any]]:
-    """A queryset of `tables`, sorted by time, in pieces that fit into memory: MariaDB's driver reads
-    an answer as a whole, and a file is written piece by piece."""
+    """A queryset of `tables`, sorted by time, in pieces that fit into memory: MariaDB's driver
+    reads an answer as a whole, and a file is written piece by piece."""
     column = rows.model.step
     times = rows.values_list(column, flat=True)
     begin, last = times.order_by(column).first(), times.order_by(f"-{column}").first()

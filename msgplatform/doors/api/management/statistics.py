@@ -1,6 +1,6 @@
 """The counters of every flow, over time."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 from typing import Any, cast
 
