@@ -94,10 +94,6 @@ def raise_for_list(error: OSError) -> None:
     alerts.raise_alert(ERASURE, subject, text, _list_key())
 
 
-def resolve_for_list() -> None:
-    alerts.resolve(_list_key())
-
-
 def _list_key() -> str:
     return f"{_LIST}-{socket.gethostname()}"
 
@@ -143,7 +139,7 @@ class ListKeeper:
                 row.identifiers = {}
                 row.save(update_fields=["identifiers"])
             if self._has_list_alert:
-                resolve_for_list()
+                alerts.resolve(_list_key())
                 self._has_list_alert = False
         except OSError as error:
             raise_for_list(error)

@@ -211,31 +211,27 @@ class Watch:
         # This look has already waited for a hanging server. Without short time limits the lease
         # would end during the look, and another process would begin anew.
         with briefly() if self._unavailable else nullcontext():
-            self._look_at_all(beats, errors)
-
-    def _look_at_all(self, beats: Collection[Heartbeat], errors: Errors) -> None:
-        """The part of a look that begins with a fresh lease."""
-        with noting(errors, []):
-            _LEASE.hold(self._me)
-        with noting(errors, [MEMORY]):
-            servers.report_memory()
-        with noting(errors, [TRACES]):
-            servers.report_traces()
-        with noting(errors, [IDS]):
-            servers.report_id_nodes()
-        with noting(errors, [DISK]):
-            self._disks.report(beats)
-        with noting(errors, [SILENT, RELEASES]):
-            self._programs.report(beats)
-        with noting(errors, [WRITERS, GALERA]):
-            self._database.report()
-        errors |= of_flows.report_backlogs()
-        of_flows.note_backlogs()
-        errors |= of_flows.report_failures()
-        errors |= of_flows.report_conditions()
-        with noting(errors, []):
-            of_flows.resolve_undeclared()
-        self._unread.report(errors)
+            with noting(errors, []):
+                _LEASE.hold(self._me)
+            with noting(errors, [MEMORY]):
+                servers.report_memory()
+            with noting(errors, [TRACES]):
+                servers.report_traces()
+            with noting(errors, [IDS]):
+                servers.report_id_nodes()
+            with noting(errors, [DISK]):
+                self._disks.report(beats)
+            with noting(errors, [SILENT, RELEASES]):
+                self._programs.report(beats)
+            with noting(errors, [WRITERS, GALERA]):
+                self._database.report()
+            errors |= of_flows.report_backlogs()
+            of_flows.note_backlogs()
+            errors |= of_flows.report_failures()
+            errors |= of_flows.report_conditions()
+            with noting(errors, []):
+                of_flows.resolve_undeclared()
+            self._unread.report(errors)
 
     def _database_answers(self) -> bool:
         try:
