@@ -133,8 +133,9 @@ def _platform_samples() -> Iterator[Sample]:
     yield _DATABASE_UP.of(kinds is not None)
     for kind, count in (kinds or {}).items():
         yield _ALERTS.of(count, kind=kind)
-    for name, answers in servers.redis_answers().items():
-        yield _REDIS_UP.of(answers, redis=name)
+    errors = servers.unavailable()
+    for role in flows.redis_roles():
+        yield _REDIS_UP.of(role.name not in errors, redis=role.name)
     for name, memory in servers.memory().items():
         yield _REDIS_MEMORY.of(memory.used, redis=name)
         yield _REDIS_LIMIT.of(memory.limit, redis=name)

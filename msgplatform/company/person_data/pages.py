@@ -60,21 +60,16 @@ class PersonForm(forms.Form):
             return None
 
 
-def may_open(request: HttpRequest) -> bool:
-    """True if this person may see the page at all."""
-    return _may(request, FIND, ERASE, VIEW)
-
-
-def _may(request: HttpRequest, *permissions: str) -> bool:
-    """True if the person has one of these permissions and is not limited to business systems: a
-    person's data may belong to any system."""
-    has_one = any(request.user.has_perm(name) for name in permissions)
+def may_open(request: HttpRequest, *permissions: str) -> bool:
+    """True if the person has one of these permissions (by default: of those that open the page) and
+    is not limited to business systems: a person's data may belong to any system."""
+    has_one = any(request.user.has_perm(name) for name in permissions or (FIND, ERASE, VIEW))
     return has_one and person_limits.systems_of(request) is None
 
 
 def _require(request: HttpRequest, *permissions: str) -> None:
     """Raises PermissionDenied."""
-    if not _may(request, *permissions):
+    if not may_open(request, *permissions):
         raise PermissionDenied
 
 
@@ -82,7 +77,7 @@ def _require(request: HttpRequest, *permissions: str) -> None:
 @confirmed
 def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The form, what is found, and the latest erasures."""
-    _require(request, FIND, ERASE, VIEW)
+    _require(request)
     form = PersonForm(request.POST if request.method == "POST" else None)
     person, preview = None, None
     if request.method == "POST":
@@ -187,7 +182,7 @@ def _describe_hits(request: HttpRequest, hits: people.Hits) -> Mapping[str, Any]
 @staff_view("GET", "POST")
 def erasure(request: HttpRequest, key: str) -> HttpResponse:
     """One erasure: its progress, what it waits for, and the proof."""
-    _require(request, FIND, ERASE, VIEW)
+    _require(request)
     row = Erasure.objects.filter(key=key).first()
     if row is None:
         raise Http404(_("There is no such erasure."))

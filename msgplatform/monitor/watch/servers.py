@@ -48,12 +48,6 @@ class Memory(msgspec.Struct, frozen=True):
         return max(0.0, 1 - self.used / self.limit) if self.limit else 1.0
 
 
-def redis_answers() -> dict[str, bool]:
-    """Name of each Redis that the platform uses → whether it answers now."""
-    errors = unavailable()
-    return {role.name: role.name not in errors for role in flows.redis_roles()}
-
-
 def unavailable() -> dict[str, RedisError]:
     """Name of each Redis that does not answer now → its error."""
     errors = {}
