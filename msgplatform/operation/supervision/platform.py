@@ -156,7 +156,7 @@ class Platform:
     def wait_until_it_serves(self, seconds: float) -> bool:
         """True if the web server answers in time and the platform does not stop meanwhile."""
         deadline = time.monotonic() + seconds
-        while not address.answers(self.host, self.port):
+        while not address.ask(self.host, self.port):
             if self.stop_requested or time.monotonic() > deadline:
                 return False
             if self.wait(_POLL_SECONDS) is not None:
@@ -200,7 +200,7 @@ class Platform:
         try:
             if self._start_time:
                 is_late = time.monotonic() - self._start_time > _WEB_SECONDS
-                if not is_late and not address.answers(self.host, self.port):
+                if not is_late and not address.ask(self.host, self.port):
                     return _WEB_POLL_SECONDS
                 self._supervisor.follow(self._daemons)
                 self._start_time = 0.0
