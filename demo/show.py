@@ -39,7 +39,7 @@ def enter(port: int, database: str) -> None:
     """
     if os.environ.get(_MARK):
         return
-    from msgplatform.operation.supervision.platform import is_running
+    from msgplatform.operation.supervision.run import is_running
 
     folder = env.state_dir() / "demo"
     if is_running(folder):

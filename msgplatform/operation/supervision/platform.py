@@ -21,17 +21,9 @@ from msgplatform.core.servers.private_server import RedisServer, private_directo
 from msgplatform.operation.supervision import address, preparation, releases
 from msgplatform.operation.supervision.config import Program
 from msgplatform.operation.supervision.program_watch import ProgramWatch
-from msgplatform.operation.supervision.run import (
-    Inheritance,
-    Lock,
-    Refused,
-    Supervisor,
-    is_running,
-)
+from msgplatform.operation.supervision.run import Inheritance, Lock, Refused, Supervisor
 
 log = logging.get(__name__)
-
-__all__ = ["Platform", "Refused", "is_running"]
 
 _REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons declare their own
 _DRAIN_SECONDS = 20

@@ -21,13 +21,7 @@ from msgplatform import __version__
 from msgplatform.core import cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats
-from msgplatform.core.data import (
-    cell_record,
-    engines,
-    migration_stages,
-    schema_state,
-    transactions,
-)
+from msgplatform.core.data import cell_record, engines, migration_stages, schema_state, transactions
 from msgplatform.core.errors import PlatformError
 
 # A statement that waits for a table's lock makes later statements of programs wait, so it gives up
