@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
-from msgplatform.company.alerting import child, outbox
+from msgplatform.company.alerting import outbox
 from msgplatform.company.alerting.models import MAX_URL, AlertChannel, AlertRule
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.http import destinations
@@ -43,7 +43,7 @@ def check_address(url: str, is_heartbeat: bool) -> CheckedAddress:
         except InvalidInput as error:
             return CheckedAddress(str(error))
         return CheckedAddress(shown=f"{place} · {fingerprint(url)}")
-    outcome = child.check(url)
+    outcome = outbox.check(url)
     details: Mapping[str, Any] = outcome.details or {}
     if outcome.is_ok:
         return CheckedAddress(

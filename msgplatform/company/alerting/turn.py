@@ -10,9 +10,8 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from msgplatform.company.alerting import outbox, planning, texts
-from msgplatform.company.alerting.child import Child, Outcome
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage
-from msgplatform.company.alerting.outbox import Outbox, is_failing, note_outcome
+from msgplatform.company.alerting.outbox import Child, Outbox, Outcome, is_failing, note_outcome
 from msgplatform.core import flows, outbound
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows.activity import SYSTEM, Activity, Counts

@@ -244,10 +244,6 @@ class ClusterOfDatabases:
     def __init__(self) -> None:
         self._kinds_before: set[str] = set()
 
-    def forget(self) -> None:
-        """Another process looks, so that the last look of this process is too old."""
-        self._kinds_before.clear()
-
     def report(self) -> None:
         """Raise or resolve the alerts about two writers and about missing servers."""
         conditions: dict[str, Condition] = {}

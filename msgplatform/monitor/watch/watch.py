@@ -60,11 +60,6 @@ class Programs:
         # Monotonic time of the first look that found programs of several releases; 0: of one.
         self._mixed_since = 0.0
 
-    def forget(self) -> None:
-        """Begin anew to measure silence, since this process has not read heartbeats for a while."""
-        self._silent.clear()
-        self._mixed_since = 0.0
-
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each program that is silent, ends again and again, or hangs. Silence counts
         from this process's first look, because Redis may have been unavailable before."""
@@ -193,8 +188,7 @@ class Watch:
             self._may_send = _LEASE.hold(self._me)
             if not self._may_send:
                 # Another process looks. If this process gets the lease, it begins anew.
-                self._programs.forget()
-                self._database.forget()
+                self._programs, self._database = Programs(), ClusterOfDatabases()
                 self._disks.forget()
                 self._unavailable.clear()
                 return
@@ -202,7 +196,7 @@ class Watch:
         except RedisError as error:
             self._may_send = True
             # Without heartbeats the silence of programs cannot be measured.
-            self._programs.forget()
+            self._programs = Programs()
             self._report_redis({WORK.name: error}, only=WORK.name)
             return
         errors: Errors = {}
