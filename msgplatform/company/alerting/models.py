@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.dates import WEEKDAYS
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import ExactCharField, ExactSlugField, Named
@@ -19,16 +20,6 @@ from msgplatform.models.alerts import Severity, check_zone, own_language, own_zo
 MAX_URL = 2000
 GIVE_UP = timedelta(hours=24)  # time of tries for each alert
 _MAX_KINDS = 100
-
-
-class Weekday(models.IntegerChoices):
-    MONDAY = 1, _("Monday")
-    TUESDAY = 2, _("Tuesday")
-    WEDNESDAY = 3, _("Wednesday")
-    THURSDAY = 4, _("Thursday")
-    FRIDAY = 5, _("Friday")
-    SATURDAY = 6, _("Saturday")
-    SUNDAY = 7, _("Sunday")
 
 
 class AlertChannel(Named):
@@ -60,7 +51,8 @@ class AlertChannel(Named):
         help_text=_("Of the times in messages, and of the weekly summary: Asia/Shanghai"),
     )  # fmt: skip
     summary_weekday = models.PositiveSmallIntegerField(
-        _("weekly summary"), null=True, blank=True, choices=Weekday.choices,
+        _("weekly summary"), null=True, blank=True,
+        choices=[(number + 1, name) for number, name in WEEKDAYS.items()],
         help_text=_("The day on which the channel gets the week's figures, at 8 in the morning."),
     )  # fmt: skip
     heartbeat_seconds = models.PositiveIntegerField(

@@ -123,8 +123,10 @@ class Heartbeats:
                 del self._children[channel]
 
     def start(self, channels: Sequence[AlertChannel], now: datetime) -> None:
-        """Call the due addresses, if all is well."""
-        if not is_well(channels):
+        """Call the due addresses, if alerts can reach people: a channel for messages works, or there
+        is none. (The call itself shows that the database takes writes and that a program runs.)"""
+        places = [row for row in channels if row.enabled and not row.is_heartbeat]
+        if places and all(map(is_failing, places)):
             return
         for channel in channels:
             if not channel.is_heartbeat or not channel.enabled or channel.pk in self._children:
@@ -154,13 +156,6 @@ def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
     if not outcome.is_ok:
         row = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
         row.update(next_heartbeat_at=now + _RETRY)
-
-
-def is_well(channels: Sequence[AlertChannel]) -> bool:
-    """True if alerts can reach people: a channel for messages works, or there is none. (The call
-    itself shows that the database takes writes and that a program runs.)"""
-    places = [row for row in channels if row.enabled and not row.is_heartbeat]
-    return not places or any(not is_failing(row) for row in places)
 
 
 KEEP = timedelta(days=90)  # messages that were sent, in the console

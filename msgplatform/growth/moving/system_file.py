@@ -78,24 +78,6 @@ class _End(msgspec.Struct, forbid_unknown_fields=True):
 Line = ObjectLine | ApiKeyLine | KeyLine
 
 
-class Writer:
-    """Writes the lines to a stream, and the last one in `close`."""
-
-    def __init__(self, stream: BinaryIO, header: Header) -> None:
-        self._stream, self._digest, self.lines = stream, hashlib.sha256(), 0
-        self.write(header)
-
-    def write(self, line: msgspec.Struct) -> None:
-        text = msgspec.json.encode(line) + b"\n"
-        self._digest.update(text)
-        self._stream.write(text)
-        self.lines += 1
-
-    def close(self) -> None:
-        self._stream.write(msgspec.json.encode(_End(self.lines, self._digest.hexdigest())) + b"\n")
-        self._stream.flush()
-
-
 class Reader:
     """Reads a complete file. Raises InvalidInput for a file that is cut short or changed, or of
     another format or release."""
@@ -175,7 +157,16 @@ def export(name: str, stream: BinaryIO, say: Callable[[str], None]) -> int:
         encryption_key=key_files.fingerprint(settings.ENCRYPTION_KEYS[0]),
         exported_at=timezone.now(),
     )
-    writer = Writer(stream, header)
+    digest, line_count = hashlib.sha256(), 0
+
+    def write(line: msgspec.Struct) -> None:
+        nonlocal line_count
+        text = msgspec.json.encode(line) + b"\n"
+        digest.update(text)
+        stream.write(text)
+        line_count += 1
+
+    write(header)
     for kind in kinds.kinds():
         rows = kind.visible_rows(kind.all_rows(), {name}).order_by("pk") if kind.moves else ()
         for row in rows:
@@ -189,16 +180,17 @@ def export(name: str, stream: BinaryIO, say: Callable[[str], None]) -> int:
                 is_set = column.value_from_object(row) is not None
                 columns[column_name] = column.value_to_string(row) if is_set else None
             section, body = kinds.section_of(kind), sealed_body(kind, row)
-            writer.write(ObjectLine(section, object_name, body, columns))
+            write(ObjectLine(section, object_name, body, columns))
     for api_key in ApiKey.objects.filter(biz=system).order_by("id"):
         names = ApiKeyLine.__struct_fields__
-        writer.write(ApiKeyLine(**{column: getattr(api_key, column) for column in names}))
+        write(ApiKeyLine(**{column: getattr(api_key, column) for column in names}))
     count = 0
     for store in (store for flow in flows.all() for store in flow.key_stores):
         for key in store.read(system.pk):
-            writer.write(KeyLine(store.name, key))
+            write(KeyLine(store.name, key))
             count += 1
             if count % PROGRESS_ROWS == 0:
                 say(f"{count} idempotency keys are written.")
-    writer.close()
+    stream.write(msgspec.json.encode(_End(line_count, digest.hexdigest())) + b"\n")
+    stream.flush()
     return count

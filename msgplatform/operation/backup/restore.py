@@ -46,17 +46,16 @@ def restore(folder: Path, say: backup.Say) -> None:
             say(f"Database {alias}: migrated")
         recoveries = [recovery for flow in flows.all() for recovery in flow.recoveries]
         # Some recoveries read the work Redis, which is newer than the backup, before it is emptied.
-        recoveries.sort(key=lambda recovery: not recovery.reads_work_redis)
-        is_emptied = False
-        for recovery in recoveries:
-            if not recovery.reads_work_redis and not is_emptied:
-                _empty_work_redis(say)
-                is_emptied = True
-            words = [word.format(began_at=manifest["began_at"]) for word in recovery.arguments]
-            say(f"{recovery.command} {' '.join(words)}".strip())
-            call_command(recovery.command, *words)
-        if not is_emptied:
-            _empty_work_redis(say)
+        for reads_work_redis in (True, False):
+            for recovery in recoveries:
+                if recovery.reads_work_redis != reads_work_redis:
+                    continue
+                words = [word.format(began_at=manifest["began_at"]) for word in recovery.arguments]
+                say(f"{recovery.command} {' '.join(words)}".strip())
+                call_command(recovery.command, *words)
+            if reads_work_redis:
+                redis_connections.work_redis().flushdb()
+                say("The work Redis: emptied, since its data belongs to the state before")
     erasures = Path(settings.STATE_DIR) / backup.ERASURES
     if (folder / backup.ERASURES).exists() and not erasures.exists():
         shutil.copy(folder / backup.ERASURES, erasures)
@@ -137,8 +136,3 @@ def _load(connection: Any, path: Path) -> None:
         )  # fmt: skip
     if code:
         raise BackupRefused(f"The load of {connection.alias} was cut short: {reason[-300:]}")
-
-
-def _empty_work_redis(say: backup.Say) -> None:
-    redis_connections.work_redis().flushdb()
-    say("The work Redis: emptied, since its data belongs to the state before")
