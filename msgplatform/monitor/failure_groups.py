@@ -144,5 +144,4 @@ def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str
 
 
 def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
-    """The newest acknowledgements of these flows."""
     return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:limit])

@@ -107,8 +107,6 @@ class _PersonView(_PersonData, APIView):
 
 
 class PersonFindView(_PersonView):
-    """Find a person's data."""
-
     @operation(IdentifiersBody, {200: FoundSerializer}, ("a customer", _EXAMPLE))
     def post(self, request: Request) -> Response:
         """Find a person's data.
@@ -123,8 +121,6 @@ class PersonFindView(_PersonView):
 
 
 class PersonExportView(_PersonView):
-    """Export a person's data."""
-
     @operation(
         IdentifiersBody,
         {200: OpenApiResponse({"type": "object", "additionalProperties": {}},
@@ -206,8 +202,6 @@ class _ChangeView(_PersonData, APIView):
 
 
 class ErasureEndView(_ChangeView):
-    """End what an erasure waits for."""
-
     @operation(None, {200: ErasureSerializer})
     def post(self, request: Request, key: str) -> Response:
         """End what an erasure waits for.
@@ -219,8 +213,6 @@ class ErasureEndView(_ChangeView):
 
 
 class ErasureCancelView(_ChangeView):
-    """Cancel an erasure."""
-
     @operation(None, {200: ErasureSerializer})
     def post(self, request: Request, key: str) -> Response:
         """Cancel an erasure.

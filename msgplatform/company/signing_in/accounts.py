@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from msgplatform.core import logging
 from msgplatform.doors.admin import confirmation
@@ -30,6 +31,17 @@ _NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt
 # Anybody can cause these entries, which are kept for ever: maximum of entries, in so many seconds.
 _OF_ONE = Rate(20, 300)
 _OF_ALL = Rate(200, 300)
+# For people whose proof is not accepted.
+ASK_FOR_LINK = gettext_noop(
+    "Ask the people who run this platform for a link to log in (manage.py login_link). "
+    "Then set up a second factor: it proves it from then on."
+)
+
+
+def provider_names() -> dict[str, str]:
+    """Id → name for people, of each provider by which people sign in."""
+    providers = settings.SOCIALACCOUNT_PROVIDERS.items()
+    return {id: options["APPS"][0]["name"] for id, options in providers}
 
 
 def refuse(

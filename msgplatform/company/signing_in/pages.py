@@ -60,10 +60,7 @@ class _LoginView(LoginView):
             "app_path": self.request.get_full_path(),
             "username": self.request.user.get_username(),
             "has_passwords": settings.LOCAL_PASSWORDS,
-            "providers": {
-                id: options["APPS"][0]["name"]
-                for id, options in settings.SOCIALACCOUNT_PROVIDERS.items()
-            },
+            "providers": accounts.provider_names(),
             "next_page": self.get_redirect_url(),
         }
         return {**super().get_context_data(**kwargs), **frame}
@@ -139,11 +136,7 @@ def confirm(request: HttpRequest) -> HttpResponseBase:
     methods = get_adapter(request).get_reauthentication_methods(request.user)
     if methods and methods[0]["id"] == accounts.CHAT:
         text = _("An account of a chat does not prove that it is you.")
-        advice = _(
-            "Ask the people who run this platform for a link to log in (manage.py login_link). "
-            "Then set up a second factor: it proves it from then on."
-        )
-        who = request.user.get_username()
+        advice, who = _(accounts.ASK_FOR_LINK), request.user.get_username()
         return refuse(request, "chat_proves_nothing", text, advice=advice, who=who)
     if methods:
         return redirect(f"{methods[0]['url']}?{urlencode({'next': next_url})}")

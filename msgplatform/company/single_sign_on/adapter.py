@@ -96,10 +96,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             # the provider signs in the person that it remembers.
             if not _is_new(sociallogin.claims):
                 text = _("The provider did not say that you signed in there anew.")
-                advice = _(
-                    "Ask the people who run this platform for a link to log in (manage.py "
-                    "login_link). Then set up a second factor: it proves it from then on."
-                )
+                advice = _(accounts.ASK_FOR_LINK)
                 raise ImmediateHttpResponse(refuse(request, "not_anew", text, advice=advice))
             confirmation.record(request)
             return

@@ -156,11 +156,9 @@ class Platform:
         return True
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """supervisord's exit code; None if supervisord still runs after `seconds`."""
         return self._supervisor.wait(seconds)
 
     def request_stop(self) -> None:
-        """Stop in order; a second call kills. Signal handlers may call this."""
         self._supervisor.request_stop()
 
     @property
@@ -213,7 +211,6 @@ class Platform:
                 log.warning("ended_programs_unknown", why=str(error)[:200])
 
     def pids(self) -> dict[str, int]:
-        """Process name → pid, of running processes."""
         return self._supervisor.pids()
 
 
