@@ -74,12 +74,12 @@ class Housekeeping:
         return True
 
 
-def roll_up(last: datetime | None = None) -> int:
+def roll_up(last: datetime | None = None) -> None:
     """Compute today and every day that may have new counts since `last`, the last roll-up.
 
     Without `last`, as after a start, compute yesterday and all days since the last day with
     counters, which may have been computed before its end. Days whose minutes may have been deleted
-    are never computed. Returns the number of days.
+    are never computed.
     """
     now = sql.now()
     today = DayCounter.of(now)
@@ -91,10 +91,8 @@ def roll_up(last: datetime | None = None) -> int:
     else:
         first = DayCounter.of(min(now, last) - DayCounter.OPEN_FOR)
     first = max(first, oldest)
-    days = (today - first).days + 1
-    for number in range(days):
+    for number in range((today - first).days + 1):
         transactions.retrying(partial(_roll_up_day, first + timedelta(days=number)))
-    return max(0, days)
 
 
 def roll_up_hours() -> int:

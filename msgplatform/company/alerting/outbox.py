@@ -140,25 +140,19 @@ class Outbox:
     def is_idle(self) -> bool:
         return not self._children
 
-    def collect(self, now: datetime) -> int:
-        """Store the outcomes of sends that have ended; returns their number."""
-        ended = {
-            channel: (message, outcome)
-            for channel, (message, child) in self._children.items()
-            if (outcome := child.poll()) is not None
-        }
-        for channel, (message, outcome) in ended.items():
-            store(message, outcome, now)
-            del self._children[channel]
-        return len(ended)
+    def collect(self, now: datetime) -> None:
+        """Store the outcomes of sends that have ended."""
+        for channel, (message, child) in list(self._children.items()):
+            if (outcome := child.poll()) is not None:
+                store(message, outcome, now)
+                del self._children[channel]
 
-    def start(self, now: datetime) -> int:
-        """Start sends of due messages; returns their number."""
+    def start(self, now: datetime) -> None:
+        """Start sends of due messages."""
         rows = AlertMessage.objects.filter(
             Q(lease_until=None) | Q(lease_until__lt=now),
             state=State.WAITING, due_at__lte=now, channel__enabled=True,
         ).exclude(channel__in=list(self._children))  # fmt: skip
-        count = 0
         for message in rows.order_by("due_at", "id").select_related("channel")[:50]:
             if len(self._children) >= MAX_CHILDREN:
                 break
@@ -183,8 +177,6 @@ class Outbox:
                 store(message, Outcome(False, str(error)[:500]), now)
                 continue
             self._children[message.channel_id] = (message, child)
-            count += 1
-        return count
 
 
 def render(message: AlertMessage) -> texts.Text | None:

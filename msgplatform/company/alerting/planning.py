@@ -90,11 +90,11 @@ def systems_of(alerts: Iterable[Alert]) -> Mapping[int, int | None]:
     return result
 
 
-def plan(now: datetime) -> int:
-    """Plan the news about alerts since the last time; returns the number of news."""
+def plan(now: datetime) -> None:
+    """Plan the news about alerts since the last time, at most one batch."""
     news = list(AlertNews.objects.select_related("alert").order_by("id")[:_BATCH])
     if not news:
-        return 0
+        return
     rules = list(AlertRule.objects.filter(enabled=True).prefetch_related("systems", "channels"))
     systems = systems_of(row.alert for row in news) if rules else {}
     with transaction.atomic():
@@ -129,12 +129,10 @@ def plan(now: datetime) -> int:
                 if teller is not None and teller.sends_resolved:
                     _tell(row.alert, teller, notice.channel, Event.RESOLVED, 0, now)
         AlertNews.objects.filter(pk__in=[row.pk for row in news]).delete()
-    return len(news)
 
 
-def plan_repeats(now: datetime) -> int:
-    """Repeat the news of open alerts that nobody has acknowledged; returns how many."""
-    total = 0
+def plan_repeats(now: datetime) -> None:
+    """Repeat the news of open alerts that nobody has acknowledged."""
     rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
     for rule in rules.prefetch_related("systems"):
         # Alerts that the rule reported long enough ago. They are repeated if the rule still covers
@@ -165,8 +163,6 @@ def plan_repeats(now: datetime) -> int:
                 count += 1
                 with transaction.atomic():
                     _tell(alert, rule, channel, Event.REPEATED, pair["number"] + 1, now)
-        total += count
-    return total
 
 
 def _tell(
@@ -220,14 +216,14 @@ def _tell(
     )
 
 
-def delete_old(before: datetime) -> int:
+def delete_old(before: datetime) -> None:
     """Delete messages sent before this time, unless one of their alerts is still open; at most one
     batch."""
     open_messages = AlertNotice.objects.filter(alert__open_key__isnull=False)
     rows = AlertMessage.objects.filter(created_at__lt=before).exclude(state=State.WAITING)
     rows = rows.exclude(pk__in=open_messages.values("message_id"))
     ids = list(rows.values_list("pk", flat=True)[:_BATCH])
-    return AlertMessage.objects.filter(pk__in=ids).delete()[0] if ids else 0
+    AlertMessage.objects.filter(pk__in=ids).delete()
 
 
 class Due(NamedTuple):
