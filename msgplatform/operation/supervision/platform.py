@@ -210,9 +210,6 @@ class Platform:
             if not self.stop_requested:
                 log.warning("ended_programs_unknown", why=str(error)[:200])
 
-    def pids(self) -> dict[str, int]:
-        return self._supervisor.pids()
-
 
 def supervisor_socket() -> Path:
     """supervisord first binds the socket's name with its pid appended, which must fit too."""

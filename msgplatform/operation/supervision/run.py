@@ -245,13 +245,6 @@ class Supervisor:
         with supervisord_at(self.places.socket) as rpc:
             return list(rpc.supervisor.getAllProcessInfo())
 
-    def pids(self) -> dict[str, int]:
-        """Process name → pid, of running processes and supervisord."""
-        if self._process is None or self._process.poll() is not None:
-            return {}
-        running = {info["name"]: int(info["pid"]) for info in self.processes() if info["pid"]}
-        return {"supervisord": self._process.pid, **running}
-
     def request_stop(self) -> None:
         """Begin to stop everything in order; a second call kills. Signal handlers may call this."""
         is_second, self.stop_requested = self.stop_requested, True
