@@ -216,13 +216,8 @@ RQ_SHOW_ADMIN_LINK = False
 
 # -- people --------------------------------------------------------------------------------------
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": name}
-    for name in (
-        "django.contrib.auth.password_validation.UserAttributeSimilarityValidator",
-        "django.contrib.auth.password_validation.MinimumLengthValidator",
-        "django.contrib.auth.password_validation.CommonPasswordValidator",
-        "django.contrib.auth.password_validation.NumericPasswordValidator",
-    )
+    {"NAME": f"django.contrib.auth.password_validation.{name}Validator"}
+    for name in ("UserAttributeSimilarity", "MinimumLength", "CommonPassword", "NumericPassword")
 ]
 # Seconds; of the link that `up` prints for the first user.
 PASSWORD_RESET_TIMEOUT = 24 * 3600
