@@ -172,7 +172,7 @@ class Outbox:
                 continue
             message.title, message.text = text.title, text.plain
             try:
-                child = Child("send", message.channel.url, **text.order())
+                child = Child("send", message.channel.url, **msgspec.structs.asdict(text))
             except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
                 store(message, Outcome(False, str(error)[:500]), now)
                 continue
@@ -231,7 +231,7 @@ def send_test(channel: AlertChannel) -> Outcome:
     if channel.is_heartbeat:
         child = Child("call", channel.url, seconds=TEST_SECONDS)
     else:
-        child = Child("send", channel.url, seconds=TEST_SECONDS, **text.order())
+        child = Child("send", channel.url, seconds=TEST_SECONDS, **msgspec.structs.asdict(text))
     outcome = child.wait()
     AlertMessage.objects.create(
         channel=channel,

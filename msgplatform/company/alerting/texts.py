@@ -7,7 +7,6 @@ mention or style in a chat, and telephone numbers and addresses of people are ma
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -42,10 +41,6 @@ class Text(msgspec.Struct, frozen=True):
     more: str
     tail: Mapping[str, str]
     severity: str = "info"
-
-    def order(self) -> dict[str, Any]:
-        return {"title": self.title, "blocks": self.blocks, "more": self.more, "tail": self.tail,
-                "severity": self.severity}  # fmt: skip
 
     @property
     def plain(self) -> str:

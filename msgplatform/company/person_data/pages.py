@@ -4,7 +4,6 @@ Identifiers are never in an address: they would stand in logs and in the browser
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -154,7 +153,10 @@ def _mark(person: Person) -> str:
     return " ".join(people.hashes(person.identifiers))
 
 
-def _describe_hits(request: HttpRequest, hits: people.Hits) -> Mapping[str, Any]:
+def _describe_hits(
+    request: HttpRequest, hits: people.Hits
+) -> tuple[people.Hits, Any, list[str]]:
+    """Hits, the title of their flow, and their sample as this person may see it."""
     flow = people.flow_of(hits.store)
     sample = [row.data for row in hits.sample]
     if not sees_personal(request):
@@ -166,17 +168,11 @@ def _describe_hits(request: HttpRequest, hits: people.Hits) -> Mapping[str, Any]
             }
             for data in sample
         ]
-    return {
-        "flow": flow.title if flow else _("Platform"),
-        "title": hits.store.title,
-        "count": hits.count,
-        "open_count": hits.open_count,
-        "is_whole": hits.is_whole,
-        "sample": [
-            json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1)[:2000]
-            for data in sample
-        ],
-    }
+    texts = [
+        json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1)[:2000]
+        for data in sample
+    ]
+    return hits, flow.title if flow else _("Platform"), texts
 
 
 @staff_view("GET", "POST")
