@@ -18,7 +18,6 @@ from msgplatform.models import Alert, Biz
 from msgplatform.models.alerts import Severity, check_zone, own_language, own_zone
 
 MAX_URL = 2000
-GIVE_UP = timedelta(hours=24)  # time of tries for each alert
 _MAX_KINDS = 100
 
 
@@ -176,6 +175,8 @@ class AlertMessage(models.Model):
         SENT = "sent", _("sent")
         FAILED = "failed", _("failed")
         DROPPED = "dropped", _("dropped")
+
+    GIVE_UP = timedelta(hours=24)  # time of tries for each alert
 
     channel = models.ForeignKey(AlertChannel, models.CASCADE, verbose_name=_("alert channel"))
     rule = models.ForeignKey(AlertRule, models.SET_NULL, null=True, verbose_name=_("rule"))

@@ -24,7 +24,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.company.alerting import texts
-from msgplatform.company.alerting.models import GIVE_UP, AlertChannel, AlertMessage
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage
 from msgplatform.core import alerts, logging, outbound
 from msgplatform.core.alerts import Condition
 from msgplatform.core.durations import moment
@@ -37,7 +37,8 @@ State = AlertMessage.State
 
 # Seconds. A send that takes longer counts as failed.
 MAX_SECONDS = 20
-# Maximum of children that check addresses: each loads apprise, for a second of a core that messages need.
+# Maximum of children that check addresses: each loads apprise, for a second of a core that
+# messages need.
 _checks = threading.BoundedSemaphore(2)
 MAX_CHILDREN = 4  # maximum of concurrent sends of one process
 LEASE = timedelta(seconds=MAX_SECONDS + 30)
@@ -197,7 +198,7 @@ def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:
         wait = WAITS[min(message.attempts, len(WAITS) - 1)]
         # Read it again: an alert may have joined the message after this process read it.
         give_up_at = row.values_list("give_up_at", flat=True).first()
-        is_over = now + wait > (give_up_at or message.created_at + GIVE_UP)
+        is_over = now + wait > (give_up_at or message.created_at + message.GIVE_UP)
         values = {"error": outcome.error[:500], "due_at": now + wait,
                   **({"state": State.FAILED} if is_over else {})}  # fmt: skip
         log.warning("alert_not_sent", channel=message.channel.name, why=outcome.error[:200])

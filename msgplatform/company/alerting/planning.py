@@ -16,13 +16,7 @@ from django.apps import apps
 from django.db import transaction
 from django.db.models import Max, Q
 
-from msgplatform.company.alerting.models import (
-    GIVE_UP,
-    AlertChannel,
-    AlertMessage,
-    AlertNotice,
-    AlertRule,
-)
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertNotice, AlertRule
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, AlertNews
 from msgplatform.models.alerts import Severity
@@ -198,12 +192,13 @@ def _tell(
         due_at = due.latest if due else now
         message = AlertMessage.objects.create(
             rule=rule, channel=channel, state=state, created_at=now, due_at=due_at,
-            give_up_at=due_at + GIVE_UP,
+            give_up_at=due_at + AlertMessage.GIVE_UP,
         )  # fmt: skip
     elif due:
         # The message gets a day of tries from this news on. It also gets an attempt soon, because
         # the channel may work again, unless the news is a repeat.
-        message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
+        give_up_at = message.give_up_at or message.created_at + message.GIVE_UP
+        message.give_up_at = max(give_up_at, now + message.GIVE_UP)
         if event != Event.REPEATED and message.due_at > due.latest:
             message.due_at = due.latest
             # The pause after this attempt must not be longer than the pause that it cuts short.

@@ -123,8 +123,9 @@ class Heartbeats:
                 del self._children[channel]
 
     def start(self, channels: Sequence[AlertChannel], now: datetime) -> None:
-        """Call the due addresses, if alerts can reach people: a channel for messages works, or there
-        is none. (The call itself shows that the database takes writes and that a program runs.)"""
+        """Call the due addresses, if alerts can reach people: a channel for messages works, or
+        there is none. (The call itself shows that the database takes writes and that a program
+        runs.)"""
         places = [row for row in channels if row.enabled and not row.is_heartbeat]
         if places and all(map(is_failing, places)):
             return
