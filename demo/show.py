@@ -110,8 +110,8 @@ class Demo:
         self.port, descriptor = map(int, os.environ[_MARK].split())
         self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)
         self.platform = Platform(
-            Path(settings.STATE_DIR), host=_HOST, port=self.port, env=dict(os.environ),
-            reservation=socket.socket(fileno=descriptor), say=self.run.say, migrate=True,
+            _HOST, self.port, reservation=socket.socket(fileno=descriptor), say=self.run.say,
+            migrate=True,
         )  # fmt: skip
         self.password = secrets.token_urlsafe(12)
         self._stopped = threading.Event()

@@ -137,7 +137,7 @@ def digests(folder: Path) -> dict[str, str]:
 def embedded_servers() -> Iterator[None]:
     """Start the Redis servers that `up` runs by itself for the block, unless they run already."""
     with ExitStack() as stack:
-        for server in embedded_redis(Path(settings.STATE_DIR)).values():
+        for server in embedded_redis().values():
             if not server.answers():
                 stack.enter_context(server)
         yield

@@ -41,31 +41,21 @@ _WEB_POLL_SECONDS = 0.1
 class Platform:
     """Runs Redis (unless one is configured), the web server and every flow's daemons.
 
-    `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
-    is command → number of processes; `reservation` is the socket of `address.hold`, if the caller
-    keeps the address already. The running platform also starts and stops the own processes of
+    `url` is the address that people open; `processes` is command → number of processes;
+    `reservation` is the socket of `address.hold`, if the caller keeps the address already; `say`
+    gets sentences for people. The running platform also starts and stops the own processes of
     subscriptions and gateways. Call `start` from a thread that stays. Raises Refused.
     """
 
     def __init__(
-        self,
-        state_dir: Path,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        env: Mapping[str, str] | None = None,
-        workers: int = 1,
-        migrate: bool = False,
-        processes: Mapping[str, int] | None = None,
-        reservation: socket | None = None,
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        if Path(state_dir) != Path(settings.STATE_DIR):
-            raise ValueError(f"{state_dir} is not the settings' STATE_DIR {settings.STATE_DIR}")
-        self.state_dir = Path(state_dir)
+        self, host: str, port: int, *, migrate: bool, say: Callable[[str], None], workers: int = 1,
+        processes: Mapping[str, int] | None = None, reservation: socket | None = None,
+    ) -> None:  # fmt: skip
+        self.state_dir = Path(settings.STATE_DIR)
         self.host, self.port = address.resolve(host, port), port
         self.url = address.public_url(self.host, port)
         self.migrate = migrate
-        self.redis = embedded_redis(self.state_dir)
+        self.redis = embedded_redis()
         self._lock = Lock(self.state_dir / "run")
         self._reservation = reservation
         self.is_replaced = False
@@ -77,7 +67,6 @@ class Platform:
                 web(self.host, port, workers),
             ],
             {
-                **(env or {}),
                 "STATE_DIR": str(self.state_dir),
                 "PUBLIC_URL": self.url,
                 "SANDBOX_URL": address.own_url(self.host, port),
@@ -85,7 +74,7 @@ class Platform:
             environment.BASE_DIR,
         )
         self._daemons = daemons(processes or {})
-        self._say = say  # sentences for people
+        self._say = say
         self._program_watch = ProgramWatch(self._supervisor.places.logs, say)
         self._start_time = 0.0  # monotonic; 0.0 once the daemons are started
         self._follower = ThreadLoop("own-processes", self._follow, every=_FOLLOW_SECONDS)
@@ -216,11 +205,11 @@ def supervisor_socket() -> Path:
     return environment.socket_path("supervisor.sock.1234567").with_name("supervisor.sock")
 
 
-def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
+def embedded_redis() -> dict[str, RedisServer]:
     """The Redis servers that `up` must run, because no variable names a server."""
     return {
         f"redis-{role.name}": RedisServer(
-            state_dir / f"redis-{role.name}",
+            Path(settings.STATE_DIR) / f"redis-{role.name}",
             environment.socket_path(f"{role.name}.sock"),
             appendonly=role.is_truth,
         )
