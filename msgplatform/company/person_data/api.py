@@ -100,13 +100,10 @@ class _PersonData:
     tag = "person data"
     required_scope = SCOPE
     answers_limited_keys = False
-
-
-class _PersonView(_PersonData, APIView):
     max_body_bytes = _BODY_BYTES
 
 
-class PersonFindView(_PersonView):
+class PersonFindView(_PersonData, APIView):
     @operation(IdentifiersBody, {200: FoundSerializer}, ("a customer", _EXAMPLE))
     def post(self, request: Request) -> Response:
         """Find a person's data.
@@ -120,7 +117,7 @@ class PersonFindView(_PersonView):
         return Response(FoundSerializer({"kinds": people.preview(person)}).data)
 
 
-class PersonExportView(_PersonView):
+class PersonExportView(_PersonData, APIView):
     @operation(
         IdentifiersBody,
         {200: OpenApiResponse({"type": "object", "additionalProperties": {}},
@@ -144,7 +141,6 @@ class ErasureListView(_PersonData, ListView):
     Newest first: who asked for which, what is done, and what is waited for.
     """
 
-    max_body_bytes = _BODY_BYTES
     serializer_class = ErasureSerializer
     queryset = Erasure.objects.all()
 
@@ -197,11 +193,9 @@ def _change_erasure(request: Request, key: str, change: Callable[[str, str], Era
     return Response(ErasureSerializer(row).data)
 
 
-class _ChangeView(_PersonData, APIView):
+class ErasureEndView(_PersonData, APIView):
     answers_not_now = True
 
-
-class ErasureEndView(_ChangeView):
     @operation(None, {200: ErasureSerializer})
     def post(self, request: Request, key: str) -> Response:
         """End what an erasure waits for.
@@ -212,7 +206,9 @@ class ErasureEndView(_ChangeView):
         return _change_erasure(request, key, erasures.end_open)
 
 
-class ErasureCancelView(_ChangeView):
+class ErasureCancelView(_PersonData, APIView):
+    answers_not_now = True
+
     @operation(None, {200: ErasureSerializer})
     def post(self, request: Request, key: str) -> Response:
         """Cancel an erasure.

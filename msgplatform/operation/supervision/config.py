@@ -43,35 +43,16 @@ class Program(msgspec.Struct, frozen=True):
         return self.name if self.comes_and_goes else f"level-{self.priority}"
 
 
-class Places(msgspec.Struct, frozen=True):
+class Places:
     """Folders and files of supervisord and its programs."""
 
-    run: Path
-    logs: Path
-    socket: Path
-
-    @property
-    def config(self) -> Path:
-        return self.run / "supervisord.conf"
-
-    @property
-    def release(self) -> Path:
-        """The file that names the release of which a program starts."""
-        return self.run / "release.json"
-
-    @property
-    def pace(self) -> Path:
-        """The folder with a file for each process: its last starts."""
-        return self.run / "pace"
-
-    @property
-    def log(self) -> Path:
-        return self.logs / "supervisord.log"
-
-    @property
-    def output(self) -> Path:
-        """The file for supervisord's output until it has opened its log."""
-        return self.logs / "supervisord.out"
+    def __init__(self, state_dir: Path, socket: Path) -> None:
+        self.run, self.logs, self.socket = state_dir / "run", state_dir / "logs", socket
+        self.config = self.run / "supervisord.conf"
+        self.release = self.run / "release.json"  # names the release of which a program starts
+        self.pace = self.run / "pace"  # a file for each process: its last starts
+        self.log = self.logs / "supervisord.log"
+        self.output = self.logs / "supervisord.out"  # of supervisord until it has opened its log
 
 
 def render(programs: Sequence[Program], places: Places) -> str:

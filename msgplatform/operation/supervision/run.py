@@ -162,7 +162,7 @@ class Supervisor:
         env: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
-        self.places = Places(run=state_dir / "run", logs=state_dir / "logs", socket=socket)
+        self.places = Places(state_dir, socket)
         self._programs = list(programs)
         self._others: list[Program] = []
         self.env = {**os.environ, **(env or {})}
