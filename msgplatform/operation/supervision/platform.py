@@ -73,6 +73,7 @@ class Platform:
             },
             environment.BASE_DIR,
         )
+        self.log = self._supervisor.places.log
         self._daemons = daemons(processes or {})
         self._say = say
         self._program_watch = ProgramWatch(self._supervisor.places.logs, say)
@@ -153,10 +154,6 @@ class Platform:
     @property
     def stop_requested(self) -> bool:
         return self._supervisor.stop_requested
-
-    @property
-    def log(self) -> Path:
-        return self._supervisor.places.log
 
     def stop(self) -> None:
         """Stop everything in order: daemons drain, then web, then Redis."""
