@@ -19,7 +19,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.audit_export import address, lines
-from msgplatform.company.audit_export.address import Address, Kind
+from msgplatform.company.audit_export.address import Address
 from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -49,17 +49,17 @@ def hand_over(lines: Sequence[str], address: Address, token: str = "") -> None:
     text, name = "".join(f"{line}\n" for line in lines), address.place
     try:
         match address.kind:
-            case Kind.STDOUT:
+            case "stdout":
                 name = "standard output"
                 sys.stdout.write(text)
                 sys.stdout.flush()
-            case Kind.SYSLOG_SOCKET:  # a datagram for each line
+            case "socket":  # a datagram for each line
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
                     connection.settimeout(TIMEOUT_SECONDS)
                     connection.connect(address.place)
                     for line in lines:
                         connection.send(f"<{_PRIORITY}>{_NAME}: {line}".encode())
-            case Kind.SYSLOG_SERVER:
+            case "server":
                 name = f"{address.place}:{address.port}"
                 # RFC 5424, §6: no time, process or structured data: each line has its own.
                 head = f"<{_PRIORITY}>1 - {socket.gethostname()} {_NAME} - - -"
@@ -71,7 +71,7 @@ def hand_over(lines: Sequence[str], address: Address, token: str = "") -> None:
                     connection.shutdown(socket.SHUT_WR)
                     while connection.recv(4096):
                         pass
-            case Kind.WEBHOOK:
+            case "webhook":
                 name = str(urlsplit(address.place).hostname)
                 headers = [("content-type", CONTENT_TYPE)]
                 headers += [("authorization", f"Bearer {token}")] if token else []
