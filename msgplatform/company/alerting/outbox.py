@@ -165,8 +165,11 @@ class Outbox:
             message.claim = f"{self._me}-{message.attempts % 1000}"
             if not same_rows.update(claim=message.claim, lease_until=now + LEASE):
                 continue
-            text = render(message)
-            if text is None:  # its alerts were deleted, or another process has sent the news
+            if message.kind == AlertMessage.Kind.SUMMARY:
+                text = texts.of_paragraphs(message.channel, message.title, message.text)
+            elif notices := list(message.notices.select_related("alert")):
+                text = texts.of_notices(message.channel, notices)
+            else:  # its alerts were deleted, or another process has sent the news
                 AlertMessage.objects.filter(pk=message.pk, claim=message.claim).update(
                     state=State.DROPPED, claim="", lease_until=None
                 )
@@ -178,14 +181,6 @@ class Outbox:
                 store(message, Outcome(False, str(error)[:500]), now)
                 continue
             self._children[message.channel_id] = (message, child)
-
-
-def render(message: AlertMessage) -> texts.Text | None:
-    """The text of a message; None if it has no news."""
-    if message.kind == AlertMessage.Kind.SUMMARY:
-        return texts.of_paragraphs(message.channel, message.title, message.text)
-    notices = list(message.notices.select_related("alert"))
-    return texts.of_notices(message.channel, notices) if notices else None
 
 
 def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:

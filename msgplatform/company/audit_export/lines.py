@@ -23,7 +23,7 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from itertools import groupby
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -138,16 +138,6 @@ def verify(line: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Line:
     return Line(number, previous, hash_of(line))
 
 
-class Place(NamedTuple):
-    """A line of a file, counted from 1."""
-
-    file: str
-    row: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.row}"
-
-
 class Chain(msgspec.Struct):
     """The lines read so far. `is_mixed`: lines without the form's beginning come from other
     programs and are no fault."""
@@ -171,7 +161,7 @@ class Chain(msgspec.Struct):
             for row, text in enumerate(rows, 1):
                 if not text.strip():
                     continue
-                place, start = Place(file, row), text.find(BEGINNING)
+                place, start = f"{file}:{row}", text.find(BEGINNING)
                 if start < 0:
                     if not self.is_mixed:
                         words = "is no line of the audit log, or its beginning was changed"
@@ -190,7 +180,7 @@ class Chain(msgspec.Struct):
                 else:
                     self._place(place, line)
         except (EOFError, gzip.BadGzipFile) as error:
-            self.faults.append(f"{Place(file, row + 1)}: the compressed file is damaged: {error}")
+            self.faults.append(f"{file}:{row + 1}: the compressed file is damaged: {error}")
 
     def end(self, first: int | None = None, last: int | None = None) -> None:
         """Report missing lines, also before the first and after the last line if the caller knows
@@ -209,7 +199,7 @@ class Chain(msgspec.Struct):
             text = f"line {run[0]} is" if len(run) == 1 else f"lines {run[0]} to {run[-1]} are"
             self.faults.append(f"{text} missing")
 
-    def _place(self, place: Place, line: Line) -> None:
+    def _place(self, place: str, line: Line) -> None:
         number, digest = line.number, int(line.hash[:16], 16) or 1
         if self.count and number <= self.last:
             earlier_digest = self._hashes[number - self.first] if number >= self.first else 0

@@ -207,7 +207,12 @@ class Collector:
 
     def __init__(self) -> None:
         self._url = settings.OTEL_EXPORTER_OTLP_ENDPOINT + _PATH
-        self._headers = [("content-type", "application/x-protobuf"), *_headers()]
+        # OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value
+        pairs = (part.partition("=") for part in settings.OTEL_EXPORTER_OTLP_HEADERS.split(","))
+        self._headers = [
+            ("content-type", "application/x-protobuf"),
+            *((name.strip().lower(), value.strip()) for name, equals, value in pairs if equals),
+        ]
         self._engine: http.Engine | None = None
 
     def post(self, body: bytes, seconds: float) -> tuple[int, str]:
@@ -222,9 +227,3 @@ class Collector:
         response = responses[0]
         why = response.detail or response.error or f"HTTP {response.status}"
         return response.status, why
-
-
-def _headers() -> list[tuple[str, str]]:
-    """The headers of OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value."""
-    pairs = (part.partition("=") for part in settings.OTEL_EXPORTER_OTLP_HEADERS.split(","))
-    return [(name.strip().lower(), value.strip()) for name, equals, value in pairs if equals]
