@@ -135,29 +135,25 @@ class Outbox:
 
     def __init__(self) -> None:
         self._me = uuid.uuid4().hex
-        self._children: dict[int, tuple[AlertMessage, Child]] = {}  # by channel: one at a time
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._children
+        self.children: dict[int, tuple[AlertMessage, Child]] = {}  # by channel: one at a time
 
     def collect(self, now: datetime) -> None:
         """Store the outcomes of sends that have ended."""
-        for channel, (message, child) in list(self._children.items()):
+        for channel, (message, child) in list(self.children.items()):
             if (outcome := child.poll()) is not None:
                 store(message, outcome, now)
-                del self._children[channel]
+                del self.children[channel]
 
     def start(self, now: datetime) -> None:
         """Start sends of due messages."""
         rows = AlertMessage.objects.filter(
             Q(lease_until=None) | Q(lease_until__lt=now),
             state=State.WAITING, due_at__lte=now, channel__enabled=True,
-        ).exclude(channel__in=list(self._children))  # fmt: skip
+        ).exclude(channel__in=list(self.children))  # fmt: skip
         for message in rows.order_by("due_at", "id").select_related("channel")[:50]:
-            if len(self._children) >= MAX_CHILDREN:
+            if len(self.children) >= MAX_CHILDREN:
                 break
-            if message.channel_id in self._children:
+            if message.channel_id in self.children:
                 continue
             same_rows = AlertMessage.objects.filter(
                 pk=message.pk, state=State.WAITING, claim=message.claim, due_at=message.due_at
@@ -180,7 +176,7 @@ class Outbox:
             except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
                 store(message, Outcome(False, str(error)[:500]), now)
                 continue
-            self._children[message.channel_id] = (message, child)
+            self.children[message.channel_id] = (message, child)
 
 
 def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:

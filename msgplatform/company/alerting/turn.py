@@ -109,18 +109,14 @@ class Heartbeats:
     """The calls that this process makes."""
 
     def __init__(self) -> None:
-        self._children: dict[int, Child] = {}  # by channel
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._children
+        self.children: dict[int, Child] = {}  # by channel
 
     def collect(self, now: datetime) -> None:
         """Store the outcomes of calls that have ended."""
-        for channel, call in list(self._children.items()):
+        for channel, call in list(self.children.items()):
             if (outcome := call.poll()) is not None:
                 _store(channel, outcome, now)
-                del self._children[channel]
+                del self.children[channel]
 
     def start(self, channels: Sequence[AlertChannel], now: datetime) -> None:
         """Call the due addresses, if alerts can reach people: a channel for messages works, or
@@ -130,7 +126,7 @@ class Heartbeats:
         if places and all(map(is_failing, places)):
             return
         for channel in channels:
-            if not channel.is_heartbeat or not channel.enabled or channel.pk in self._children:
+            if not channel.is_heartbeat or not channel.enabled or channel.pk in self.children:
                 continue
             next_call_at = now + timedelta(seconds=channel.heartbeat_seconds)
             # A later stored time comes from a longer interval, or from a clock that was ahead.
@@ -146,7 +142,7 @@ class Heartbeats:
             if not is_due or not row.update(next_heartbeat_at=next_call_at):
                 continue  # another process calls it
             try:
-                self._children[channel.pk] = Child("call", channel.url, seconds=15)
+                self.children[channel.pk] = Child("call", channel.url, seconds=15)
             except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
                 _store(channel.pk, Outcome(False, str(error)[:500]), now)
 
@@ -193,4 +189,4 @@ class Sender:
     @property
     def is_idle(self) -> bool:
         """True if no send of this process is under way."""
-        return self._outbox.is_idle and self._heartbeats.is_idle
+        return not (self._outbox.children or self._heartbeats.children)
