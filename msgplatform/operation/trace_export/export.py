@@ -178,22 +178,18 @@ class SpanQueue(SpanProcessor):
             return True
         if 200 <= status < 300:
             self._tally.exported += len(self._batch)
-        elif status in _RETRYABLE:
-            self._note_failure(why)
-            return False
+            if self._tally.failure:
+                self._tally.failure = ""
+                log.warning("traces_exported_again", dropped=self._tally.dropped)
         else:
-            self._note_failure(why)
+            if not self._tally.failure:
+                log.warning("traces_not_exported", why=why)
+            self._tally.failure = why
+            if status in _RETRYABLE:
+                return False
             self._tally.dropped += len(self._batch)
         self._batch = []
-        if 200 <= status < 300 and self._tally.failure:
-            self._tally.failure = ""
-            log.warning("traces_exported_again", dropped=self._tally.dropped)
         return True
-
-    def _note_failure(self, why: str) -> None:
-        if not self._tally.failure:
-            log.warning("traces_not_exported", why=why)
-        self._tally.failure = why
 
     def _report(self) -> None:
         with self._lock:
