@@ -153,9 +153,7 @@ def _mark(person: Person) -> str:
     return " ".join(people.hashes(person.identifiers))
 
 
-def _describe_hits(
-    request: HttpRequest, hits: people.Hits
-) -> tuple[people.Hits, Any, list[str]]:
+def _describe_hits(request: HttpRequest, hits: people.Hits) -> tuple[people.Hits, Any, list[str]]:
     """Hits, the title of their flow, and their sample as this person may see it."""
     flow = people.flow_of(hits.store)
     sample = [row.data for row in hits.sample]

@@ -24,8 +24,8 @@ from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.company.person_data import erasure_list, erasures, people, runner
 from msgplatform.company.person_data.models import Erasure
-from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.company.person_data.people import all_stores
+from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.core import alerts, personal
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
