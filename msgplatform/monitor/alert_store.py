@@ -75,8 +75,8 @@ class AlertTable:
             texts_by_key = {condition.key[:_MAX_TEXT]: _texts(condition) for condition in part}
             rows = Alert.objects.filter(open_key__in=texts_by_key)
             for stored in rows.values("open_key", "subject", "text", "said"):
-                key = stored.pop("open_key")
-                if key and texts_by_key[key] != stored:
+                key = stored["open_key"]
+                if key and {"open_key": key, **texts_by_key[key]} != stored:
                     rows.filter(open_key=key).update(**texts_by_key[key], last_at=now)
             old_ids = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
             if old_ids:
