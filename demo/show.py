@@ -39,7 +39,7 @@ def enter(port: int, database: str) -> None:
     """
     if os.environ.get(_MARK):
         return
-    from msgplatform.operation.supervision.platform import is_running
+    from msgplatform.operation.supervision.run import is_running
 
     folder = env.state_dir() / "demo"
     if is_running(folder):
@@ -110,8 +110,8 @@ class Demo:
         self.port, descriptor = map(int, os.environ[_MARK].split())
         self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)
         self.platform = Platform(
-            Path(settings.STATE_DIR), host=_HOST, port=self.port, env=dict(os.environ),
-            reservation=socket.socket(fileno=descriptor), say=self.run.say, migrate=True,
+            _HOST, self.port, reservation=socket.socket(fileno=descriptor), say=self.run.say,
+            migrate=True,
         )  # fmt: skip
         self.password = secrets.token_urlsafe(12)
         self._stopped = threading.Event()

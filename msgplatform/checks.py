@@ -15,57 +15,15 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
 from msgplatform import env
-from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, migration_stages
 from msgplatform.core.flows.programs import redis_roles
 from msgplatform.doors.api.access import rates
 
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
-_DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
-
-
-def wrong_settings() -> list[CheckMessage]:
-    """Errors in the platform's own settings that keep every program from starting."""
-    return [
-        *_secret_key(),
-        *_encryption_keys(),
-        *(
-            Error(problem.message, hint=problem.hint, obj=problem.variable, id="msgplatform.E002")
-            for problem in env.problems
-        ),
-        *_rates(),
-        *_cold_database(),
-        *_one_redis(),
-    ]
 
 
 @register(env.CHECKS_TAG)
-def settings_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    return [*wrong_settings(), *_shared_redis_server(), *_debug()]
-
-
-@register(env.CHECKS_TAG, deploy=True)
-def deploy_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    return [*_embedded_redis(), *_proxies()]
-
-
-@register(Tags.database)
-def database_check(
-    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
-    return [
-        (Error if problem.is_serious else Warning)(problem.text, hint=problem.repair, id=problem.id)
-        for alias in databases or ()
-        for problem in engines.of(alias).problems(connections[alias])
-    ]
-
-
-@register(Tags.database)
-def migrations_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    return [Error(text, id="msgplatform.E203") for text in migration_stages.faults()]
-
-
-def _secret_key() -> Iterator[CheckMessage]:
+def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     if settings.SECRET_KEY_MISSING:
         yield Error(
             "SECRET_KEY is not set",
@@ -73,9 +31,6 @@ def _secret_key() -> Iterator[CheckMessage]:
             "give it as SECRET_KEY, or write it into a file and name that as SECRET_KEY_FILE.",
             id="msgplatform.E001",
         )
-
-
-def _encryption_keys() -> Iterator[CheckMessage]:
     if not settings.ENCRYPTION_KEYS:
         yield Error(
             "ENCRYPTION_KEY is not set",
@@ -86,6 +41,24 @@ def _encryption_keys() -> Iterator[CheckMessage]:
             id="msgplatform.E008",
         )
     yield from malformed_keys("ENCRYPTION_KEY", "encrypts", "msgplatform.E009")
+    for problem in env.problems:
+        yield Error(problem.message, hint=problem.hint, obj=problem.variable, id="msgplatform.E002")
+    rates_by_scope: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
+    for scope, rate in rates_by_scope.items():
+        try:
+            rates.parse(rate)
+        except ValueError as error:
+            variable = f"API_RATE_{scope.upper()}"
+            yield Error(
+                f"{variable}: {error}", hint=rates.HINT, obj=variable, id="msgplatform.E003"
+            )
+    if settings.DEBUG and settings.PUBLIC_URL.startswith("https://") and env.text("PUBLIC_URL"):
+        yield Warning(
+            "DEBUG is on while PUBLIC_URL is a public address",
+            hint="Set DEBUG=no: error pages show settings and source to everybody.",
+            obj="DEBUG",
+            id="msgplatform.W007",
+        )
 
 
 def malformed_keys(
@@ -107,55 +80,26 @@ def malformed_keys(
             )
 
 
-def _rates() -> Iterator[CheckMessage]:
-    rates_by_scope: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
-    for scope, rate in rates_by_scope.items():
-        try:
-            rates.parse(rate)
-        except ValueError as error:
-            variable = f"API_RATE_{scope.upper()}"
-            yield Error(
-                f"{variable}: {error}", hint=rates.HINT, obj=variable, id="msgplatform.E003"
-            )
-
-
-def _cold_database() -> Iterator[CheckMessage]:
-    if not settings.COLD_DATABASE_URL_SET:
-        return
-    hot, cold = (
-        [database.get(part) for part in ("ENGINE", "HOST", "PORT", "NAME")]
-        + [database.get("OPTIONS", {}).get("unix_socket")]
-        for database in (settings.DATABASES["default"], settings.DATABASES["cold"])
-    )
-    if hot == cold:
-        yield Error(
-            "COLD_DATABASE_URL names the same database as DATABASE_URL",
-            hint="Leave COLD_DATABASE_URL unset: the archive then lives in the main database.",
-            obj="COLD_DATABASE_URL",
-            id="msgplatform.E004",
+@register(env.CHECKS_TAG)
+def servers_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
+    """Servers that the settings name twice."""
+    if settings.COLD_DATABASE_URL_SET:
+        hot, cold = (
+            [database.get(part) for part in ("ENGINE", "HOST", "PORT", "NAME")]
+            + [database.get("OPTIONS", {}).get("unix_socket")]
+            for database in (settings.DATABASES["default"], settings.DATABASES["cold"])
         )
-
-
-def _redis_place(url: str) -> tuple[str, str]:
-    """The server, and the database number in it."""
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return parts.path, parse_qs(parts.query).get("db", ["0"])[0]
-    port = parts.port or _DEFAULT_PORTS.get(parts.scheme, 6379)
-    number = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
-    return f"{parts.hostname}:{port}", number or "0"
-
-
-def _pairs_of_redis() -> Iterator[tuple[RedisRole, RedisRole, bool, bool]]:
-    """Two roles, whether they share a server, and whether they share a database of it."""
+        if hot == cold:
+            yield Error(
+                "COLD_DATABASE_URL names the same database as DATABASE_URL",
+                hint="Leave COLD_DATABASE_URL unset: the archive then lives in the main database.",
+                obj="COLD_DATABASE_URL",
+                id="msgplatform.E004",
+            )
     for role, other_role in combinations(redis_roles(), 2):
-        place, other_place = _redis_place(role.url), _redis_place(other_role.url)
-        yield role, other_role, place[0] == other_place[0], place == other_place
-
-
-def _one_redis() -> Iterator[CheckMessage]:
-    for role, other_role, _, same in _pairs_of_redis():
-        if same:
+        server, number = _redis_place(role.url)
+        other_server, other_number = _redis_place(other_role.url)
+        if server == other_server and number == other_number:
             yield Error(
                 f"{other_role.variable} and {role.variable} are the same Redis",
                 hint=f"Give {other_role.variable} a Redis server of its own: with AOF on and "
@@ -164,11 +108,7 @@ def _one_redis() -> Iterator[CheckMessage]:
                 obj=other_role.variable,
                 id="msgplatform.E005",
             )
-
-
-def _shared_redis_server() -> Iterator[CheckMessage]:
-    for role, other_role, same_server, same in _pairs_of_redis():
-        if same_server and not same:
+        elif server == other_server:
             yield Warning(
                 f"{other_role.variable} and {role.variable} are two databases of one Redis server",
                 hint=f"Give {other_role.variable} a server of its own: eviction, AOF and FLUSHALL "
@@ -178,17 +118,18 @@ def _shared_redis_server() -> Iterator[CheckMessage]:
             )
 
 
-def _debug() -> Iterator[CheckMessage]:
-    if settings.DEBUG and settings.PUBLIC_URL.startswith("https://") and env.text("PUBLIC_URL"):
-        yield Warning(
-            "DEBUG is on while PUBLIC_URL is a public address",
-            hint="Set DEBUG=no: error pages show settings and source to everybody.",
-            obj="DEBUG",
-            id="msgplatform.W007",
-        )
+def _redis_place(url: str) -> tuple[str, str]:
+    """The server, and the database number in it."""
+    parts = urlsplit(url)
+    numbers = parse_qs(parts.query).get("db")
+    if parts.scheme == "unix":
+        return parts.path, numbers[0] if numbers else "0"
+    number = numbers[0] if numbers else parts.path.strip("/")
+    return f"{parts.hostname}:{parts.port or 6379}", number or "0"
 
 
-def _embedded_redis() -> Iterator[CheckMessage]:
+@register(env.CHECKS_TAG, deploy=True)
+def deploy_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     for role in redis_roles():
         if role.is_embedded:
             yield Error(
@@ -198,9 +139,6 @@ def _embedded_redis() -> Iterator[CheckMessage]:
                 obj=role.variable,
                 id="msgplatform.E101",
             )
-
-
-def _proxies() -> Iterator[CheckMessage]:
     if settings.SECURE_PROXY_SSL_HEADER and not settings.REST_FRAMEWORK["NUM_PROXIES"]:
         yield Warning(
             "API_NUM_PROXIES is 0 although TRUST_X_FORWARDED_PROTO says that a proxy is in front",
@@ -209,3 +147,16 @@ def _proxies() -> Iterator[CheckMessage]:
             obj="API_NUM_PROXIES",
             id="msgplatform.W102",
         )
+
+
+@register(Tags.database)
+def database_check(
+    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
+) -> Iterator[CheckMessage]:
+    for alias in databases or ():
+        for problem in engines.of(alias).problems(connections[alias]):
+            yield (Error if problem.is_serious else Warning)(
+                problem.text, hint=problem.repair, id=problem.id
+            )
+    for text in migration_stages.faults():
+        yield Error(text, id="msgplatform.E203")

@@ -22,6 +22,7 @@ from msgplatform.core.cells import MAX_CELLS, Cell
 from msgplatform.core.data import engines
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 BASE_DIR = Path(__file__).resolve().parent.parent  # packages are imported from here
 _PACKED = Path(__file__).resolve().parent / "files"
@@ -55,18 +56,12 @@ problems: list[Problem] = []
 names: set[str] = set()
 
 
-def _value(name: str) -> str:
-    """The value of the variable; '' when it is unset or empty."""
-    names.add(name)
-    return os.environ.get(name, "").strip()
-
-
 def _report(variable: str, message: str, hint: str) -> None:
     problems.append(Problem(variable, message, hint))
 
 
 def _parse(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
-    raw = _value(name)
+    raw = text(name)
     if not raw:
         return default
     try:
@@ -78,7 +73,8 @@ def _parse(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
 
 def text(name: str, default: str = "") -> str:
     """The variable, or `default` when it is unset or empty."""
-    return _value(name) or default
+    names.add(name)
+    return os.environ.get(name, "").strip() or default
 
 
 def flag(name: str, default: bool) -> bool:
@@ -97,26 +93,22 @@ def flag(name: str, default: bool) -> bool:
 
 def number(name: str, default: float, low: float, high: float) -> float:
     """A number within bounds (both included)."""
-
-    def parse(raw: str) -> float:
-        value = float(raw)
-        if not low <= value <= high:
-            raise ValueError(f"it must be between {low:g} and {high:g}")
-        return value
-
-    return _parse(name, default, parse, f"Set {name} to a number from {low:g} to {high:g}.")
+    return _bounded(name, default, low, high, float, "number")
 
 
 def integer(name: str, default: int, low: int, high: int) -> int:
     """A whole number within bounds (both included)."""
+    return _bounded(name, default, low, high, int, "whole number")
 
-    def parse(raw: str) -> int:
-        value = int(raw)
+
+def _bounded(name: str, default: N, low: N, high: N, read: Callable[[str], N], kind: str) -> N:
+    def parse(raw: str) -> N:
+        value = read(raw)
         if not low <= value <= high:
             raise ValueError(f"it must be between {low} and {high}")
         return value
 
-    return _parse(name, default, parse, f"Set {name} to a whole number from {low} to {high}.")
+    return _parse(name, default, parse, f"Set {name} to a {kind} from {low} to {high}.")
 
 
 def words(name: str, default: list[str]) -> list[str]:
@@ -218,8 +210,7 @@ def networks(name: str) -> list[str]:
 
 def secret(name: str, default_file: Path | None = None) -> str:
     """A secret from `NAME`, or from the file that `NAME_FILE` names (surrounding space dropped)."""
-    names.add(name)
-    if value := os.environ.get(name, "").strip():
+    if value := text(name):
         return value
     file_name = os.environ.get(f"{name}_FILE", "").strip()
     path = Path(file_name) if file_name else default_file
@@ -422,11 +413,7 @@ def socket_path(name: str) -> Path:
     return Path(tempfile.gettempdir()) / f"msgplatform-{os.getuid()}-{digest}" / name
 
 
-def socket_url(name: str) -> str:
-    """The Redis URL of that socket; a folder's name may hold what a URL may not."""
-    return f"unix://{quote(str(socket_path(name)))}"
-
-
 def redis_url(name: str, socket: str) -> str:
     """The URL of a Redis server, or that of the socket in the state directory."""
-    return url(name, socket_url(socket), ("redis", "rediss", "unix"))
+    default = f"unix://{quote(str(socket_path(socket)))}"  # a path may hold what a URL may not
+    return url(name, default, ("redis", "rediss", "unix"))

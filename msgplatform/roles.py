@@ -6,7 +6,6 @@ keeps the groups up to date, so that the permissions of a new flow are in them; 
 left alone.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from django.apps import AppConfig, apps
@@ -29,32 +28,6 @@ OPERATE = (
 )
 
 
-def flow_apps() -> set[str]:
-    """The labels of the apps of all flows."""
-    return {flow.permission.partition(".")[0] for flow in flows.all()}
-
-
-def _views(label: str, codename: str, model: str) -> bool:
-    # Not every permission that begins with "view": that for personal data does too.
-    return label != "auth" and codename == f"view_{model}"
-
-
-def _operates(label: str, codename: str, model: str) -> bool:
-    acts = {*OPERATE, *(name for flow in flows.all() for name in flow.operator_permissions)}
-    return _views(label, codename, model) or f"{label}.{codename}" in acts
-
-
-def _administers(label: str, codename: str, model: str) -> bool:
-    return True
-
-
-_HAS: dict[str, Callable[[str, str, str], bool]] = {
-    VIEWER: _views,
-    OPERATOR: _operates,
-    ADMINISTRATOR: _administers,
-}
-
-
 def update(sender: AppConfig, using: str, **_: Any) -> None:
     """post_migrate: once all apps have their permissions, give the roles theirs."""
     with_models = [config for config in apps.get_app_configs() if config.models_module]
@@ -71,28 +44,28 @@ def update(sender: AppConfig, using: str, **_: Any) -> None:
 
 def make(using: str = "default") -> None:
     """Make the groups that are missing, and give each its permissions."""
-    labels = {"msgplatform", "auth", *flow_apps()}
+    labels = {flow.permission.partition(".")[0] for flow in flows.all()} | {"msgplatform", "auth"}
     rows = Permission.objects.using(using).filter(content_type__app_label__in=labels)
-    permissions = list(
-        rows.values_list("pk", "content_type__app_label", "codename", "content_type__model")
-    )
-    for role, has in _HAS.items():
-        ids = {pk for pk, *names in permissions if has(*names)}
-        group = _group(role, using)
+    acts = {*OPERATE, *(name for flow in flows.all() for name in flow.operator_permissions)}
+    all_ids, view_ids, act_ids = set[int](), set[int](), set[int]()
+    columns = ("pk", "content_type__app_label", "codename", "content_type__model")
+    for pk, label, codename, model in rows.values_list(*columns):
+        all_ids.add(pk)
+        # Not every permission that begins with "view": that for personal data does too.
+        if label != "auth" and codename == f"view_{model}":
+            view_ids.add(pk)
+        if f"{label}.{codename}" in acts:
+            act_ids.add(pk)
+    ids_by_role = {VIEWER: view_ids, OPERATOR: view_ids | act_ids, ADMINISTRATOR: all_ids}
+    for role, ids in ids_by_role.items():
+        row = Role.objects.using(using).filter(name=role).select_related("group").first()
+        if row is None:
+            name = role.capitalize()
+            # Somebody's own group of this name stays theirs.
+            if Group.objects.using(using).filter(name__iexact=name).exists():
+                name = f"{name} (msgplatform)"
+            group, _is_new = Group.objects.using(using).get_or_create(name=name)
+            row = Role.objects.using(using).create(name=role, group=group)
         # Write nothing if it has exactly these already.
-        if set(group.permissions.values_list("pk", flat=True)) != ids:
-            group.permissions.set(ids)
-
-
-def _group(role: str, using: str) -> Group:
-    """The role's group; made anew if it is missing."""
-    role_row = Role.objects.using(using).filter(name=role).select_related("group").first()
-    if role_row:
-        return role_row.group
-    name = role.capitalize()
-    # Somebody's own group of this name stays theirs.
-    if Group.objects.using(using).filter(name__iexact=name).exists():
-        name = f"{name} (msgplatform)"
-    group, _is_new = Group.objects.using(using).get_or_create(name=name)
-    Role.objects.using(using).create(name=role, group=group)
-    return group
+        if set(row.group.permissions.values_list("pk", flat=True)) != ids:
+            row.group.permissions.set(ids)

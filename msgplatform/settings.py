@@ -216,19 +216,13 @@ RQ_SHOW_ADMIN_LINK = False
 
 # -- people --------------------------------------------------------------------------------------
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": name}
-    for name in (
-        "django.contrib.auth.password_validation.UserAttributeSimilarityValidator",
-        "django.contrib.auth.password_validation.MinimumLengthValidator",
-        "django.contrib.auth.password_validation.CommonPasswordValidator",
-        "django.contrib.auth.password_validation.NumericPasswordValidator",
-    )
+    {"NAME": f"django.contrib.auth.password_validation.{name}Validator"}
+    for name in ("UserAttributeSimilarity", "MinimumLength", "CommonPassword", "NumericPassword")
 ]
 # Seconds; of the link that `up` prints for the first user.
 PASSWORD_RESET_TIMEOUT = 24 * 3600
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "console:overview"
-SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
 ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if _https else "http"
@@ -246,7 +240,6 @@ if env.flag("TRUST_X_FORWARDED_PROTO", False):
 # Only the operator knows whether every name below the host's speaks TLS too. Unique constraints
 # with a condition, which MariaDB lacks, are allauth's, whose forms look by themselves.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021", "models.W036"]
-X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
     # Answers to programs: nobody renders them.
     "EXCLUDE_URL_PREFIXES": [
@@ -272,13 +265,10 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     },
 }
-LANGUAGE_CODE = "en-us"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 # `theme` has the texts of the theme, which brings no translations of its own.
 LOCALE_PATHS = [env.FILES_DIR / "locale", env.FILES_DIR / "locale" / "theme"]
-USE_I18N = True
 FORMAT_MODULE_PATH = ["msgplatform.formats"]
-USE_TZ = True
 # Of the console and of days in statistics: an IANA name such as `Asia/Shanghai`.
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
 CSRF_FAILURE_VIEW = "msgplatform.doors.api.problems.error_pages.csrf_failure"
@@ -295,7 +285,6 @@ STORAGES = {
 }
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_KEEP_ONLY_HASHED_FILES = True
-WHITENOISE_AUTOREFRESH = DEBUG
 # Bodies: 16 MiB is the largest batch; views with a smaller bound check it themselves.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024 * 1024 + 64 * 1024
 
@@ -383,7 +372,6 @@ SPECTACULAR_SETTINGS = {
     "GET_MOCK_REQUEST": "msgplatform.doors.api.schema.mock_request",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
     # The names of systems and consumers.
     "PATH_CONVERTER_OVERRIDES": {

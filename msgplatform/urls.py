@@ -15,12 +15,7 @@ from msgplatform.core import features, flows
 from msgplatform.doors.api import health
 from msgplatform.doors.api.problems import error_pages
 from msgplatform.doors.api.schema_document import SchemaView
-from msgplatform.doors.console.views.api_docs import (
-    api_docs,
-    client_package,
-    clients,
-    documentation,
-)
+from msgplatform.doors.console.views import api_docs
 from msgplatform.doors.web import queue_pages
 from msgplatform.person_limits import answers_limited_people as to_all
 
@@ -48,12 +43,12 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
     path("api/schema/", limit_to_staff(SchemaView.as_view()), name="api-schema"),
-    path("api/docs/", limit_to_staff(api_docs), name="api-docs"),
+    path("api/docs/", limit_to_staff(api_docs.api_docs), name="api-docs"),
     path("api/docs", to_all(RedirectView.as_view(pattern_name="api-docs"))),
-    path("docs/", limit_to_staff(documentation), name="documentation"),
-    path("docs/<path:name>", limit_to_staff(documentation)),
-    path("clients/", limit_to_staff(clients), name="clients"),
-    path("clients/<str:name>", limit_to_staff(client_package), name="client-package"),
+    path("docs/", limit_to_staff(api_docs.documentation), name="documentation"),
+    path("docs/<path:name>", limit_to_staff(api_docs.documentation)),
+    path("clients/", limit_to_staff(api_docs.clients), name="clients"),
+    path("clients/<str:name>", limit_to_staff(api_docs.client_package), name="client-package"),
     re_path(r"^api/", to_all(error_pages.unknown_api_address)),
     path("problems/", to_all(error_pages.catalogue), name="problems"),
     path("problems/<slug:slug>", to_all(error_pages.catalogue), name="problem"),

@@ -12,8 +12,7 @@ from crmsync.models import Policy, Source
 from crmsync.monitor import counters
 from crmsync.monitor.failures import CRM
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure
-from msgplatform.monitor.statistics.dimensions import named_rows, row_id
-from msgplatform.monitor.subjects import Subject
+from msgplatform.monitor.subjects import Subject, named_rows, row_id
 
 # Every class of error that a try can end with, see `adapters.outcomes`.
 ERRORS = ("retry", "throttled", "invalid", "conflict", "auth", "unknown", "refused", "fault")

@@ -15,8 +15,7 @@ from gateway.monitor.counters import ERROR, FLOW, MO, SEGMENTS
 from gateway.monitor.failures import GATEWAY
 from msgplatform.core.connections import numbers_of
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Group, Key, Measure
-from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
-from msgplatform.monitor.subjects import Subject
+from msgplatform.monitor.subjects import BySubject, BySystem, Subject
 
 _Final = SgipMt.Final
 _ACCEPTED = "accepted by us"  # no counter in the database

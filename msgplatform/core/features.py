@@ -4,13 +4,12 @@ A feature is a Django app whose tables, if any, are the platform's. The platform
 the names of modules, each of which may be missing:
 
 settings      what an installation changes; the platform's settings read it
-models        its tables, with the platform's `app_label`
+models        its tables, with the platform's `app_label`; `person_stores` with data of people,
+              `kept_data` for the page Retention
 admin         lists and forms of the console
 console_urls  `urlpatterns` below `/console/`, `menu` with its pages in the side bar
 api           `urlpatterns` below `/api/v1/`
 root_urls     `urlpatterns` of addresses elsewhere
-person_stores `stores` with data of people
-retention     `kept_data` for the page Retention
 management    commands
 
 `AppConfig.ready()`, if any, registers checks, and adds to `upkeep`, `web_threads` and other lists

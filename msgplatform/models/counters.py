@@ -1,6 +1,6 @@
 """Counters: by minute, and the minutes added up to hours and days.
 
-`msgplatform.monitor.counters` adds up and deletes, `msgplatform.monitor.time_steps` reads.
+`msgplatform.monitor.counters` adds up and deletes, `msgplatform.monitor.statistics` reads.
 """
 
 from collections.abc import Mapping

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Count, F, Q
 from django.utils import timezone
-from msgspec.structs import replace
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.connections import RedisError
@@ -21,7 +20,8 @@ log = logging.get(__name__)
 
 # `last_at` of an alert that still holds is written this often, not at every look of the watch.
 _SEEN_EVERY = timedelta(minutes=1)
-_Event = TypeVar("_Event", alerts.AlertEvent, alerts.Condition)
+# Characters of the columns `key` and `subject`: longer ones are cut, and equal keys remain equal.
+_MAX_TEXT = 200
 
 
 class AlertTable:
@@ -32,32 +32,29 @@ class AlertTable:
 
         Returns the alert's new state if this call opened or closed the alert, else None.
         """
-        messages = _translatable(event)
-        event = replace(_fitting(event), kind=event.kind[:64])
-        open_rows = Alert.objects.filter(open_key=event.key)
+        key, texts = event.key[:_MAX_TEXT], _texts(event)
+        open_rows = Alert.objects.filter(open_key=key)
         if event.resolved:
             row = open_rows.first()
             if row is None:
                 return None
             # If two processes resolve the alert at once, only one changes the row and reports.
-            open_row = Alert.objects.filter(pk=row.pk, open_key=event.key)
+            open_row = Alert.objects.filter(pk=row.pk, open_key=key)
             with transaction.atomic():
                 has_closed = open_row.update(open_key=None, resolved_at=sql.now())
                 if has_closed:
                     _note([row.pk], is_end=True)
             return row.as_event(is_resolved=True) if has_closed else None
         now = sql.now()
-        texts = {"subject": event.subject, "text": event.text, "said": messages}
         if open_rows.update(count=F("count") + 1, last_at=now, **texts):
             return None
         with transaction.atomic():
             # Another process may have inserted a row for the same alert since: that row is kept.
             sql.insert_or_keep(
                 Alert._meta.db_table,
-                ("key", "open_key", "kind", "subject", "text", "said", "count", "first_at",
-                 "last_at"),
-                [(event.key, event.key, event.kind, event.subject, event.text,
-                  json.dumps(messages), 1, now, now)],
+                ("key", "open_key", "kind", "count", "first_at", "last_at", *texts),
+                [(key, key, event.kind[:64], 1, now, now, texts["subject"], texts["text"],
+                  json.dumps(texts["said"]))],
             )  # fmt: skip
             stored_row = open_rows.first()
             if stored_row:
@@ -73,18 +70,13 @@ class AlertTable:
         """Write the text of an open alert if the text changed, else only `last_at`, once a
         minute."""
         now = sql.now()
-        fitting = [(_fitting(condition), _translatable(condition)) for condition in conditions]
-        for part in chunks(fitting, 500):
-            texts_by_key = {
-                condition.key: (condition.subject, condition.text, messages)
-                for condition, messages in part
-            }
+        for part in chunks(list(conditions), 500):
+            texts_by_key = {condition.key[:_MAX_TEXT]: _texts(condition) for condition in part}
             rows = Alert.objects.filter(open_key__in=texts_by_key)
-            for key, *stored_texts in rows.values_list("open_key", "subject", "text", "said"):
-                if key and texts_by_key[key] != tuple(stored_texts):
-                    subject, text, messages = texts_by_key[key]
-                    values = {"subject": subject, "text": text, "said": messages}
-                    rows.filter(open_key=key).update(**values, last_at=now)
+            for stored in rows.values("open_key", "subject", "text", "said"):
+                key = stored["open_key"]
+                if key and {"open_key": key, **texts_by_key[key]} != stored:
+                    rows.filter(open_key=key).update(**texts_by_key[key], last_at=now)
             old_ids = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
             if old_ids:
                 rows.filter(pk__in=old_ids).update(last_at=now)
@@ -95,16 +87,12 @@ class AlertTable:
         return dict(rows.annotate(Count("pk")))
 
 
-def _fitting(event: _Event) -> _Event:
-    """Cut the texts to the length of the columns. Equal keys remain equal."""
-    return replace(event, key=event.key[:200], subject=event.subject[:200])
-
-
-def _translatable(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
-    """The lazy messages among the texts, as data for a column. Other texts are in one language
-    only."""
+def _texts(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
+    """The columns with texts: `said` has the lazy messages among them, as data. Other texts are in
+    one language only."""
     texts = {"subject": event.subject, "text": event.text}
-    return {name: dump(text) for name, text in texts.items() if isinstance(text, LazyMessage)}
+    messages = {name: dump(text) for name, text in texts.items() if isinstance(text, LazyMessage)}
+    return {"subject": event.subject[:_MAX_TEXT], "text": event.text, "said": messages}
 
 
 def open_conditions(rows: Q) -> list[alerts.Condition]:

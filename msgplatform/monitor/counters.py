@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Max, Model
+from django.db.models import Max
 from django.utils import timezone
 
 from msgplatform.core import logging
@@ -74,12 +74,12 @@ class Housekeeping:
         return True
 
 
-def roll_up(last: datetime | None = None) -> int:
+def roll_up(last: datetime | None = None) -> None:
     """Compute today and every day that may have new counts since `last`, the last roll-up.
 
     Without `last`, as after a start, compute yesterday and all days since the last day with
     counters, which may have been computed before its end. Days whose minutes may have been deleted
-    are never computed. Returns the number of days.
+    are never computed.
     """
     now = sql.now()
     today = DayCounter.of(now)
@@ -91,10 +91,8 @@ def roll_up(last: datetime | None = None) -> int:
     else:
         first = DayCounter.of(min(now, last) - DayCounter.OPEN_FOR)
     first = max(first, oldest)
-    days = (today - first).days + 1
-    for number in range(days):
+    for number in range((today - first).days + 1):
         transactions.retrying(partial(_roll_up_day, first + timedelta(days=number)))
-    return max(0, days)
 
 
 def roll_up_hours() -> int:
@@ -123,14 +121,9 @@ def purge() -> bool:
     today = DayCounter.of(sql.now())
     oldest_day = today - timedelta(days=settings.DAY_COUNTER_DAYS)
     oldest_minute = _midnight(_oldest_minute_day(today))
-    has_more = [
-        _purge(model, step, before)
-        for model, step, before in (
-            (MinuteCounter, "minute", oldest_minute), (HourCounter, "hour", oldest_minute),
-            (DayCounter, "day", oldest_day),
-        )
-    ]  # fmt: skip
-    return any(has_more)
+    minutes_left = _purge(MinuteCounter, oldest_minute)
+    hours_left = _purge(HourCounter, oldest_minute)
+    return _purge(DayCounter, oldest_day) or minutes_left or hours_left
 
 
 def _roll_up_day(day: date) -> None:
@@ -164,8 +157,9 @@ def _roll_up(model: type[Counter], at: date, parts: Sequence[Part]) -> None:
         cursor.execute(statement + clause, [start, *bounds])
 
 
-def _purge(model: type[Model], field: str, before: date) -> bool:
+def _purge(model: type[Counter], before: date) -> bool:
     """Delete whole steps, oldest first. True if old rows are left."""
+    field = model.step
     old_rows = model._default_manager.filter(**{f"{field}__lt": before})
     for _ in range(_CHUNKS_A_TURN):
         steps = old_rows.order_by(field).values_list(field, flat=True)

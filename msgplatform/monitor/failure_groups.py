@@ -99,27 +99,25 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
     The call may be repeated. Failures that came after the snapshot stay open.
     """
 
+    @transaction.atomic
     def attempt() -> int:
-        with transaction.atomic():
-            row = FailureGroup.objects.select_for_update().get(pk=snapshot.id)
-            remaining = min(row.count, max(0, row.lost - snapshot.lost))
-            acknowledged_count = row.count - remaining
-            if not acknowledged_count:
-                return 0
-            until = min(snapshot.until, row.last_at)
-            # One clock step after `until`: messages that ended at `until` are acknowledged too, and
-            # `take_back` must not subtract them again.
-            row.count, row.counted_since = (
-                remaining,
-                max(row.counted_since, until + engines.of().clock_step),
-            )
-            row.since = max(row.since, until)
-            row.save(update_fields=["count", "counted_since", "since"])
-            Acknowledgement.objects.create(
-                flow=row.flow, subject=row.subject, place=place[:200], answer=answer[:200],
-                count=acknowledged_count, until=until, note=note[:MAX_NOTE], actor=actor[:150],
-            )  # fmt: skip
-            return acknowledged_count
+        row = FailureGroup.objects.select_for_update().get(pk=snapshot.id)
+        remaining = min(row.count, max(0, row.lost - snapshot.lost))
+        acknowledged_count = row.count - remaining
+        if not acknowledged_count:
+            return 0
+        until = min(snapshot.until, row.last_at)
+        # One clock step after `until`: messages that ended at `until` are acknowledged too, and
+        # `take_back` must not subtract them again.
+        row.count = remaining
+        row.counted_since = max(row.counted_since, until + engines.of().clock_step)
+        row.since = max(row.since, until)
+        row.save(update_fields=["count", "counted_since", "since"])
+        Acknowledgement.objects.create(
+            flow=row.flow, subject=row.subject, place=place[:200], answer=answer[:200],
+            count=acknowledged_count, until=until, note=note[:MAX_NOTE], actor=actor[:150],
+        )  # fmt: skip
+        return acknowledged_count
 
     return transactions.retrying(attempt)
 
@@ -144,5 +142,4 @@ def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str
 
 
 def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
-    """The newest acknowledgements of these flows."""
     return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:limit])

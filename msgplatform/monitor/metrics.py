@@ -8,8 +8,9 @@ every metric.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -54,16 +55,32 @@ _DISK_FREE = METRICS.gauge(
 _DISK = METRICS.gauge("disk_bytes", "Size of that disk", "host")
 
 
-class _PlatformCollector(Collector):
-    def collect(self) -> Iterator[Family]:
-        yield from _families(_flow_samples())
-        yield from _families(_daemon_samples())
-        yield from _families(_platform_samples())
-        yield from _families(web_requests.samples())
-        yield from _families(figures.samples())
+class _Platform(Collector):
+    """Reads the samples for each answer: this process keeps none."""
 
-    def describe(self) -> Iterable[Family]:
-        return []
+    def collect(self) -> Iterator[Family]:
+        """The samples by metric, as Prometheus wants them. In a cell each sample has the cell's
+        label."""
+        sources = (
+            _flow_samples(), _daemon_samples(), _platform_samples(), web_requests.samples(),
+            figures.samples(),
+        )  # fmt: skip
+        exemplar_by_bucket = exemplars.read()
+        cell = [label] if (label := cells.own().label) else []
+        samples_by_metric: dict[Metric, list[Sample]] = {}
+        for sample in chain.from_iterable(sources):
+            samples_by_metric.setdefault(sample.metric, []).append(sample)
+        for metric, samples in samples_by_metric.items():
+            names = [*metric.labels, *(["cell"] if cell else [])]
+            if metric.kind == "histogram":
+                yield _histogram(metric, names, samples, cell, exemplar_by_bucket)
+                continue
+            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            family = kind(PREFIX + metric.name, metric.help, labels=names)
+            for sample in samples:
+                values = [sample.labels[name] for name in metric.labels]
+                family.add_metric([*values, *cell], sample.value)
+            yield family
 
 
 def declared() -> Iterator[tuple[str, Iterable[Metric]]]:
@@ -117,43 +134,18 @@ def _platform_samples() -> Iterator[Sample]:
     yield _DATABASE_UP.of(kinds is not None)
     for kind, count in (kinds or {}).items():
         yield _ALERTS.of(count, kind=kind)
-    for name, answers in servers.redis_answers().items():
-        yield _REDIS_UP.of(answers, redis=name)
+    errors = servers.unavailable()
+    for role in flows.redis_roles():
+        yield _REDIS_UP.of(role.name not in errors, redis=role.name)
     for name, memory in servers.memory().items():
         yield _REDIS_MEMORY.of(memory.used, redis=name)
         yield _REDIS_LIMIT.of(memory.limit, redis=name)
 
 
-def _families(samples: Iterable[Sample]) -> Iterator[Family]:
-    """The samples by metric, as Prometheus wants them. In a cell each sample has the cell's
-    label."""
-    exemplar_by_bucket = exemplars.read()
-    cell = [label] if (label := cells.own().label) else []
-    of_metric: dict[Metric, list[Sample]] = {}
-    for sample in samples:
-        of_metric.setdefault(sample.metric, []).append(sample)
-    for metric, some in of_metric.items():
-        if metric.kind == "histogram":
-            yield _histogram(metric, some, cell, exemplar_by_bucket)
-            continue
-        kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-        family = kind(PREFIX + metric.name, metric.help, labels=_label_names(metric, cell))
-        for sample in some:
-            values = [sample.labels[name] for name in metric.labels]
-            family.add_metric([*values, *cell], sample.value)
-        yield family
-
-
-def _label_names(metric: Metric, cell: Sequence[str]) -> list[str]:
-    return [*metric.labels, *(["cell"] if cell else [])]
-
-
 def _histogram(
-    metric: Metric,
-    samples: Iterable[Sample],
-    cell: Sequence[str],
+    metric: Metric, names: Sequence[str], samples: Iterable[Sample], cell: Sequence[str],
     exemplar_by_bucket: Mapping[exemplars.Key, exemplars.Exemplar],
-) -> HistogramMetricFamily:
+) -> HistogramMetricFamily:  # fmt: skip
     buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[str, ...], float] = {}
     for sample in samples:
@@ -162,7 +154,6 @@ def _histogram(
             buckets.setdefault(labels, []).append((sample.bound, sample.value))
         else:
             sums[labels] = sample.value
-    names = _label_names(metric, cell)
     family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=names)
     for labels, counts in buckets.items():
         pairs = [
@@ -180,17 +171,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def exposition() -> bytes:
     """The metrics of the whole platform in Prometheus' text format."""
-    return generate_latest(_registry())
+    return generate_latest(_Platform())
 
 
 def open_metrics() -> tuple[bytes, str]:
     """The same in the OpenMetrics format, which has exemplars; its content type."""
-    content: bytes = openmetrics.generate_latest(_registry())  # type: ignore[no-untyped-call]
+    content: bytes = openmetrics.generate_latest(_Platform())  # type: ignore[no-untyped-call]
     return content, openmetrics.CONTENT_TYPE_LATEST
-
-
-def _registry() -> CollectorRegistry:
-    # A new registry for each request: samples are read now, and this process keeps none.
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_PlatformCollector())
-    return registry

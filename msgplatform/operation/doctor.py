@@ -46,10 +46,7 @@ _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
 def examine() -> Iterator[Finding]:
     """Look at everything; errors become findings."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    looks = (
-        _settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _watch, _disk,
-    )  # fmt: skip
-    for look in looks:
+    for look in (_settings, _database, _redis_roles, _daemons, _watch, _disk):
         yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
     # Skip these looks without a schema: `_database` has reported the cause of their errors.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
@@ -78,6 +75,8 @@ def _settings() -> Iterator[Finding]:
         unset = "PUBLIC_URL is not set: `up` serves only this machine, over http"
         where = f"reachable as {settings.PUBLIC_URL}" if settings.PUBLIC_URL_SET else unset
         yield Finding("ok", f"settings; {where}")
+    if outbound.is_off():
+        yield Finding("warn", outbound.OFF, "set OUTBOUND=on for every program, and restart them")
 
 
 def _cell() -> Iterator[Finding]:
@@ -96,11 +95,6 @@ def _cell() -> Iterator[Finding]:
             f"programs of another cell use this work Redis: {names}",
             "give each cell its own REDIS_URL and SMS_REDIS_URL, and restart its programs",
         )
-
-
-def _outbound() -> Iterator[Finding]:
-    if outbound.is_off():
-        yield Finding("warn", outbound.OFF, "set OUTBOUND=on for every program, and restart them")
 
 
 def _database() -> Iterator[Finding]:
@@ -184,19 +178,13 @@ def _users() -> Iterator[Finding]:
         yield Finding("bad", "nobody can log in: there is no user", repair)
 
 
-def _redis_server() -> Iterator[Finding]:
-    if not any(role.is_embedded for role in redis_roles()):
-        return
-    path = private_server.find_redis()
-    if path is None:
-        yield Finding(
-            "bad", "no redis-server for the embedded Redis", "apt-get install redis-server"
-        )
-    else:
-        yield Finding("ok", f"embedded Redis: {path}")
-
-
 def _redis_roles() -> Iterator[Finding]:
+    if any(role.is_embedded for role in redis_roles()):
+        if path := private_server.find_redis():
+            yield Finding("ok", f"embedded Redis: {path}")
+        else:
+            missing = "no redis-server for the embedded Redis"
+            yield Finding("bad", missing, "apt-get install redis-server")
     for role in redis_roles():
         yield from _redis(role.variable, role.client(), role.is_embedded)
         if role.is_truth:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure
 from msgplatform.core.flows.text import Text
-from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named_rows, row_id
+from msgplatform.monitor.subjects import BySubject, BySystem, named_rows, row_id
 from notify.models import EventType
 from notify.monitor import counters
 from notify.monitor.counters import DURATION, LATENCY, OTHERS, Bucket, Histogram

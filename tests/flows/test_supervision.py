@@ -90,6 +90,14 @@ def supervised(folder, *programs):
         supervisor.kill()
 
 
+def pids(supervisor):
+    """Process name → pid, of running processes and supervisord; none after its end."""
+    if supervisor.wait(0) is not None:
+        return {}
+    running = {info["name"]: info["pid"] for info in supervisor.processes() if info["pid"]}
+    return {"supervisord": supervisor.pid, **running}
+
+
 def test_what_comes_and_goes_leaves_the_others_alone(folder):
     ends = folder / "ends"
 
@@ -105,15 +113,15 @@ def test_what_comes_and_goes_leaves_the_others_alone(folder):
         up("general")
         supervisor.follow(own)
         up("a", "b")
-        before = supervisor.pids()
+        before = pids(supervisor)
         assert before.keys() == {"supervisord", "general", "a", "b"}
         supervisor.follow(own[1:])
         assert ends.read_text() == "a"
-        assert supervisor.pids() == {name: pid for name, pid in before.items() if name != "a"}
+        assert pids(supervisor) == {name: pid for name, pid in before.items() if name != "a"}
         supervisor.follow(own[1:])
         supervisor.follow([])
         assert ends.read_text() == "ab"
-        assert supervisor.pids()["general"] == before["general"]
+        assert pids(supervisor)["general"] == before["general"]
 
 
 def test_a_program_that_exits_at_once_twenty_times_is_still_restarted(folder):
@@ -138,10 +146,10 @@ def test_priorities_stop_one_after_another_and_the_last_started_first(folder):
     ]
     with supervised(folder, *programs) as supervisor:
         until(lambda: all((folder / f"{name}.up").exists() for name in names))
-        assert supervisor.pids().keys() == {"supervisord", *names}
+        assert pids(supervisor).keys() == {"supervisord", *names}
         supervisor.stop()
         assert supervisor.wait(0) == 0
-        assert supervisor.pids() == {}
+        assert pids(supervisor) == {}
     assert order.read_text() == "third second first "
 
 
@@ -150,14 +158,14 @@ def test_several_processes_of_a_program_have_names_and_logs_of_their_own(folder)
     with supervised(folder, Program("many", wait, 1, processes=2)) as supervisor:
         logs = [folder / "logs" / f"many-{number}.log" for number in (0, 1)]
         until(lambda: all(log.exists() and "here" in log.read_text() for log in logs))
-        assert supervisor.pids().keys() == {"supervisord", "many-0", "many-1"}
+        assert pids(supervisor).keys() == {"supervisord", "many-0", "many-1"}
 
 
 def test_a_second_request_to_stop_kills_what_does_not_end(folder):
     stubborn = ["sh", "-c", f"trap '' TERM; touch {folder}/up; while :; do sleep 1; done"]
     with supervised(folder, Program("stubborn", stubborn, 1, stop_seconds=600)) as supervisor:
         until(lambda: (folder / "up").exists())
-        processes = [psutil.Process(pid) for pid in supervisor.pids().values()]
+        processes = [psutil.Process(pid) for pid in pids(supervisor).values()]
         supervisor.request_stop()
         assert supervisor.wait(1.5) is None
         supervisor.request_stop()

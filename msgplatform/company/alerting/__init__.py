@@ -8,11 +8,11 @@ another one goes on. apprise is imported in the child process only.
 setup       channels and rules as people set them up; the check of an address
 turn        the work of one look: plan, claim, start children, store outcomes; heartbeats, addresses
             that are called while all is well; the weekly summary
-planning    alerts to notices, notices to messages, reminders; when a message may go
-matching    which rules are about an alert
-outbox      messages that are due: claimed, retried, ended; the alert about a channel that fails
+planning    which rules are about an alert; alerts to notices, notices to messages, reminders; when
+            a message may go
+outbox      messages that are due: claimed, sent by child processes, retried, ended; the alert
+            about a channel that fails
 texts       a message in the language of its channel
-child       starting the child process, its time limit, its answer
 send        the program of the child process; it imports no Django
 robots      chat robots whose answers apprise does not read
 """

@@ -53,11 +53,6 @@ def _mail(to: str, server: str) -> str:
     return f"{_SMTP[scheme]}://{place.rstrip('/')}/?to={quote(to)}{mode}"
 
 
-def _json(url: str) -> str:
-    """apprise's schemes for a POST of JSON."""
-    return url.replace("https://", "jsons://", 1).replace("http://", "json://", 1)
-
-
 _WEBHOOK, _SECRET = gettext_lazy("Webhook"), gettext_lazy("Secret")
 _ROBOT = gettext_lazy("Both stand on the robot's page in the group's settings.")
 KINDS = {
@@ -100,7 +95,9 @@ KINDS = {
     "webhook": Kind(
         gettext_lazy("A service of your own"),
         (Part(gettext_lazy("URL"), "https://alerts.example.com/in"),),
-        _json, gettext_lazy("It gets a POST of JSON for each message."),
+        # apprise's schemes for a POST of JSON
+        lambda url: url.replace("https://", "jsons://", 1).replace("http://", "json://", 1),
+        gettext_lazy("It gets a POST of JSON for each message."),
     ),
     "": Kind(
         gettext_lazy("Another service, or a heartbeat"),

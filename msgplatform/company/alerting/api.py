@@ -25,8 +25,6 @@ class ChannelCheckSerializer(serializers.Serializer[Any]):
 
 
 class AlertChannelTestView(APIView):
-    """Test a channel."""
-
     tag = "alert channels"
     required_scope = SCOPE
     answers_limited_keys = False

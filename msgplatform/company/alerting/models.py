@@ -8,26 +8,17 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.dates import WEEKDAYS
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import ExactCharField, ExactSlugField, Named
+from msgplatform.core.person.stores import text_store
 from msgplatform.core.secrets.fields import EncryptedTextField
 from msgplatform.models import Alert, Biz
 from msgplatform.models.alerts import Severity, check_zone, own_language, own_zone
 
 MAX_URL = 2000
-GIVE_UP = timedelta(hours=24)  # time of tries for each alert
 _MAX_KINDS = 100
-
-
-class Weekday(models.IntegerChoices):
-    MONDAY = 1, _("Monday")
-    TUESDAY = 2, _("Tuesday")
-    WEDNESDAY = 3, _("Wednesday")
-    THURSDAY = 4, _("Thursday")
-    FRIDAY = 5, _("Friday")
-    SATURDAY = 6, _("Saturday")
-    SUNDAY = 7, _("Sunday")
 
 
 class AlertChannel(Named):
@@ -59,7 +50,8 @@ class AlertChannel(Named):
         help_text=_("Of the times in messages, and of the weekly summary: Asia/Shanghai"),
     )  # fmt: skip
     summary_weekday = models.PositiveSmallIntegerField(
-        _("weekly summary"), null=True, blank=True, choices=Weekday.choices,
+        _("weekly summary"), null=True, blank=True,
+        choices=[(number + 1, name) for number, name in WEEKDAYS.items()],
         help_text=_("The day on which the channel gets the week's figures, at 8 in the morning."),
     )  # fmt: skip
     heartbeat_seconds = models.PositiveIntegerField(
@@ -184,6 +176,8 @@ class AlertMessage(models.Model):
         FAILED = "failed", _("failed")
         DROPPED = "dropped", _("dropped")
 
+    GIVE_UP = timedelta(hours=24)  # time of tries for each alert
+
     channel = models.ForeignKey(AlertChannel, models.CASCADE, verbose_name=_("alert channel"))
     rule = models.ForeignKey(AlertRule, models.SET_NULL, null=True, verbose_name=_("rule"))
     kind = models.CharField(_("what"), max_length=10, choices=Kind.choices, default=Kind.ALERTS)
@@ -241,3 +235,9 @@ class AlertNotice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event} {self.alert_id}"
+
+
+# Their texts may name a person.
+person_stores = [
+    text_store("alert_messages", _("sent alerts"), AlertMessage, ("title", "text", "error")),
+]

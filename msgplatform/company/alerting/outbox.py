@@ -1,26 +1,44 @@
-"""Messages that are due are claimed, sent by child processes, retried and ended. A test is sent at
-once by the process that was asked for it. The alert about a failing channel is sent over the other
-channels (`matching.py`)."""
+"""Messages that are due are claimed, sent by child processes (`send.py`), retried and ended.
 
+A child is started without waiting for it, and has a time limit. A test is sent at once by the
+process that was asked for it. The alert about a failing channel is sent over the other channels
+(`planning.py`).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
+import msgspec
+from django.conf import settings
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from msgplatform.company.alerting import texts
-from msgplatform.company.alerting.child import MAX_SECONDS, Child, Outcome
-from msgplatform.company.alerting.models import GIVE_UP, AlertChannel, AlertMessage
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage
 from msgplatform.core import alerts, logging, outbound
 from msgplatform.core.alerts import Condition, moment
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import CHANNEL, key
 
 log = logging.get(__name__)
 State = AlertMessage.State
 
+# Seconds. A send that takes longer counts as failed.
+MAX_SECONDS = 20
+# Maximum of children that check addresses: each loads apprise, for a second of a core that
+# messages need.
+_checks = threading.BoundedSemaphore(2)
 MAX_CHILDREN = 4  # maximum of concurrent sends of one process
 LEASE = timedelta(seconds=MAX_SECONDS + 30)
 # Pauses after each failed attempt. The last pause is repeated until the message is given up.
@@ -30,40 +48,111 @@ FAILING_AFTER = 2
 TEST_SECONDS = 15
 
 
+class Outcome(msgspec.Struct, frozen=True):
+    """`error` is a sentence, without secrets of the address. `details` has what a check found."""
+
+    is_ok: bool
+    error: str = ""
+    is_final: bool = False  # True if the service says that a repetition cannot help
+    details: Mapping[str, Any] | None = None
+
+
+class Child:
+    """One order in a process of its own."""
+
+    def __init__(self, action: str, url: str, seconds: int = MAX_SECONDS, **order: Any) -> None:
+        """Start it. Raises OSError."""
+        self._seconds = seconds
+        content = {
+            **order, "action": action, "url": url, "seconds": seconds,
+            "allow": list(map(str, settings.OUTBOUND_ALLOW)), "proxy": settings.OUTBOUND_PROXY,
+            "state_dir": str(settings.STATE_DIR),
+        }  # fmt: skip
+        # Only the platform's own settings for outbound traffic, and no other variables.
+        names = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHASHSEED", "COVERAGE_PROCESS_START")
+        environment = {name: os.environ[name] for name in names if name in os.environ}
+        environment |= {"NO_PROXY": "", "PYTHONDONTWRITEBYTECODE": "1"}
+        if settings.OUTBOUND_PROXY:
+            environment |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), settings.OUTBOUND_PROXY)
+        if settings.OUTBOUND_CA_FILE:
+            ca_names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+            environment |= dict.fromkeys(ca_names, str(settings.OUTBOUND_CA_FILE))
+        self._deadline = time.monotonic() + seconds + 5  # longer than the child's own alarm
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "msgplatform.company.alerting.send"],
+            cwd=settings.BASE_DIR,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # the program's Ctrl-C must not stop a message in flight
+        )
+        if self._process.stdin:
+            # The order is smaller than a pipe's buffer (64 KiB), so that the write does not wait.
+            self._process.stdin.write(json.dumps(content).encode())
+            self._process.stdin.close()
+            self._process.stdin = None
+
+    def poll(self) -> Outcome | None:
+        """Its outcome; None while it runs."""
+        if self._process.poll() is None:
+            if time.monotonic() < self._deadline:
+                return None
+            self._process.kill()
+        return self._outcome()
+
+    def wait(self) -> Outcome:
+        """Wait in this thread for its outcome, at most for its time limit."""
+        try:
+            self._process.wait(max(0.0, self._deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        output, _error = self._process.communicate()
+        try:
+            answer = json.loads(output)
+            return Outcome(answer["ok"], answer["error"], answer.get("is_final", False), answer)
+        except (ValueError, KeyError):
+            return Outcome(False, f"no answer within {self._seconds} seconds")
+
+
+def check(url: str) -> Outcome:
+    """Check without traffic whether messages can be sent to this address. `details` has the
+    `service` or the `problem`. Raises Unavailable if too many checks wait already."""
+    if not _checks.acquire(blocking=False):  # a thread that waits serves nobody else
+        raise Unavailable(_("Other channels are being checked; try again in a moment."))
+    try:
+        return Child("check", url).wait()
+    finally:
+        _checks.release()
+
+
 class Outbox:
     """The messages that this process sends."""
 
     def __init__(self) -> None:
         self._me = uuid.uuid4().hex
-        self._children: dict[int, tuple[AlertMessage, Child]] = {}  # by channel: one at a time
+        self.children: dict[int, tuple[AlertMessage, Child]] = {}  # by channel: one at a time
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._children
+    def collect(self, now: datetime) -> None:
+        """Store the outcomes of sends that have ended."""
+        for channel, (message, child) in list(self.children.items()):
+            if (outcome := child.poll()) is not None:
+                store(message, outcome, now)
+                del self.children[channel]
 
-    def collect(self, now: datetime) -> int:
-        """Store the outcomes of sends that have ended; returns their number."""
-        ended = {
-            channel: (message, outcome)
-            for channel, (message, child) in self._children.items()
-            if (outcome := child.poll()) is not None
-        }
-        for channel, (message, outcome) in ended.items():
-            store(message, outcome, now)
-            del self._children[channel]
-        return len(ended)
-
-    def start(self, now: datetime) -> int:
-        """Start sends of due messages; returns their number."""
+    def start(self, now: datetime) -> None:
+        """Start sends of due messages."""
         rows = AlertMessage.objects.filter(
             Q(lease_until=None) | Q(lease_until__lt=now),
             state=State.WAITING, due_at__lte=now, channel__enabled=True,
-        ).exclude(channel__in=list(self._children))  # fmt: skip
-        count = 0
+        ).exclude(channel__in=list(self.children))  # fmt: skip
         for message in rows.order_by("due_at", "id").select_related("channel")[:50]:
-            if len(self._children) >= MAX_CHILDREN:
+            if len(self.children) >= MAX_CHILDREN:
                 break
-            if message.channel_id in self._children:
+            if message.channel_id in self.children:
                 continue
             same_rows = AlertMessage.objects.filter(
                 pk=message.pk, state=State.WAITING, claim=message.claim, due_at=message.due_at
@@ -71,29 +160,22 @@ class Outbox:
             message.claim = f"{self._me}-{message.attempts % 1000}"
             if not same_rows.update(claim=message.claim, lease_until=now + LEASE):
                 continue
-            text = render(message)
-            if text is None:  # its alerts were deleted, or another process has sent the news
+            if message.kind == AlertMessage.Kind.SUMMARY:
+                text = texts.of_paragraphs(message.channel, message.title, message.text)
+            elif notices := list(message.notices.select_related("alert")):
+                text = texts.of_notices(message.channel, notices)
+            else:  # its alerts were deleted, or another process has sent the news
                 AlertMessage.objects.filter(pk=message.pk, claim=message.claim).update(
                     state=State.DROPPED, claim="", lease_until=None
                 )
                 continue
             message.title, message.text = text.title, text.plain
             try:
-                child = Child("send", message.channel.url, **text.order())
+                child = Child("send", message.channel.url, **msgspec.structs.asdict(text))
             except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
                 store(message, Outcome(False, str(error)[:500]), now)
                 continue
-            self._children[message.channel_id] = (message, child)
-            count += 1
-        return count
-
-
-def render(message: AlertMessage) -> texts.Text | None:
-    """The text of a message; None if it has no news."""
-    if message.kind == AlertMessage.Kind.SUMMARY:
-        return texts.of_paragraphs(message.channel, message.title, message.text)
-    notices = list(message.notices.select_related("alert"))
-    return texts.of_notices(message.channel, notices) if notices else None
+            self.children[message.channel_id] = (message, child)
 
 
 def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:
@@ -106,7 +188,7 @@ def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:
         wait = WAITS[min(message.attempts, len(WAITS) - 1)]
         # Read it again: an alert may have joined the message after this process read it.
         give_up_at = row.values_list("give_up_at", flat=True).first()
-        is_over = now + wait > (give_up_at or message.created_at + GIVE_UP)
+        is_over = now + wait > (give_up_at or message.created_at + message.GIVE_UP)
         values = {"error": outcome.error[:500], "due_at": now + wait,
                   **({"state": State.FAILED} if is_over else {})}  # fmt: skip
         log.warning("alert_not_sent", channel=message.channel.name, why=outcome.error[:200])
@@ -140,7 +222,7 @@ def send_test(channel: AlertChannel) -> Outcome:
     if channel.is_heartbeat:
         child = Child("call", channel.url, seconds=TEST_SECONDS)
     else:
-        child = Child("send", channel.url, seconds=TEST_SECONDS, **text.order())
+        child = Child("send", channel.url, seconds=TEST_SECONDS, **msgspec.structs.asdict(text))
     outcome = child.wait()
     AlertMessage.objects.create(
         channel=channel,

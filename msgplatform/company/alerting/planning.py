@@ -1,28 +1,27 @@
-"""From alerts to messages: which channel gets which news, in which message, and when.
+"""From alerts to messages: which rules are about an alert, which channel gets which news, in which
+message, and when.
 
 Two processes may do all of this at once, or again after one has died: a notice is unique, and news
 is deleted in the transaction that writes its notices.
 """
 
+import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from django.apps import apps
 from django.db import transaction
 from django.db.models import Max, Q
 
-from msgplatform.company.alerting import matching
-from msgplatform.company.alerting.models import (
-    GIVE_UP,
-    AlertChannel,
-    AlertMessage,
-    AlertNotice,
-    AlertRule,
-)
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertNotice, AlertRule
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, AlertNews
 from msgplatform.models.alerts import Severity
+from msgplatform.monitor import runbooks
+from msgplatform.monitor.watch import CHANNEL
 
 _BATCH = 100  # news of one transaction
 # An alert that begins more often than this in an hour flaps: its further news waits for the next
@@ -31,23 +30,75 @@ MAX_BEGINNINGS = 3
 FLAPPING_SECONDS = 1800
 Event = AlertNotice.Event
 State = AlertMessage.State
+_NUMBER = re.compile(r"\d{1,18}")
 
 
-def plan(now: datetime) -> int:
-    """Plan the news about alerts since the last time; returns the number of news."""
+def severity_of(kind: str) -> Severity:
+    """The severity of alerts of this kind."""
+    book = runbooks.find(kind)
+    return Severity(book.severity) if book else Severity.WARNING
+
+
+def is_about(rule: AlertRule, alert: Alert, system: int | None) -> bool:
+    """True if the rule covers the alert, which is about this business system. A kind of the rule
+    equals the alert's or its beginning (`sms.*`); a rule without kinds covers all."""
+    name = alert.kind.partition(":")[0]
+    is_of_kinds = not rule.kinds or any(
+        name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
+        for pattern in rule.kinds
+    )
+    system_ids = {row.pk for row in rule.systems.all()}
+    is_severe = severity_of(alert.kind).rank >= Severity(rule.min_severity).rank
+    return is_severe and is_of_kinds and (not system_ids or system in system_ids)
+
+
+def channels_about(
+    rules: Iterable[AlertRule], alert: Alert, system: int | None
+) -> Iterator[tuple[AlertRule, AlertChannel]]:
+    """Each rule about this alert with each of its channels. A channel gets no alert about its own
+    failure."""
+    for rule in rules:
+        if is_about(rule, alert, system):
+            for channel in rule.channels.all():
+                if not channel.is_heartbeat and alert.key != f"{CHANNEL}:{channel.pk}":
+                    yield rule, channel
+
+
+def systems_of(alerts: Iterable[Alert]) -> Mapping[int, int | None]:
+    """Alert id → id of the business system that the alert is about. One statement for each model of
+    rows that alerts are about."""
+    result: dict[int, int | None] = {}
+    subjects: dict[str, dict[int, int]] = defaultdict(dict)  # model → alert → id of the row
+    for alert in alerts:
+        result[alert.pk] = None
+        book = runbooks.find(alert.kind)
+        subject = alert.key.removeprefix(f"{alert.kind}:")
+        if book and book.model and _NUMBER.fullmatch(subject):
+            subjects[book.model][alert.pk] = int(subject)
+    for label, row_ids in subjects.items():
+        if not runbooks.has_system(label):
+            continue
+        rows = apps.get_model(label)._default_manager.filter(pk__in=set(row_ids.values()))
+        owners = dict(rows.values_list("pk", "biz_id"))
+        result |= {alert: owners.get(row) for alert, row in row_ids.items()}
+    return result
+
+
+def plan(now: datetime) -> None:
+    """Plan the news about alerts since the last time, at most one batch."""
     news = list(AlertNews.objects.select_related("alert").order_by("id")[:_BATCH])
     if not news:
-        return 0
-    rules = matching.Rules()
-    systems = matching.systems(row.alert for row in news) if rules else {}
+        return
+    rules = list(AlertRule.objects.filter(enabled=True).prefetch_related("systems", "channels"))
+    systems = systems_of(row.alert for row in news) if rules else {}
     with transaction.atomic():
         for row in news if rules else ():
             if row.is_end:
                 continue
             # Each channel gets the news once: of several rules, by the one that sends earliest.
-            severity = matching.severity(row.alert.kind)
+            severity = severity_of(row.alert.kind)
             rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
-            for rule, channel in rules.about(row.alert, systems[row.alert.pk]):
+            for rule, channel in channels_about(rules, row.alert, systems[row.alert.pk]):
                 rules_by_channel[channel].append(rule)
             for channel, candidates in rules_by_channel.items():
                 periods = [_due(rule, severity, now) for rule in candidates]
@@ -65,19 +116,17 @@ def plan(now: datetime) -> int:
             for notice in notices.select_related("message__rule", "channel"):
                 teller = notice.message.rule
                 if teller is None:
-                    pairs = rules.about(row.alert, systems.get(row.alert.pk))
+                    pairs = channels_about(rules, row.alert, systems.get(row.alert.pk))
                     teller = next(
                         (rule for rule, channel in pairs if channel == notice.channel), None
                     )
                 if teller is not None and teller.sends_resolved:
                     _tell(row.alert, teller, notice.channel, Event.RESOLVED, 0, now)
         AlertNews.objects.filter(pk__in=[row.pk for row in news]).delete()
-    return len(news)
 
 
-def plan_repeats(now: datetime) -> int:
-    """Repeat the news of open alerts that nobody has acknowledged; returns how many."""
-    total = 0
+def plan_repeats(now: datetime) -> None:
+    """Repeat the news of open alerts that nobody has acknowledged."""
     rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
     for rule in rules.prefetch_related("systems"):
         # Alerts that the rule reported long enough ago. They are repeated if the rule still covers
@@ -99,17 +148,15 @@ def plan_repeats(now: datetime) -> int:
         )
         alerts = Alert.objects.in_bulk({pair["alert_id"] for pair in pairs})
         channels = AlertChannel.objects.in_bulk({pair["channel_id"] for pair in pairs})
-        systems, count = matching.systems(alerts.values()), 0
+        systems, count = systems_of(alerts.values()), 0
         for pair in pairs:
             alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
-            if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
+            if not alert or not channel or not is_about(rule, alert, systems[alert.pk]):
                 continue
-            if count < _BATCH and _due(rule, matching.severity(alert.kind), now):
+            if count < _BATCH and _due(rule, severity_of(alert.kind), now):
                 count += 1
                 with transaction.atomic():
                     _tell(alert, rule, channel, Event.REPEATED, pair["number"] + 1, now)
-        total += count
-    return total
 
 
 def _tell(
@@ -120,7 +167,7 @@ def _tell(
     if notices.exists():  # another process has written it
         return
     # Channels that have the beginning of an alert always get its end.
-    severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
+    severity, can_drop = severity_of(alert.kind), event != Event.RESOLVED
     due = _due(rule, severity, now, can_drop)
     beginnings = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
     if due and event != Event.REPEATED and beginnings.count() > MAX_BEGINNINGS:
@@ -145,12 +192,13 @@ def _tell(
         due_at = due.latest if due else now
         message = AlertMessage.objects.create(
             rule=rule, channel=channel, state=state, created_at=now, due_at=due_at,
-            give_up_at=due_at + GIVE_UP,
+            give_up_at=due_at + AlertMessage.GIVE_UP,
         )  # fmt: skip
     elif due:
         # The message gets a day of tries from this news on. It also gets an attempt soon, because
         # the channel may work again, unless the news is a repeat.
-        message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
+        give_up_at = message.give_up_at or message.created_at + message.GIVE_UP
+        message.give_up_at = max(give_up_at, now + message.GIVE_UP)
         if event != Event.REPEATED and message.due_at > due.latest:
             message.due_at = due.latest
             # The pause after this attempt must not be longer than the pause that it cuts short.
@@ -163,14 +211,14 @@ def _tell(
     )
 
 
-def delete_old(before: datetime) -> int:
+def delete_old(before: datetime) -> None:
     """Delete messages sent before this time, unless one of their alerts is still open; at most one
     batch."""
     open_messages = AlertNotice.objects.filter(alert__open_key__isnull=False)
     rows = AlertMessage.objects.filter(created_at__lt=before).exclude(state=State.WAITING)
     rows = rows.exclude(pk__in=open_messages.values("message_id"))
     ids = list(rows.values_list("pk", flat=True)[:_BATCH])
-    return AlertMessage.objects.filter(pk__in=ids).delete()[0] if ids else 0
+    AlertMessage.objects.filter(pk__in=ids).delete()
 
 
 class Due(NamedTuple):

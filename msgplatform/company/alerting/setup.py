@@ -4,13 +4,12 @@ secrets, and rules."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
-from msgplatform.company.alerting import child, outbox
+from msgplatform.company.alerting import outbox
 from msgplatform.company.alerting.models import MAX_URL, AlertChannel, AlertRule
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.http import destinations
@@ -22,33 +21,21 @@ from msgplatform.setup.resource import Resource
 SCOPE = "manage:alert-channels"
 
 
-class CheckedAddress(msgspec.Struct, frozen=True):
-    """`fault` is a sentence, '' for an address that can be used; `shown` describes it: service,
-    scheme, host and a fingerprint."""
-
-    fault: str = ""
-    shown: str = ""
-
-
-def check_address(url: str, is_heartbeat: bool) -> CheckedAddress:
-    """Check an address without any traffic; this takes a second if apprise reads it."""
+def check_address(url: str, is_heartbeat: bool) -> str:
+    """Check an address without any traffic; this takes a second if apprise reads it. Returns what
+    describes it: service, scheme, host and a fingerprint. Raises InvalidInput for an address that
+    cannot be used."""
     url = url.strip()
     if not url:
-        return CheckedAddress(_("Enter the address."))
+        raise InvalidInput(_("Enter the address."))
     if len(url) > MAX_URL:
-        return CheckedAddress(_("The address is longer than %d characters.") % MAX_URL)
+        raise InvalidInput(_("The address is longer than %d characters.") % MAX_URL)
     if is_heartbeat:
-        try:
-            place = destinations.origin(destinations.parse(url).url)
-        except InvalidInput as error:
-            return CheckedAddress(str(error))
-        return CheckedAddress(shown=f"{place} · {fingerprint(url)}")
-    outcome = child.check(url)
+        return f"{destinations.origin(destinations.parse(url).url)} · {fingerprint(url)}"
+    outcome = outbox.check(url)
     details: Mapping[str, Any] = outcome.details or {}
     if outcome.is_ok:
-        return CheckedAddress(
-            shown=f"{details['service']} {details['place']} · {fingerprint(url)}"[:200]
-        )
+        return f"{details['service']} {details['place']} · {fingerprint(url)}"[:200]
     match details.get("problem"):
         case "scheme":
             sentence = _(
@@ -57,13 +44,13 @@ def check_address(url: str, is_heartbeat: bool) -> CheckedAddress:
                 "slack://A/B/C or mailtos://user:password@example.com?to=ops@example.com, or the "
                 "webhook that the robot's own page shows."
             )
-            return CheckedAddress(sentence % {"scheme": details["scheme"]})
+            raise InvalidInput(sentence % {"scheme": details["scheme"]})
         case "form":
             sentence = _("The address is not complete, or a part of it is wrong. For %(service)s "
                          "it is written: %(forms)s")  # fmt: skip
             forms = _(" or ").join(details["forms"])
-            return CheckedAddress(sentence % {"service": details["service"], "forms": forms})
-    return CheckedAddress(_("The address could not be checked: %s.") % outcome.error.rstrip("."))
+            raise InvalidInput(sentence % {"service": details["service"], "forms": forms})
+    raise InvalidInput(_("The address could not be checked: %s.") % outcome.error.rstrip("."))
 
 
 def fingerprint(url: str) -> str:
@@ -124,11 +111,10 @@ class AlertChannelResource(Resource):
             is_same = row.heartbeat_seconds == before.row.heartbeat_seconds
             if is_same and url == stored_url:
                 return
-        address = check_address(url, row.is_heartbeat)
-        if address.fault:
-            yield "url", address.fault
-        else:
-            self._shown = address.shown
+        try:
+            self._shown = check_address(url, row.is_heartbeat)
+        except InvalidInput as error:
+            yield "url", str(error)
 
     def set_dependent_fields(self, row: AlertChannel, names: Sequence[str]) -> Sequence[str]:
         if self._shown:

@@ -7,7 +7,6 @@ mention or style in a chat, and telephone numbers and addresses of people are ma
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -16,8 +15,8 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from msgplatform.company.alerting import matching
 from msgplatform.company.alerting.models import AlertChannel, AlertNotice
+from msgplatform.company.alerting.planning import severity_of
 from msgplatform.core import cells, personal
 from msgplatform.core.lazy_text import translate
 from msgplatform.models import Alert
@@ -43,10 +42,6 @@ class Text(msgspec.Struct, frozen=True):
     tail: Mapping[str, str]
     severity: str = "info"
 
-    def order(self) -> dict[str, Any]:
-        return {"title": self.title, "blocks": self.blocks, "more": self.more, "tail": self.tail,
-                "severity": self.severity}  # fmt: skip
-
     @property
     def plain(self) -> str:
         """The whole text, for the console."""
@@ -62,7 +57,7 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
         alert_ids[notice.alert.key].add(notice.alert_id)
     rows = sorted(latest.values(), key=_rank)
     open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
-    worst = matching.severity(open_rows[0].alert.kind) if open_rows else None
+    worst = severity_of(open_rows[0].alert.kind) if open_rows else None
     with translation.override(channel.language):
         if len(rows) == 1:
             title = f"{prefix()}[{_mark(rows[0])}] {_clean(_subject(rows[0].alert))}"[:250]
@@ -127,10 +122,9 @@ def of_paragraphs(channel: AlertChannel, title: str, text: str) -> Text:
         return Text(title, blocks, more, _tail(_("Statistics"), "/console/statistics/"))
 
 
-def alert_url(alert: Alert | int) -> str:
+def alert_url(alert: Alert) -> str:
     """The alert's page in the console. Some programs have no pages, so the path is here."""
-    pk = alert if isinstance(alert, int) else alert.pk
-    return f"{settings.PUBLIC_URL}/admin/msgplatform/alert/{pk}/change/"
+    return f"{settings.PUBLIC_URL}/admin/msgplatform/alert/{alert.pk}/change/"
 
 
 def prefix() -> str:
@@ -140,14 +134,14 @@ def prefix() -> str:
 
 
 def _rank(notice: AlertNotice) -> tuple[bool, int, int]:
-    severity = matching.severity(notice.alert.kind)
+    severity = severity_of(notice.alert.kind)
     return notice.event == Event.RESOLVED, -severity.rank, -notice.alert_id
 
 
 def _mark(notice: AlertNotice) -> str:
     if notice.event == Event.RESOLVED:
         return str(Event.RESOLVED.label)
-    severity = str(matching.severity(notice.alert.kind).label)
+    severity = str(severity_of(notice.alert.kind).label)
     return f"{severity}, {Event.REPEATED.label}" if notice.event == Event.REPEATED else severity
 
 

@@ -10,9 +10,8 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from msgplatform.company.alerting import outbox, planning, texts
-from msgplatform.company.alerting.child import Child, Outcome
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage
-from msgplatform.company.alerting.outbox import Outbox, is_failing, note_outcome
+from msgplatform.company.alerting.outbox import Child, Outbox, Outcome, is_failing, note_outcome
 from msgplatform.core import flows, outbound
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows.activity import SYSTEM, Activity, Counts
@@ -110,25 +109,24 @@ class Heartbeats:
     """The calls that this process makes."""
 
     def __init__(self) -> None:
-        self._children: dict[int, Child] = {}  # by channel
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._children
+        self.children: dict[int, Child] = {}  # by channel
 
     def collect(self, now: datetime) -> None:
         """Store the outcomes of calls that have ended."""
-        for channel, call in list(self._children.items()):
+        for channel, call in list(self.children.items()):
             if (outcome := call.poll()) is not None:
                 _store(channel, outcome, now)
-                del self._children[channel]
+                del self.children[channel]
 
     def start(self, channels: Sequence[AlertChannel], now: datetime) -> None:
-        """Call the due addresses, if all is well."""
-        if not is_well(channels):
+        """Call the due addresses, if alerts can reach people: a channel for messages works, or
+        there is none. (The call itself shows that the database takes writes and that a program
+        runs.)"""
+        places = [row for row in channels if row.enabled and not row.is_heartbeat]
+        if places and all(map(is_failing, places)):
             return
         for channel in channels:
-            if not channel.is_heartbeat or not channel.enabled or channel.pk in self._children:
+            if not channel.is_heartbeat or not channel.enabled or channel.pk in self.children:
                 continue
             next_call_at = now + timedelta(seconds=channel.heartbeat_seconds)
             # A later stored time comes from a longer interval, or from a clock that was ahead.
@@ -144,7 +142,7 @@ class Heartbeats:
             if not is_due or not row.update(next_heartbeat_at=next_call_at):
                 continue  # another process calls it
             try:
-                self._children[channel.pk] = Child("call", channel.url, seconds=15)
+                self.children[channel.pk] = Child("call", channel.url, seconds=15)
             except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
                 _store(channel.pk, Outcome(False, str(error)[:500]), now)
 
@@ -155,13 +153,6 @@ def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
     if not outcome.is_ok:
         row = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
         row.update(next_heartbeat_at=now + _RETRY)
-
-
-def is_well(channels: Sequence[AlertChannel]) -> bool:
-    """True if alerts can reach people: a channel for messages works, or there is none. (The call
-    itself shows that the database takes writes and that a program runs.)"""
-    places = [row for row in channels if row.enabled and not row.is_heartbeat]
-    return not places or any(not is_failing(row) for row in places)
 
 
 KEEP = timedelta(days=90)  # messages that were sent, in the console
@@ -198,4 +189,4 @@ class Sender:
     @property
     def is_idle(self) -> bool:
         """True if no send of this process is under way."""
-        return self._outbox.is_idle and self._heartbeats.is_idle
+        return not (self._outbox.children or self._heartbeats.children)

@@ -1,8 +1,7 @@
 """The address to which lines go, as the setting AUDIT_EXPORT has it."""
 
 from collections.abc import Iterator
-from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -18,17 +17,11 @@ _SYSLOG_SOCKET = "/dev/log"
 _SYSLOG_PORT = 601  # RFC 6587, §4: syslog over TCP
 
 
-class Kind(Enum):
-    STDOUT = auto()
-    SYSLOG_SOCKET = auto()
-    SYSLOG_SERVER = auto()
-    WEBHOOK = auto()
-
-
 class Address(NamedTuple):
-    """`place` is the path of a socket, the host of a server, or the URL of a webhook."""
+    """`place` is the path of syslog's socket, the host of a server of syslog, or the URL of a
+    webhook."""
 
-    kind: Kind
+    kind: Literal["stdout", "socket", "server", "webhook"]
     place: str = ""
     port: int = 0
 
@@ -40,21 +33,21 @@ def parse(text: str) -> Address:
     """
     parts = urlsplit(text)
     if text == "stdout":
-        return Address(Kind.STDOUT)
+        return Address("stdout")
     if text == "syslog":
-        return Address(Kind.SYSLOG_SOCKET, _SYSLOG_SOCKET)
+        return Address("socket", _SYSLOG_SOCKET)
     if parts.scheme == "syslog":
         if parts.hostname:
-            return Address(Kind.SYSLOG_SERVER, parts.hostname, parts.port or _SYSLOG_PORT)
+            return Address("server", parts.hostname, parts.port or _SYSLOG_PORT)
         if parts.path.strip("/"):
-            return Address(Kind.SYSLOG_SOCKET, parts.path)
+            return Address("socket", parts.path)
     if parts.scheme not in ("http", "https"):
         raise ValueError("it must be stdout, syslog, syslog://host:601 or an https:// address")
     try:
         destinations.parse(text)
     except InvalidInput as error:
         raise ValueError(str(error)) from None
-    return Address(Kind.WEBHOOK, text)
+    return Address("webhook", text)
 
 
 @register(env.CHECKS_TAG)

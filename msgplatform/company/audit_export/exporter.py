@@ -10,7 +10,7 @@ ids. One process at a time has the lease; what is not handed over waits in the d
 
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.audit_export import address, lines
-from msgplatform.company.audit_export.address import Address, Kind
+from msgplatform.company.audit_export.address import Address
 from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -38,69 +38,51 @@ CONTENT_TYPE = "application/x-ndjson"
 _PRIORITY = 13 * 8 + 6
 _NAME = "msgplatform-audit"
 
-Target = Callable[[Sequence[str]], None]
-
 
 class NotTaken(Unavailable):
     """The target did not take the lines; the text says why, without secrets."""
 
 
-def target(address: Address, token: str = "") -> Target:
-    """The function that hands lines over to an address; `token` is a webhook's."""
-    place = address.place
-    if address.kind is Kind.STDOUT:
-        return _print
-    if address.kind is Kind.SYSLOG_SOCKET:
-        return lambda lines: _to_socket(place, lines)
-    if address.kind is Kind.SYSLOG_SERVER:
-        return lambda lines: _to_server(place, address.port, lines)
-    return lambda lines: _post(place, token, lines)
-
-
-def _print(lines: Sequence[str]) -> None:
+def hand_over(lines: Sequence[str], address: Address, token: str = "") -> None:
+    """Hand lines over to an address; `token` is a webhook's. Raises NotTaken."""
+    text, name = "".join(f"{line}\n" for line in lines), address.place
     try:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-        sys.stdout.flush()
+        match address.kind:
+            case "stdout":
+                name = "standard output"
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            case "socket":  # a datagram for each line
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+                    connection.settimeout(TIMEOUT_SECONDS)
+                    connection.connect(address.place)
+                    for line in lines:
+                        connection.send(f"<{_PRIORITY}>{_NAME}: {line}".encode())
+            case "server":
+                name = f"{address.place}:{address.port}"
+                # RFC 5424, §6: no time, process or structured data: each line has its own.
+                head = f"<{_PRIORITY}>1 - {socket.gethostname()} {_NAME} - - -"
+                frames = "".join(f"{head} {line}\n" for line in lines)
+                place = address.place, address.port
+                with socket.create_connection(place, TIMEOUT_SECONDS) as connection:
+                    connection.sendall(frames.encode())
+                    # It sends no acknowledgement: once it has read all, it closes its side.
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(4096):
+                        pass
+            case "webhook":
+                name = str(urlsplit(address.place).hostname)
+                headers = [("content-type", CONTENT_TYPE)]
+                headers += [("authorization", f"Bearer {token}")] if token else []
+                request = http.Request(address.place, text.encode(), headers, TIMEOUT_SECONDS)
+                response = http.exchange(request, grace=5)
+                if response is None or not 200 <= response.status < 300:
+                    why = "no answer came"
+                    if response:
+                        why = response.detail or f"HTTP {response.status}"
+                    raise NotTaken(f"{name}: {why}")
     except OSError as error:
-        raise NotTaken(f"standard output: {error.strerror}") from error
-
-
-def _to_socket(path: str, lines: Sequence[str]) -> None:
-    """A datagram for each line."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
-            connection.settimeout(TIMEOUT_SECONDS)
-            connection.connect(path)
-            for line in lines:
-                connection.send(f"<{_PRIORITY}>{_NAME}: {line}".encode())
-    except OSError as error:
-        raise NotTaken(f"{path}: {error.strerror or error}") from error
-
-
-def _to_server(host: str, port: int, lines: Sequence[str]) -> None:
-    """Syslog has no acknowledgement. A server that has read all lines closes its side."""
-    # RFC 5424, §6: no time, process or structured data, because each line has its own.
-    frames = [f"<{_PRIORITY}>1 - {socket.gethostname()} {_NAME} - - - {line}\n" for line in lines]
-    try:
-        with socket.create_connection((host, port), TIMEOUT_SECONDS) as connection:
-            connection.sendall("".join(frames).encode())
-            connection.shutdown(socket.SHUT_WR)
-            while connection.recv(4096):
-                pass
-    except OSError as error:
-        raise NotTaken(f"{host}:{port}: {error.strerror or error}") from error
-
-
-def _post(address: str, token: str, lines: Sequence[str]) -> None:
-    headers = [("content-type", CONTENT_TYPE)]
-    if token:
-        headers.append(("authorization", f"Bearer {token}"))
-    body = "".join(f"{line}\n" for line in lines).encode()
-    response = http.exchange(http.Request(address, body, headers, TIMEOUT_SECONDS), grace=5)
-    host = urlsplit(address).hostname
-    if response is None or not 200 <= response.status < 300:
-        why = (response.detail or f"HTTP {response.status}") if response else "no answer came"
-        raise NotTaken(f"{host}: {why}")
+        raise NotTaken(f"{name}: {error.strerror or error}") from error
 
 
 EVERY_SECONDS = 2.0
@@ -115,7 +97,7 @@ class Exporter:
 
     def __init__(self) -> None:
         self._signer = lines.Signer(settings.AUDIT_SIGNING_KEYS[0])
-        self._target = target(address.parse(settings.AUDIT_EXPORT), settings.AUDIT_EXPORT_TOKEN)
+        self._address = address.parse(settings.AUDIT_EXPORT)
         self._has_alert = True  # an earlier process may have raised the alert
 
     def turn(self) -> float:
@@ -144,7 +126,7 @@ class Exporter:
         failpoint("audit_before_hand_over")
         try:
             if pending:
-                self._target(pending.splitlines())
+                hand_over(pending.splitlines(), self._address, settings.AUDIT_EXPORT_TOKEN)
         except NotTaken as error:
             claims.release(AuditExport, claim)
             # The wait begins at the oldest entry's time or when the target last took lines,

@@ -1,7 +1,4 @@
-"""Settings of the audit log's export.
-
-The comment above each is its meaning in `docs/configuration.md`, which `make docs` writes.
-"""
+"""Settings of the audit log's export."""
 
 from msgplatform import env
 

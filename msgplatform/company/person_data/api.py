@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.company.person_data import erasures, people, reports
+from msgplatform.company.person_data import erasures, people
 from msgplatform.company.person_data.models import MAX_REASON, Erasure
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.person.identity import KINDS, MAX_IDENTIFIERS
@@ -58,7 +58,7 @@ class ErasureBody(IdentifiersBody, forbid_unknown_fields=True, kw_only=True):
     ] = None
 
 
-class HitsSerializer(serializers.Serializer[reports.Hits]):
+class HitsSerializer(serializers.Serializer[people.Hits]):
     """The data of one kind that is about the person."""
 
     kind = serializers.CharField(source="store.name")
@@ -100,15 +100,10 @@ class _PersonData:
     tag = "person data"
     required_scope = SCOPE
     answers_limited_keys = False
-
-
-class _PersonView(_PersonData, APIView):
     max_body_bytes = _BODY_BYTES
 
 
-class PersonFindView(_PersonView):
-    """Find a person's data."""
-
+class PersonFindView(_PersonData, APIView):
     @operation(IdentifiersBody, {200: FoundSerializer}, ("a customer", _EXAMPLE))
     def post(self, request: Request) -> Response:
         """Find a person's data.
@@ -119,12 +114,10 @@ class PersonFindView(_PersonView):
         """
         person = people.person_of(decode(request, IdentifiersBody, _BODY_BYTES).identifiers)
         people.record(actor(request), "person_found", person)
-        return Response(FoundSerializer({"kinds": reports.preview(person)}).data)
+        return Response(FoundSerializer({"kinds": people.preview(person)}).data)
 
 
-class PersonExportView(_PersonView):
-    """Export a person's data."""
-
+class PersonExportView(_PersonData, APIView):
     @operation(
         IdentifiersBody,
         {200: OpenApiResponse({"type": "object", "additionalProperties": {}},
@@ -139,7 +132,7 @@ class PersonExportView(_PersonView):
         """
         person = people.person_of(decode(request, IdentifiersBody, _BODY_BYTES).identifiers)
         people.record(actor(request), "person_exported", person)
-        return StreamingHttpResponse(reports.export(person), content_type="application/json")
+        return StreamingHttpResponse(people.export(person), content_type="application/json")
 
 
 class ErasureListView(_PersonData, ListView):
@@ -148,7 +141,6 @@ class ErasureListView(_PersonData, ListView):
     Newest first: who asked for which, what is done, and what is waited for.
     """
 
-    max_body_bytes = _BODY_BYTES
     serializer_class = ErasureSerializer
     queryset = Erasure.objects.all()
 
@@ -201,12 +193,8 @@ def _change_erasure(request: Request, key: str, change: Callable[[str, str], Era
     return Response(ErasureSerializer(row).data)
 
 
-class _ChangeView(_PersonData, APIView):
+class ErasureEndView(_PersonData, APIView):
     answers_not_now = True
-
-
-class ErasureEndView(_ChangeView):
-    """End what an erasure waits for."""
 
     @operation(None, {200: ErasureSerializer})
     def post(self, request: Request, key: str) -> Response:
@@ -218,8 +206,8 @@ class ErasureEndView(_ChangeView):
         return _change_erasure(request, key, erasures.end_open)
 
 
-class ErasureCancelView(_ChangeView):
-    """Cancel an erasure."""
+class ErasureCancelView(_PersonData, APIView):
+    answers_not_now = True
 
     @operation(None, {200: ErasureSerializer})
     def post(self, request: Request, key: str) -> Response:

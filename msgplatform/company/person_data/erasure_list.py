@@ -47,7 +47,7 @@ def add(row: Erasure) -> None:
 def cancel(key: str) -> None:
     """Note in the list that an erasure was cancelled. Raises OSError."""
     with _lock():
-        _write({**_read(), key: _cancelled_line(key)})
+        _write({**_read(), key: {"key": key, "cancelled": True}})
 
 
 def keys() -> set[str]:
@@ -58,28 +58,22 @@ def keys() -> set[str]:
 
 def synchronise(
     rows: Iterable[Erasure], cancelled_keys: Collection[str], removed_keys: Collection[str]
-) -> int:
+) -> None:
     """Write to the file what only the table has, encrypted with the present key, and remove lines
-    that are no longer kept. Returns the number of changed lines. Raises OSError."""
+    that are no longer kept. Raises OSError."""
     with _lock():
         lines = _read()
         new = {key: line for key, line in lines.items() if key not in removed_keys}
-        new |= {key: _cancelled_line(key) for key in cancelled_keys}
+        new |= {key: {"key": key, "cancelled": True} for key in cancelled_keys}
         for row in rows:
             line = new.get(row.key)
             if _is_cancelled(line):
                 continue
-            stale = line is None or encryption.state(line["identifiers"]) in (
-                encryption.State.OLD, encryption.State.UNREADABLE,
-            )  # fmt: skip
-            if stale:
+            states = encryption.State.OLD, encryption.State.UNREADABLE
+            if line is None or encryption.state(line["identifiers"]) in states:
                 new[row.key] = _line(row)
-        changed_count = sum(lines.get(key) != line for key, line in new.items()) + len(
-            lines.keys() - new
-        )
-        if changed_count:
+        if new != lines:
             _write(new)
-    return changed_count
 
 
 def read_into_database() -> int:
@@ -129,10 +123,6 @@ def _line(row: Erasure) -> Line:
         "reason": row.reason, "hashes": list(row.hashes), "ends_open": row.ends_open,
         "identifiers": encryption.encrypt(json.dumps(dict(row.identifiers))),
     }  # fmt: skip
-
-
-def _cancelled_line(key: str) -> Line:
-    return {"key": key, "cancelled": True}
 
 
 def _is_cancelled(line: Line | None) -> bool:

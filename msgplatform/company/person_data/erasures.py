@@ -15,7 +15,6 @@ from msgplatform.company.person_data.models import MAX_REASON, Erasure
 from msgplatform.company.person_data.people import hashes, person_of
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.person.identity import Person
 from msgplatform.models import AuditLog
 
 _State = Erasure.State
@@ -25,9 +24,15 @@ def start(
     identifiers: Mapping[str, Iterable[str]], reason: str, ends_open: bool, actor: str
 ) -> Erasure:
     """Start an erasure, which `run_bulk` carries out. The list outside of the database has it
-    before this returns. Raises InvalidInput, and OSError when the list cannot be written."""
+    before this returns. Raises InvalidInput, also for a reason that names the person, and OSError
+    when the list cannot be written."""
     person = person_of(identifiers)
-    reason = checked_reason(person, reason)
+    reason = reason.strip()
+    if not reason or len(reason) > MAX_REASON:
+        raise InvalidInput(_("Say why, in at most %d characters.") % MAX_REASON, "reason")
+    if person.is_in(reason):
+        words = _("Leave out the person's number and address: the reason is kept.")
+        raise InvalidInput(words, "reason")
     with transaction.atomic():
         row = Erasure.objects.create(
             identifiers=dict(person.identifiers),
@@ -43,17 +48,6 @@ def start(
         )  # fmt: skip
         erasure_list.add(row)
     return row
-
-
-def checked_reason(person: Person, reason: str) -> str:
-    """The reason as it is stored. Raises InvalidInput for none, or one that names the person."""
-    reason = reason.strip()
-    if not reason or len(reason) > MAX_REASON:
-        raise InvalidInput(_("Say why, in at most %d characters.") % MAX_REASON, "reason")
-    if person.is_in(reason):
-        words = _("Leave out the person's number and address: the reason is kept.")
-        raise InvalidInput(words, "reason")
-    return reason
 
 
 def end_open(key: str, actor: str) -> Erasure:
@@ -87,16 +81,12 @@ def repeat_all(actor: str) -> int:
     erasure_list.read_into_database()
     rows = Erasure.objects.filter(state=_State.DONE, created_at__gte=kept_since())
     keys = [row.key for row in rows if row.identifiers]
-    count = Erasure.objects.filter(key__in=keys).update(**AGAIN, repeated_at=sql.now())
+    count = Erasure.objects.filter(key__in=keys).update(
+        state=_State.PENDING, store="", cursor="", found=0, open={}, error="", claimed_by="",
+        lease_until=None, finished_at=None, repeated_at=sql.now(),
+    )  # fmt: skip
     AuditLog.record(actor, "erasures_repeated", "erasures", count=count)
     return count
-
-
-# The columns of an erasure that begins anew.
-AGAIN = {
-    "state": _State.PENDING, "store": "", "cursor": "", "found": 0, "open": {}, "error": "",
-    "claimed_by": "", "lease_until": None, "finished_at": None,
-}  # fmt: skip
 
 
 def kept_since() -> datetime:

@@ -3,9 +3,12 @@
 import secrets
 from functools import partial
 
+from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.archive import kept
+from msgplatform.core.archive.description import DAY
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.secrets.fields import EncryptedJSONField
 
@@ -82,3 +85,11 @@ class Erasure(models.Model):
     def audit_target(self) -> str:
         """The erasure's name in the audit log."""
         return f"erasure {self.key}"
+
+
+kept_data = [
+    kept.of_column(
+        _("encrypted identifiers of erasures"), Erasure, "created_at",
+        lambda: settings.PERSON_ERASURE_DAYS * DAY, "PERSON_ERASURE_DAYS",
+    ),
+]  # fmt: skip

@@ -4,7 +4,6 @@ Identifiers are never in an address: they would stand in logs and in the browser
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -17,10 +16,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform import person_limits
-from msgplatform.company.person_data import erasures, people, reports
+from msgplatform.company.person_data import erasures, people
 from msgplatform.company.person_data.models import MAX_REASON, Erasure
-from msgplatform.company.person_data.stores import all_stores
-from msgplatform.core import flows, personal
+from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person.identity import KINDS, Person
 from msgplatform.doors.admin import Textarea, confirmed, sees_personal
@@ -61,21 +59,16 @@ class PersonForm(forms.Form):
             return None
 
 
-def may_open(request: HttpRequest) -> bool:
-    """True if this person may see the page at all."""
-    return _may(request, FIND, ERASE, VIEW)
-
-
-def _may(request: HttpRequest, *permissions: str) -> bool:
-    """True if the person has one of these permissions and is not limited to business systems: a
-    person's data may belong to any system."""
-    has_one = any(request.user.has_perm(name) for name in permissions)
+def may_open(request: HttpRequest, *permissions: str) -> bool:
+    """True if the person has one of these permissions (by default: of those that open the page) and
+    is not limited to business systems: a person's data may belong to any system."""
+    has_one = any(request.user.has_perm(name) for name in permissions or (FIND, ERASE, VIEW))
     return has_one and person_limits.systems_of(request) is None
 
 
 def _require(request: HttpRequest, *permissions: str) -> None:
     """Raises PermissionDenied."""
-    if not _may(request, *permissions):
+    if not may_open(request, *permissions):
         raise PermissionDenied
 
 
@@ -83,7 +76,7 @@ def _require(request: HttpRequest, *permissions: str) -> None:
 @confirmed
 def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The form, what is found, and the latest erasures."""
-    _require(request, FIND, ERASE, VIEW)
+    _require(request)
     form = PersonForm(request.POST if request.method == "POST" else None)
     person, preview = None, None
     if request.method == "POST":
@@ -94,7 +87,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
                 raise PermissionDenied
             people.record(request.user.get_username(), "person_exported", person)
             return StreamingHttpResponse(
-                reports.export(person),
+                people.export(person),
                 content_type="application/json",
                 headers={"Content-Disposition": 'attachment; filename="person.json"'},
             )
@@ -104,7 +97,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
                 return redirect("console:erasure", row.key)
         if person:
             people.record(request.user.get_username(), "person_found", person)
-            preview = reports.preview(person)
+            preview = people.preview(person)
     # Earlier erasures that share one of the person's identifiers.
     hashes = set(people.hashes(person.identifiers)) if person else set()
     latest_rows = Erasure.objects.defer("identifiers")[:1000] if person else ()
@@ -160,8 +153,9 @@ def _mark(person: Person) -> str:
     return " ".join(people.hashes(person.identifiers))
 
 
-def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
-    flow = flows.get(hits.flow)
+def _describe_hits(request: HttpRequest, hits: people.Hits) -> tuple[people.Hits, Any, list[str]]:
+    """Hits, the title of their flow, and their sample as this person may see it."""
+    flow = people.flow_of(hits.store)
     sample = [row.data for row in hits.sample]
     if not sees_personal(request):
         # As in `core/personal.py`: payloads and texts keep their shape.
@@ -172,32 +166,25 @@ def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any
             }
             for data in sample
         ]
-    return {
-        "flow": flow.title if flow else _("Platform"),
-        "title": hits.title,
-        "count": hits.count,
-        "open_count": hits.open_count,
-        "is_whole": hits.is_whole,
-        "sample": [
-            json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1)[:2000]
-            for data in sample
-        ],
-    }
+    texts = [
+        json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1)[:2000]
+        for data in sample
+    ]
+    return hits, flow.title if flow else _("Platform"), texts
 
 
 @staff_view("GET", "POST")
 def erasure(request: HttpRequest, key: str) -> HttpResponse:
     """One erasure: its progress, what it waits for, and the proof."""
-    _require(request, FIND, ERASE, VIEW)
+    _require(request)
     row = Erasure.objects.filter(key=key).first()
     if row is None:
         raise Http404(_("There is no such erasure."))
     if request.method == "POST":
         return _change(request, row)
     titles = {}
-    for store in all_stores():
-        flow_name, dot, _name = store.name.partition(".")
-        flow = flows.get(flow_name) if dot else None
+    for store in people.all_stores():
+        flow = people.flow_of(store)
         titles[store.name] = f"{flow.title}: {store.title}" if flow else str(store.title)
     context = {
         "erasure": row,

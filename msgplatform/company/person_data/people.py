@@ -1,38 +1,51 @@
-"""A person, made from identifiers, and the keyed hashes that prove an erasure."""
+"""A person, made from identifiers; all stores with data of people; the data that they hold of a
+person, found and exported without a change."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
+import msgspec
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Q
 from django.utils.crypto import salted_hmac
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core import features, flows
+from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput
+from msgplatform.core.flows.contract import Flow
 from msgplatform.core.person import identity
 from msgplatform.core.person.identity import Person
-from msgplatform.models import AuditLog, Biz
+from msgplatform.core.person.stores import PersonStore, Row, Slice, all_rows, find_keys, text_store
+from msgplatform.jobs.models import BulkJob
+from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, SavedFilter
 
+SAMPLE = 3
+# Seconds. A person waits for the page, and tables with many millions of messages take longer.
+PREVIEW_SECONDS = 20.0
 _SALT = "msgplatform.company.person_data"
+_ENDED = Q(state__in=[BulkJob.State.DONE, BulkJob.State.CANCELLED, BulkJob.State.FAILED])
 
 
 def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
     """The person with these identifiers (kind → texts). Raises InvalidInput, naming the kind."""
-    clean_identifiers = identity.clean(identifiers)
-    pairs = [text.partition("/") for text in clean_identifiers.get("users", ())]
-    names = {system for system, _slash, _uid in pairs}
-    systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
-    for system in sorted(names - systems.keys()):
-        raise InvalidInput(_("There is no business system %s.") % system[:64], "users")
-    return _person(clean_identifiers, systems)
+    return kept_person(identity.clean(identifiers), needs_systems=True)
 
 
-def kept_person(identifiers: Mapping[str, Sequence[str]]) -> Person:
-    """As `person_of`, for the identifiers of an erasure: a business system may be gone."""
-    names = [text.partition("/")[0] for text in identifiers.get("users", ())]
-    systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
-    return _person(identifiers, systems)
-
-
-def _person(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]) -> Person:
+def kept_person(identifiers: Mapping[str, Sequence[str]], needs_systems: bool = False) -> Person:
+    """As `person_of`, for the identifiers of an erasure: a business system may be gone, unless
+    `needs_systems`."""
     pairs = [text.partition("/") for text in identifiers.get("users", ())]
+    names = {name for name, _slash, _uid in pairs}
+    systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
+    if needs_systems and (unknown_names := sorted(names - systems.keys())):
+        words = gettext("There is no business system %s.") % unknown_names[0][:64]
+        raise InvalidInput(words, "users")
     return Person(
         phones=frozenset(identifiers.get("phones", ())),
         emails=frozenset(identifiers.get("emails", ())),
@@ -55,3 +68,114 @@ def hashes(identifiers: Mapping[str, Sequence[str]]) -> list[str]:
         for kind in identity.KINDS
         for value in identifiers.get(kind, ())
     ]
+
+
+def all_stores() -> list[PersonStore]:
+    """All stores in the order of their erasure: a flow comes after the flows that publish through
+    it. The platform's texts and Redis come last, because all flows write to them."""
+    of_flows = [store for flow in reversed(flows.all()) for store in flow.person_stores()]
+    return [
+        *of_flows,
+        text_store("alerts", _("alerts"), Alert, ("subject", "text", "said", "note")),
+        *features.gather("models", "person_stores"),
+        text_store("failures", _("failures"), FailureGroup, ("said",)),
+        text_store("acknowledgements", _("acknowledgements"), Acknowledgement, ("note", "place")),
+        text_store("audit", _("audit log"), AuditLog, ("target", "detail")),
+        # Jobs that still need their filters keep them.
+        text_store("jobs", _("bulk jobs"), BulkJob, ("filter", "error"), _ENDED),
+        text_store("filters", _("saved filters"), SavedFilter, ("name", "query")),
+        PersonStore("redis", _("orders in Redis"), _find_keys, _erase_keys),
+    ]
+
+
+def flow_of(store: PersonStore) -> Flow | None:
+    """The flow of a store; None for a store of the platform."""
+    name, dot, _name = store.name.partition(".")
+    return flows.get(name) if dot else None
+
+
+# -- find and export -----------------------------------------------------------------------------
+class Hits(msgspec.Struct, frozen=True):
+    """The rows of a person in one store: their number, the number on their way, and some rows.
+
+    `is_whole` is False if the time ended first, or if the store could not be read.
+    """
+
+    store: PersonStore
+    count: int = 0
+    open_count: int = 0
+    sample: tuple[Row, ...] = ()
+    is_whole: bool = True
+
+
+def preview(person: Person, seconds: float = PREVIEW_SECONDS) -> list[Hits]:
+    """The content of each store that holds something, counted for at most so many seconds."""
+    until = time.monotonic() + seconds
+    hits = []
+    for store in all_stores():
+        count, open_count, sample = 0, 0, list[Row]()
+        cursor, is_first = "", True
+        with suppress(*UNAVAILABLE, RedisError):
+            while is_first or (cursor and time.monotonic() <= until):
+                part = store.find(person, cursor)
+                count += len(part.rows)
+                open_count += sum(row.is_open for row in part.rows)
+                sample += part.rows[: SAMPLE - len(sample)]
+                cursor, is_first = part.cursor, False
+        is_whole = not (cursor or is_first)
+        if count or not is_whole:
+            hits.append(Hits(store, count, open_count, tuple(sample), is_whole))
+    return hits
+
+
+def export(person: Person) -> Iterator[bytes]:
+    """One JSON document in pieces: who was asked for, and by store everything that is held.
+
+    A row that moves meanwhile, such as to an archive, may be in it twice.
+    """
+    head = {"exported_at": sql.now(), "person": dict(person.identifiers)}
+    yield _dump(head)[:-1] + b', "data": {'
+    for number, store in enumerate(all_stores()):
+        yield (b", " if number else b"") + _dump(store.name) + b": ["
+        for place, row in enumerate(all_rows(store, person)):
+            yield (b",\n" if place else b"\n") + _dump(row.data)
+        yield b"]"
+    yield b"}}\n"
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False).encode()
+
+
+# -- the work Redis ------------------------------------------------------------------------------
+def _find_keys(person: Person, cursor: str) -> Slice:
+    """The orders of all flows, which end by themselves, and keys of sandboxes and the cache."""
+    stores = (store for flow in flows.all() for store in flow.person_stores())
+    prefixes = tuple(store.redis_prefix for store in stores if store.redis_prefix)
+    return find_keys(
+        work_redis(), person, cursor,
+        lambda key: key.startswith(prefixes),
+        lambda key: not key.startswith(("sandbox:", "cache:")),
+    )  # fmt: skip
+
+
+def _erase_keys(person: Person, rows: Sequence[Row]) -> int:
+    """Remove the entries with the person's data from lists and hashes. Other keys are deleted."""
+    client: Any = work_redis()
+    count = 0
+    for key in (row.key for row in rows):
+        kind = client.type(key)
+        if kind == b"list":
+            entries = _entries_of(person, client.lrange(key, 0, -1))
+            count += sum(client.lrem(key, 0, item) for item in entries)
+        elif kind == b"hash":
+            fields = client.hgetall(key)
+            names = [name for name, value in fields.items() if _entries_of(person, (name, value))]
+            count += client.hdel(key, *names) if names else 0
+        else:
+            count += client.delete(key)
+    return count
+
+
+def _entries_of(person: Person, values: Iterable[bytes]) -> list[bytes]:
+    return [value for value in values if person.is_in_bytes(value)]

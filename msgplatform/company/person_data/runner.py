@@ -19,8 +19,7 @@ from django.db.models.functions import Now
 
 from msgplatform.company.person_data import erasure_list, erasures
 from msgplatform.company.person_data.models import Erasure
-from msgplatform.company.person_data.people import hashes, kept_person
-from msgplatform.company.person_data.stores import all_stores
+from msgplatform.company.person_data.people import all_stores, hashes, kept_person
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
@@ -95,10 +94,6 @@ def raise_for_list(error: OSError) -> None:
     alerts.raise_alert(ERASURE, subject, text, _list_key())
 
 
-def resolve_for_list() -> None:
-    alerts.resolve(_list_key())
-
-
 def _list_key() -> str:
     return f"{_LIST}-{socket.gethostname()}"
 
@@ -112,52 +107,41 @@ _TURN_SECONDS = 1.0  # seconds; bulk jobs wait meanwhile
 MAX_WAIT_SECONDS = 600.0
 
 
-class ListKeeper:
-    """Keeps the list: in `run_bulk`, and in each web process of a machine that has the list, since
+def keep_list() -> None:
+    """Read what only the file has, write what only the table has, and forget identifiers that were
+    kept long enough: in `run_bulk`, and in each web process of a machine that has the list, since
     erasures that are asked for there are in it."""
-
-    def __init__(self) -> None:
-        # True if the alert about the list may be open; an earlier process may have raised it.
-        self._has_list_alert = True
-
-    def keep(self) -> None:
-        """Read what only the file has, write what only the table has, and forget identifiers that
-        were kept long enough."""
-        try:
-            if erasure_list.has_file():
-                erasure_list.read_into_database()
-            since = erasures.kept_since()
-            old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
-            old_rows = [row for row in old if row.identifiers]
-            recent_rows = list(Erasure.objects.filter(created_at__gte=since))
-            kept_rows = [row for row in recent_rows if row.identifiers]
-            cancelled = Erasure.State.CANCELLED  # whose identifiers are gone
-            cancelled_keys = {row.key for row in recent_rows if row.state == cancelled}
-            # Another machine may have removed their identifiers from the table and its own file.
-            keys = erasure_list.keys() if erasure_list.has_file() else ()
-            listed_rows = Erasure.objects.filter(key__in=keys)
-            ended_keys = {row.key for row in listed_rows if not row.identifiers} - cancelled_keys
-            removed_keys = ended_keys | {row.key for row in old_rows}
-            if kept_rows or cancelled_keys or removed_keys:
-                erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
-            for row in old_rows:
-                row.identifiers = {}
-                row.save(update_fields=["identifiers"])
-            if self._has_list_alert:
-                resolve_for_list()
-                self._has_list_alert = False
-        except OSError as error:
-            raise_for_list(error)
-            self._has_list_alert = True
+    try:
+        if erasure_list.has_file():
+            erasure_list.read_into_database()
+        since = erasures.kept_since()
+        old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
+        old_rows = [row for row in old if row.identifiers]
+        recent_rows = list(Erasure.objects.filter(created_at__gte=since))
+        kept_rows = [row for row in recent_rows if row.identifiers]
+        cancelled = Erasure.State.CANCELLED  # whose identifiers are gone
+        cancelled_keys = {row.key for row in recent_rows if row.state == cancelled}
+        # Another machine may have removed their identifiers from the table and its own file.
+        keys = erasure_list.keys() if erasure_list.has_file() else ()
+        listed_rows = Erasure.objects.filter(key__in=keys)
+        ended_keys = {row.key for row in listed_rows if not row.identifiers} - cancelled_keys
+        removed_keys = ended_keys | {row.key for row in old_rows}
+        if kept_rows or cancelled_keys or removed_keys:
+            erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
+        for row in old_rows:
+            row.identifiers = {}
+            row.save(update_fields=["identifiers"])
+        alerts.resolve(_list_key(), comes_again=True)
+    except OSError as error:
+        raise_for_list(error)
 
 
 def keep_in_thread() -> None:
     """Keep the list of this machine, if it has one, for as long as the process lives."""
-    keeper = ListKeeper()
 
     def turn() -> None:
         if erasure_list.has_file():
-            keeper.keep()
+            keep_list()
 
     ThreadLoop("erasure-list", turn, every=LIST_EVERY_SECONDS).start()
 
@@ -166,12 +150,12 @@ class ErasureRunner(Upkeep):
     """A turn takes a slice of one erasure."""
 
     def __init__(self) -> None:
-        self._next_list, self._keeper = Every(LIST_EVERY_SECONDS), ListKeeper()
+        self._next_list = Every(LIST_EVERY_SECONDS)
 
     def turn(self) -> bool:
         """True if there was an erasure to work on."""
         if self._next_list.take():
-            self._keeper.keep()
+            keep_list()
             report_alerts()
         open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
         if not open_rows.exists():  # check first: a claim would write

@@ -1,6 +1,7 @@
 """django-allauth's accounts as this console has them: nobody signs up, addresses identify nobody,
-and the platform's own rules say who is asked again."""
+and the platform's own rules say who is asked again; and the page of a refused person."""
 
+from http import HTTPStatus
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
@@ -8,18 +9,63 @@ from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
+from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
-from msgplatform.company.signing_in.refusal import refuse
+from msgplatform.core import logging
 from msgplatform.doors.admin import confirmation
 from msgplatform.doors.api.access import throttling
+from msgplatform.doors.api.access.rates import Rate
+from msgplatform.models import AuditLog
+
+log = logging.get(__name__)
 
 CHAT = "chat"
 _FACTOR_STAGE = "allauth.mfa.stages.AuthenticateStage"
 # Messages of the library that only say what the page shows.
 _NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
+# Anybody can cause these entries, which are kept for ever: maximum of entries, in so many seconds.
+_OF_ONE = Rate(20, 300)
+_OF_ALL = Rate(200, 300)
+# For people whose proof is not accepted.
+ASK_FOR_LINK = gettext_noop(
+    "Ask the people who run this platform for a link to log in (manage.py login_link). "
+    "Then set up a second factor: it proves it from then on."
+)
+
+
+def provider_names() -> dict[str, str]:
+    """Id → name for people, of each provider by which people sign in."""
+    providers = settings.SOCIALACCOUNT_PROVIDERS.items()
+    return {id: options["APPS"][0]["name"] for id, options in providers}
+
+
+def refuse(
+    request: HttpRequest,
+    reason: str,
+    text: str,
+    *,
+    advice: str = "",
+    who: str = "",
+    status: HTTPStatus = HTTPStatus.FORBIDDEN,
+    **detail: Any,
+) -> HttpResponse:
+    """The page with `text`, and `advice` what to do. `reason` is a word for logs; `who` is the name
+    of the person as far as it is known, `detail` goes into the audit log."""
+    address = throttling.client_address(request)
+    log.warning("sign_in_refused", reason=reason, address=address, **detail)
+    # While Redis is unavailable nobody counts, and no entry is kept either.
+    network = throttling.network_of(address)
+    if throttling.is_within(f"sign-in:refused:{network}", _OF_ONE) and throttling.is_within(
+        "sign-in:refused", _OF_ALL
+    ):
+        AuditLog.record(who or "-", "sign_in_refused", reason, **detail)
+    context = {**admin.site.each_context(request), "site_url": "", "text": text, "advice": advice}
+    return render(request, "console/sign_in_refused.html", context, status=status)
 
 
 def is_left_to_company(user: Any, id: str) -> bool:

@@ -55,9 +55,7 @@ def own_sessions(request: HttpRequest) -> HttpResponse:
         _end(request, user)
         return redirect("console:sessions")
     linked_ids = {row.provider for row in SocialAccount.objects.filter(user=user)}
-    names = {
-        id: options["APPS"][0]["name"] for id, options in settings.SOCIALACCOUNT_PROVIDERS.items()
-    }
+    names = accounts.provider_names()
     return _page(
         request, user, _("Your sessions"),
         linked=[name for id, name in names.items() if id in linked_ids],

@@ -1,8 +1,5 @@
 """Settings of signing in to the console: local passwords, second factors; and those of
-django-allauth, which is behind the latter.
-
-The comment above each is its meaning in `docs/configuration.md`, which `make docs` writes.
-"""
+django-allauth, which is behind the latter."""
 
 from msgplatform import env
 

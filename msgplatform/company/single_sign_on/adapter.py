@@ -29,7 +29,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform import person_limits
 from msgplatform.company.signing_in import accounts
-from msgplatform.company.signing_in.refusal import refuse
+from msgplatform.company.signing_in.accounts import refuse
 from msgplatform.company.single_sign_on import guarded, logout
 from msgplatform.company.single_sign_on.company import ID
 from msgplatform.company.single_sign_on.tokens import Refused
@@ -96,10 +96,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             # the provider signs in the person that it remembers.
             if not _is_new(sociallogin.claims):
                 text = _("The provider did not say that you signed in there anew.")
-                advice = _(
-                    "Ask the people who run this platform for a link to log in (manage.py "
-                    "login_link). Then set up a second factor: it proves it from then on."
-                )
+                advice = _(accounts.ASK_FOR_LINK)
                 raise ImmediateHttpResponse(refuse(request, "not_anew", text, advice=advice))
             confirmation.record(request)
             return

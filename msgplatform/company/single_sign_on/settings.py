@@ -1,7 +1,4 @@
-"""Settings of single sign-on: the company's provider (OpenID Connect), accounts of chats.
-
-The comment above each is its meaning in `docs/configuration.md`, which `make docs` writes.
-"""
+"""Settings of single sign-on: the company's provider (OpenID Connect), accounts of chats."""
 
 from typing import Any
 

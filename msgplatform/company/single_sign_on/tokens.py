@@ -26,42 +26,38 @@ def decode(token: str, keys: Keys, **checks: Any) -> dict[str, Any]:
     """The claims of a token that one of the keys has signed. `checks` are PyJWT's options. The keys
     are read only after the text has the form of a token. Raises Refused."""
     try:
-        return _decode(token, keys, checks)
+        header = jwt.get_unverified_header(token)
+        algorithm = header.get("alg")
+        if algorithm not in _ALGORITHMS:
+            raise Refused("signature", f"The token is signed with {algorithm!r:.40}.")
+        problem: jwt.PyJWTError | None = None
+        kid = header.get("kid")
+        # The keys that may have signed it (RFC 7517, 4).
+        entries = [
+            entry
+            for entry in keys()
+            if entry.get("use", "sig") == "sig"
+            and entry.get("alg", algorithm) == algorithm
+            and "verify" in entry.get("key_ops", ["verify"])
+            and (kid is None or entry.get("kid", kid) == kid)
+        ]
+        # A key id may belong to several keys (RFC 7517, 4.5): the signature decides.
+        for entry in entries[:_MAX_KEYS]:
+            try:
+                claims: dict[str, Any] = jwt.decode(
+                    token,
+                    jwt.PyJWK.from_dict(entry, algorithm).key,
+                    algorithms=[algorithm],
+                    leeway=LEEWAY_SECONDS,
+                    **checks,
+                )
+            except (jwt.InvalidSignatureError, jwt.InvalidKeyError, jwt.PyJWKError) as error:
+                problem = problem or error
+            else:
+                return claims
+        raise problem or Refused("signature", "The provider has no such key.")
     except jwt.PyJWTError as error:
         raise Refused(_REASONS.get(type(error), "token"), str(error)[:200]) from None
-
-
-def _decode(token: str, keys: Keys, checks: dict[str, Any]) -> dict[str, Any]:
-    header = jwt.get_unverified_header(token)
-    algorithm = header.get("alg")
-    if algorithm not in _ALGORITHMS:
-        raise Refused("signature", f"The token is signed with {algorithm!r:.40}.")
-    problem: jwt.PyJWTError | None = None
-    kid = header.get("kid")
-    # The keys that may have signed it (RFC 7517, 4).
-    entries = [
-        entry
-        for entry in keys()
-        if entry.get("use", "sig") == "sig"
-        and entry.get("alg", algorithm) == algorithm
-        and "verify" in entry.get("key_ops", ["verify"])
-        and (kid is None or entry.get("kid", kid) == kid)
-    ]
-    # A key id may belong to several keys (RFC 7517, 4.5): the signature decides.
-    for entry in entries[:_MAX_KEYS]:
-        try:
-            claims: dict[str, Any] = jwt.decode(
-                token,
-                jwt.PyJWK.from_dict(entry, algorithm).key,
-                algorithms=[algorithm],
-                leeway=LEEWAY_SECONDS,
-                **checks,
-            )
-        except (jwt.InvalidSignatureError, jwt.InvalidKeyError, jwt.PyJWKError) as error:
-            problem = problem or error
-        else:
-            return claims
-    raise problem or Refused("signature", "The provider has no such key.")
 
 
 _REASONS: dict[type[jwt.PyJWTError], str] = {

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from msgplatform.company.signing_in.refusal import refuse
+from msgplatform.company.signing_in.accounts import provider_names, refuse
 from msgplatform.company.single_sign_on.guarded import Unreachable
 from msgplatform.company.single_sign_on.tokens import Refused
 from msgplatform.core import alerts
@@ -29,11 +29,6 @@ _ADVICE = gettext_noop(
     "If it stays so, tell the people who run this platform: %(reason)s. They find more in the "
     "audit log."
 )
-
-
-def name_of(id: str) -> str:
-    """A provider's name for people."""
-    return str(settings.SOCIALACCOUNT_PROVIDERS[id]["APPS"][0]["name"])
 
 
 def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpResponse:
@@ -59,14 +54,14 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     status = HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN
     if reason in _TEXTS:
         return refuse(request, reason, _(_TEXTS[reason]), status=status, detail=detail)
-    names = {"provider": name_of(id)}
+    name = provider_names()[id]
     if reason != "code":  # a used code is not the provider's fault
         alerts.raise_alert(
             SIGN_IN,
             lazy_message("People cannot sign in by the company's provider"),
             lazy_message(
                 "%(issuer)s: %(reason)s. %(detail)s",
-                issuer=settings.OIDC_ISSUER if id == "company" else name_of(id),
+                issuer=settings.OIDC_ISSUER if id == "company" else name,
                 reason=reason,
                 detail=detail,
             ),
@@ -75,7 +70,7 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     return refuse(
         request,
         reason,
-        _(_UNREACHABLE if is_down else _WRONG) % names,
+        _(_UNREACHABLE if is_down else _WRONG) % {"provider": name},
         advice=_(_ADVICE) % {"reason": reason},
         status=status,
         detail=detail,

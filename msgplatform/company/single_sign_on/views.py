@@ -27,7 +27,7 @@ from msgplatform.company.signing_in import accounts
 from msgplatform.company.single_sign_on import guarded, logout
 from msgplatform.company.single_sign_on.company import ID, CompanyProvider, exact_uid
 from msgplatform.company.single_sign_on.tokens import Refused
-from msgplatform.company.single_sign_on.trouble import name_of, refuse_answer
+from msgplatform.company.single_sign_on.trouble import refuse_answer
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 from msgplatform.doors.admin import confirmed, next_page
@@ -121,7 +121,7 @@ def _begin_link(request: HttpRequest, id: str) -> HttpResponse:
 
 
 def _link_page(request: HttpRequest, id: str, continue_url: str = "") -> HttpResponse:
-    title = _("Link your account at %(name)s") % {"name": name_of(id)}
+    title = _("Link your account at %(name)s") % {"name": accounts.provider_names()[id]}
     context = {"continue_url": continue_url, "is_company": id == ID}
     return page(request, "link_account.html", title, **context)
 

@@ -24,7 +24,7 @@ from msgplatform.core.cells import Cell
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import KeyStore
 from msgplatform.core.secrets import key_files
-from msgplatform.growth.moving.exporting import PROGRESS_ROWS
+from msgplatform.growth.moving import system_file
 from msgplatform.growth.moving.system_file import ApiKeyLine, Header, KeyLine, ObjectLine, Reader
 from msgplatform.models import ApiKey, AuditLog, Biz
 from msgplatform.setup.platform_file import applying, kinds, reading
@@ -71,7 +71,7 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
         while page := list(islice(lines, _PAGE)):
             stores[store_name].write(biz.pk, [line.row for line in page])
             count += len(page)
-            if count % PROGRESS_ROWS == 0:
+            if count % system_file.PROGRESS_ROWS == 0:
                 say(f"{count} idempotency keys are stored.")
     (system,) = (line for line in _objects(file) if line.section == _SYSTEMS)
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""The file with a business system: JSON lines.
+"""The file with a business system, written by `export`, which changes nothing: JSON lines.
 
     {"msgplatform_system": 1, "system": …, "cell": …, "encryption_key": …, "exported_at": …}
     {"section": "consumers", "name": …, "body": {…}, "columns": {…}}  an entry of a platform file
@@ -10,18 +10,26 @@ Secrets stay encrypted; the header has a fingerprint of the key that reads them,
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+from django.conf import settings
+from django.utils import timezone
 
+from msgplatform.core import cells, flows
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.secrets import key_files
+from msgplatform.models import ApiKey, Biz
+from msgplatform.setup.platform_file import kinds
+from msgplatform.setup.platform_file.exporting import sealed_body
 
 VERSION = 1
 # The longest line is an event type with its schema and example.
 MAX_LINE_BYTES = 4 * 1024 * 1024
+PROGRESS_ROWS = 50_000  # keys between two sentences about the progress
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -68,24 +76,6 @@ class _End(msgspec.Struct, forbid_unknown_fields=True):
 
 
 Line = ObjectLine | ApiKeyLine | KeyLine
-
-
-class Writer:
-    """Writes the lines to a stream, and the last one in `close`."""
-
-    def __init__(self, stream: BinaryIO, header: Header) -> None:
-        self._stream, self._digest, self.lines = stream, hashlib.sha256(), 0
-        self.write(header)
-
-    def write(self, line: msgspec.Struct) -> None:
-        text = msgspec.json.encode(line) + b"\n"
-        self._digest.update(text)
-        self._stream.write(text)
-        self.lines += 1
-
-    def close(self) -> None:
-        self._stream.write(msgspec.json.encode(_End(self.lines, self._digest.hexdigest())) + b"\n")
-        self._stream.flush()
 
 
 class Reader:
@@ -152,3 +142,55 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         if len(text) > MAX_LINE_BYTES:
             raise InvalidInput("The file has a line that is too long: export_system writes none.")
         yield text
+
+
+def export(name: str, stream: BinaryIO, say: Callable[[str], None]) -> int:
+    """Write the system; returns the number of its idempotency keys. `say` gets sentences about the
+    progress. Raises InvalidInput, Undecryptable."""
+    system = Biz.objects.filter(name=name).first()
+    if system is None:
+        raise InvalidInput(f"There is no business system named {name}.")
+    header = Header(
+        msgplatform_system=VERSION,
+        system=name,
+        cell=str(cells.own()),
+        encryption_key=key_files.fingerprint(settings.ENCRYPTION_KEYS[0]),
+        exported_at=timezone.now(),
+    )
+    digest, line_count = hashlib.sha256(), 0
+
+    def write(line: msgspec.Struct) -> None:
+        nonlocal line_count
+        text = msgspec.json.encode(line) + b"\n"
+        digest.update(text)
+        stream.write(text)
+        line_count += 1
+
+    write(header)
+    for kind in kinds.kinds():
+        rows = kind.visible_rows(kind.all_rows(), {name}).order_by("pk") if kind.moves else ()
+        for row in rows:
+            address = kinds.address_of(kind, row)
+            object_name = kinds.name_of(address)
+            if not kinds.can_name(kind, address):
+                raise InvalidInput(f"A file cannot name the {kind.noun} {object_name}: rename it.")
+            columns = {}
+            for column_name in kind.moved_columns:
+                column: Any = kind.model._meta.get_field(column_name)
+                is_set = column.value_from_object(row) is not None
+                columns[column_name] = column.value_to_string(row) if is_set else None
+            section, body = kinds.section_of(kind), sealed_body(kind, row)
+            write(ObjectLine(section, object_name, body, columns))
+    for api_key in ApiKey.objects.filter(biz=system).order_by("id"):
+        names = ApiKeyLine.__struct_fields__
+        write(ApiKeyLine(**{column: getattr(api_key, column) for column in names}))
+    count = 0
+    for store in (store for flow in flows.all() for store in flow.key_stores):
+        for key in store.read(system.pk):
+            write(KeyLine(store.name, key))
+            count += 1
+            if count % PROGRESS_ROWS == 0:
+                say(f"{count} idempotency keys are written.")
+    stream.write(msgspec.json.encode(_End(line_count, digest.hexdigest())) + b"\n")
+    stream.flush()
+    return count

@@ -14,8 +14,7 @@ from django.db.models import Sum
 from django.utils.translation import gettext as _
 
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Group, Key
-from msgplatform.monitor import time_steps
-from msgplatform.monitor.statistics.points import CounterQuery
+from msgplatform.monitor.statistics.points import CounterQuery, in_order
 
 Sums = Mapping[Key, int]
 _WHOLE = Group("", "")
@@ -100,9 +99,7 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
     ]  # fmt: skip
     columns = ("at", "biz_id", "subject", "name", "value")
     counter_rows = chain.from_iterable(
-        piece.values_list(*columns).iterator()
-        for rows in tables
-        for piece in time_steps.in_order(rows)
+        piece.values_list(*columns).iterator() for rows in tables for piece in in_order(rows)
     )
     # Rows are sorted by step, so that only one step is in memory.
     for at, step_rows in groupby(counter_rows, key=lambda row: row[0]):

@@ -5,7 +5,7 @@ the number of rows it reads depends on the span, not on the retention of counter
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -16,10 +16,8 @@ from msgplatform.core.flows.activity import Activity, Counts, Group, Key
 from msgplatform.core.flows.contract import Flow
 from msgplatform.models import MinuteCounter
 from msgplatform.models.counters import WHOLE
-from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import Point
-from msgplatform.monitor.time_steps import Step
+from msgplatform.monitor.statistics.points import Point, Step, tables
 
 _HOUR, _INSTANT = timedelta(hours=1), timedelta(microseconds=1)
 
@@ -63,7 +61,7 @@ def series(
     }
     # All hours but the last ones have been added up.
     step: Step = "minute" if span.length < _HOUR else "hour"
-    for rows in time_steps.rows(step, starts[0], now + _INSTANT):
+    for rows in tables(step, starts[0], now + _INSTANT):
         own_rows = rows if systems is None else rows.filter(biz_id__in=systems)
         counter_rows = own_rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
         for counters, at, name, value in counter_rows.annotate(Sum("value")).order_by():
@@ -134,26 +132,19 @@ def worst(
     sums: dict[str, dict[Key, int]] = defaultdict(dict)
     for counters, *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
         sums[counters][Key(*key)] = value
-    groups_in_trouble = [
-        trouble
-        for flow, activity in activities
-        for trouble in _troubles_of(flow, activity, sums[activity.counters], lags[flow], late)
-    ]
+    groups_in_trouble = []
+    for flow, activity in activities:
+        dimension, totals = activity.dimensions[0], sums[activity.counters]
+        lines = {line.group.key: line for line in groups.rank_groups(activity, dimension, totals)}
+        ages = {key: age for key, age in lags[flow].items() if age >= late}
+        silent = dimension.named([key for key in ages if key not in lines])
+        for group in (*(line.group for line in lines.values()), *silent.values()):
+            counts = lines[group.key].counts if group.key in lines else {}
+            failures, attempts = activity.total("lost", counts), activity.total("bad", counts)
+            if failures > 0 or attempts > 0 or group.key in ages:
+                trouble = Trouble(flow, group, failures, attempts, ages.get(group.key))
+                groups_in_trouble.append(trouble)
     groups_in_trouble.sort(
         key=lambda group: (-group.failures, -(group.oldest_seconds or 0), -group.failed_attempts)
     )
     return groups_in_trouble[:limit]
-
-
-def _troubles_of(
-    flow: Flow, activity: Activity, sums: groups.Sums, lags: Mapping[str, float], late: float
-) -> Iterator[Trouble]:
-    dimension = activity.dimensions[0]
-    lines = {line.group.key: line for line in groups.rank_groups(activity, dimension, sums)}
-    ages = {key: age for key, age in lags.items() if age >= late}
-    silent = dimension.named([key for key in ages if key not in lines])
-    for group in (*(line.group for line in lines.values()), *silent.values()):
-        counts = lines[group.key].counts if group.key in lines else {}
-        failures, failed_attempts = activity.total("lost", counts), activity.total("bad", counts)
-        if failures > 0 or failed_attempts > 0 or group.key in ages:
-            yield Trouble(flow, group, failures, failed_attempts, ages.get(group.key))

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import work_redis
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
-from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import BACKLOG, FAILURES, PLATFORM, key
 from msgplatform.monitor.watch.unread import Errors, noting
 
@@ -37,19 +37,17 @@ def report_backlogs() -> Errors:
     for flow in flows.all():
         with noting(errors, backlog := [key(BACKLOG, flow.name)]):
             conditions = [
-                Condition(
+                Condition.of(
                     f"{key(BACKLOG, flow.name)}:{wait.which}",
-                    lazy_message(
-                        "%(flow)s: %(what)s has waited for more than %(minutes)s minutes",
-                        flow=flow.title,
-                        what=wait.what,
-                        minutes=f"{minutes:g}",
+                    _("%(flow)s: %(what)s has waited for more than %(minutes)s minutes"),
+                    _(
+                        "It has waited since %(since)s. See in the console whether the programs "
+                        "run and keep up; start more of them if all are busy."
                     ),
-                    lazy_message(
-                        "It has waited since %(since)s. See in the console whether the "
-                        "programs run and keep up; start more of them if all are busy.",
-                        since=moment(wait.since),
-                    ),
+                    flow=flow.title,
+                    what=wait.what,
+                    minutes=f"{minutes:g}",
+                    since=moment(wait.since),
                 )
                 for wait in (flow.health.oldest_waits() if minutes else ())
                 if timezone.now() - wait.since > timedelta(minutes=minutes)
@@ -154,18 +152,13 @@ def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Con
         since = min(failure.since for failure in group)
         total = sum(failure.count for failure in group)
         answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in group[:5])
-        yield Condition(
+        yield Condition.of(
             f"{flow.name}.{FAILURES}:{subject}",
-            lazy_message(
-                "%(flow)s: messages were given up: %(where)s",
-                flow=flow.title,
-                where=group[0].where,
-            ),
-            lazy_message(
+            _("%(flow)s: messages were given up: %(where)s"),
+            _(
                 "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
-                "themselves: send them again or acknowledge them on Failures.",
-                count=total,
-                since=moment(since),
-                answers=answers,
+                "themselves: send them again or acknowledge them on Failures."
             ),
-        )
+            flow=flow.title, where=group[0].where, count=total, since=moment(since),
+            answers=answers,
+        )  # fmt: skip

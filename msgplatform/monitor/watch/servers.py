@@ -50,12 +50,6 @@ class Memory(msgspec.Struct, frozen=True):
         return max(0.0, 1 - self.used / self.limit) if self.limit else 1.0
 
 
-def redis_answers() -> dict[str, bool]:
-    """Name of each Redis that the platform uses → whether it answers now."""
-    errors = unavailable()
-    return {role.name: role.name not in errors for role in redis_roles()}
-
-
 def unavailable() -> dict[str, RedisError]:
     """Name of each Redis that does not answer now → its error."""
     errors = {}
@@ -251,10 +245,6 @@ class ClusterOfDatabases:
 
     def __init__(self) -> None:
         self._kinds_before: set[str] = set()
-
-    def forget(self) -> None:
-        """Another process looks, so that the last look of this process is too old."""
-        self._kinds_before.clear()
 
     def report(self) -> None:
         """Raise or resolve the alerts about two writers and about missing servers."""

@@ -26,21 +26,8 @@ from msgplatform.core.data import server
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.programs import program_roles
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.monitor.watch import (
-    DISK,
-    GALERA,
-    IDS,
-    LOOK_SECONDS,
-    MEMORY,
-    REDIS,
-    RELEASES,
-    SILENT,
-    TRACES,
-    WRITERS,
-    key,
-    of_flows,
-    servers,
-)
+from msgplatform.monitor import watch as kinds
+from msgplatform.monitor.watch import of_flows, servers
 from msgplatform.monitor.watch.servers import ClusterOfDatabases, Disks
 from msgplatform.monitor.watch.unread import Errors, UnreadAlerts, noting
 
@@ -58,11 +45,6 @@ class Programs:
         # Role → monotonic time of the first look that found no heartbeat of the program.
         self._silent: dict[str, float] = {}
         # Monotonic time of the first look that found programs of several releases; 0: of one.
-        self._mixed_since = 0.0
-
-    def forget(self) -> None:
-        """Begin anew to measure silence, since this process has not read heartbeats for a while."""
-        self._silent.clear()
         self._mixed_since = 0.0
 
     def report(self, beats: Collection[Heartbeat]) -> None:
@@ -89,12 +71,13 @@ class Programs:
         holding = [_condition(role, last_beats, exits_by_role) for role in sorted(silent_roles)]
         standing = {beat.role: beat for beat in beats if stands_still(beat)}
         holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
-        alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing}.__contains__)
+        missing_keys = {kinds.key(kinds.SILENT, role) for role in missing}
+        alerts.reconcile([kinds.SILENT], holding, missing_keys.__contains__)
         roles_by_release = heartbeats.roles_by_release(beats)
         is_mixed = len(roles_by_release) > 1
         self._mixed_since = (self._mixed_since or now) if is_mixed else 0.0
         condition = Condition(
-            key(RELEASES, "programs"),
+            kinds.key(kinds.RELEASES, "programs"),
             lazy_message("Programs of several releases run"),
             lazy_message(
                 "%(programs)s. Finish the update, or go back: manage.py update --back.",
@@ -104,7 +87,7 @@ class Programs:
             ),
         )
         is_lasting = is_mixed and now - self._mixed_since >= settings.ALERT_MIXED_SECONDS
-        alerts.reconcile([RELEASES], [condition] if is_lasting else [], lambda _key: is_mixed)
+        alerts.reconcile([kinds.RELEASES], [condition] if is_lasting else [], lambda _key: is_mixed)
 
 
 def stands_still(beat: Heartbeat) -> bool:
@@ -123,7 +106,7 @@ def _standstill(beat: Heartbeat) -> Condition:
         why=why or lazy_message("one turn of its work does not end."),
     )  # fmt: skip
     return Condition(
-        key(SILENT, beat.role),
+        kinds.key(kinds.SILENT, beat.role),
         lazy_message("%(program)s runs, and its work stands still", program=beat.program),
         text,
     )
@@ -137,7 +120,7 @@ def _condition(
             "%(exits)s Its work waits. Its log on %(host)s has more.",
             exits=exits_by_role[role].text, host=exits_by_role[role].host,
         )  # fmt: skip
-        return Condition(key(SILENT, role), exits_by_role[role].subject, text)
+        return Condition(kinds.key(kinds.SILENT, role), exits_by_role[role].subject, text)
     text = lazy_message(
         "Its last heartbeat was at %(at)s, and its work waits. If its process is there, it "
         "hangs: manage.py up ends it after a minute; elsewhere end it (kill -9). Start it "
@@ -147,13 +130,13 @@ def _condition(
         role=role,
     )
     subject = lazy_message("run_%(role)s does not run, or hangs", role=role)
-    return Condition(key(SILENT, role), subject, text)
+    return Condition(kinds.key(kinds.SILENT, role), subject, text)
 
 
 log = logging.get(__name__)
 
 # The holder may miss two looks before another process takes over.
-_LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
+_LEASE = Lease(work_redis, "platform:watch", 3 * kinds.LOOK_SECONDS)
 
 
 class Watch:
@@ -162,7 +145,7 @@ class Watch:
     def __init__(self, role: str = "") -> None:
         self._role = role  # the program's; '': its database server is not reported
         self._me = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        self._next = Every(LOOK_SECONDS)
+        self._next = Every(kinds.LOOK_SECONDS)
         self._next.restart()  # other programs may still be starting
         self._programs, self._disks, self._unread = Programs(), Disks(), UnreadAlerts()
         self._database = ClusterOfDatabases()
@@ -193,8 +176,7 @@ class Watch:
             self._may_send = _LEASE.hold(self._me)
             if not self._may_send:
                 # Another process looks. If this process gets the lease, it begins anew.
-                self._programs.forget()
-                self._database.forget()
+                self._programs, self._database = Programs(), ClusterOfDatabases()
                 self._disks.forget()
                 self._unavailable.clear()
                 return
@@ -202,40 +184,36 @@ class Watch:
         except RedisError as error:
             self._may_send = True
             # Without heartbeats the silence of programs cannot be measured.
-            self._programs.forget()
+            self._programs = Programs()
             self._report_redis({WORK.name: error}, only=WORK.name)
             return
         errors: Errors = {}
-        with noting(errors, [REDIS]):
+        with noting(errors, [kinds.REDIS]):
             self._report_redis(servers.unavailable())
         # This look has already waited for a hanging server. Without short time limits the lease
         # would end during the look, and another process would begin anew.
         with briefly() if self._unavailable else nullcontext():
-            self._look_at_all(beats, errors)
-
-    def _look_at_all(self, beats: Collection[Heartbeat], errors: Errors) -> None:
-        """The part of a look that begins with a fresh lease."""
-        with noting(errors, []):
-            _LEASE.hold(self._me)
-        with noting(errors, [MEMORY]):
-            servers.report_memory()
-        with noting(errors, [TRACES]):
-            servers.report_traces()
-        with noting(errors, [IDS]):
-            servers.report_id_nodes()
-        with noting(errors, [DISK]):
-            self._disks.report(beats)
-        with noting(errors, [SILENT, RELEASES]):
-            self._programs.report(beats)
-        with noting(errors, [WRITERS, GALERA]):
-            self._database.report()
-        errors |= of_flows.report_backlogs()
-        of_flows.note_backlogs()
-        errors |= of_flows.report_failures()
-        errors |= of_flows.report_conditions()
-        with noting(errors, []):
-            of_flows.resolve_undeclared()
-        self._unread.report(errors)
+            with noting(errors, []):
+                _LEASE.hold(self._me)
+            with noting(errors, [kinds.MEMORY]):
+                servers.report_memory()
+            with noting(errors, [kinds.TRACES]):
+                servers.report_traces()
+            with noting(errors, [kinds.IDS]):
+                servers.report_id_nodes()
+            with noting(errors, [kinds.DISK]):
+                self._disks.report(beats)
+            with noting(errors, [kinds.SILENT, kinds.RELEASES]):
+                self._programs.report(beats)
+            with noting(errors, [kinds.WRITERS, kinds.GALERA]):
+                self._database.report()
+            errors |= of_flows.report_backlogs()
+            of_flows.note_backlogs()
+            errors |= of_flows.report_failures()
+            errors |= of_flows.report_conditions()
+            with noting(errors, []):
+                of_flows.resolve_undeclared()
+            self._unread.report(errors)
 
     def _database_answers(self) -> bool:
         try:

@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -137,7 +136,7 @@ def digests(folder: Path) -> dict[str, str]:
 def embedded_servers() -> Iterator[None]:
     """Start the Redis servers that `up` runs by itself for the block, unless they run already."""
     with ExitStack() as stack:
-        for server in embedded_redis(Path(settings.STATE_DIR)).values():
+        for server in embedded_redis().values():
             if not server.answers():
                 stack.enter_context(server)
         yield
@@ -201,8 +200,7 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
         raise BackupRefused(f"The database {connection.alias} has no tables: nothing to back up.")
     engine = engines.of_connection(connection)
     path = folder / f"{connection.alias}.{'sql' if engine.is_server else 'sqlite3'}"
-    by_program = partial(_dump_server, programs=engine.dump_programs)
-    copy = by_program if engine.is_server else _copy_file
+    copy = _dump_server if engine.is_server else _copy_file
     for number in range(1, _TRIES + 1):
         required_names = migration_stages.tables_of_migrations(connection)
         required_names |= set(connection.introspection.table_names())
@@ -235,9 +233,10 @@ def _copy_file(connection: Any, path: Path) -> set[str]:
         return {name for (name,) in rows}
 
 
-def _dump_server(connection: Any, path: Path, programs: Sequence[str]) -> set[str]:
+def _dump_server(connection: Any, path: Path) -> set[str]:
     """Dump a database without its triggers, which `migrate` makes for its own user. Returns the
     tables that the dump has completely."""
+    programs = engines.of_connection(connection).dump_programs
     command, environment = client_command(connection, programs, [*_DUMP_OPTIONS])
     whole, table, line = set(), "", b""
     with path.open("w+b") as file:

@@ -22,25 +22,16 @@ from msgplatform.core import flows
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.data import engines
 from msgplatform.core.secrets import key_files
-from msgplatform.operation.backup.backup import (
-    ERASURES,
-    MANIFEST,
-    BackupRefused,
-    Manifest,
-    Say,
-    client_command,
-    digests,
-    embedded_servers,
-    run_tool,
-)
+from msgplatform.operation.backup import backup
+from msgplatform.operation.backup.backup import BackupRefused
 
 
-def restore(folder: Path, say: Say) -> None:
+def restore(folder: Path, say: backup.Say) -> None:
     """Load a backup, migrate it, and repair changes after the backup. `say` gets a sentence for
     people after each step. Raises BackupRefused before anything is changed, and errors of servers
     and commands."""
     manifest = read(folder)
-    with embedded_servers():
+    with backup.embedded_servers():
         _check(manifest)
         for alias, description in manifest["databases"].items():
             _load(connections[alias], folder / description["file"])
@@ -55,31 +46,30 @@ def restore(folder: Path, say: Say) -> None:
             say(f"Database {alias}: migrated")
         recoveries = [recovery for flow in flows.all() for recovery in flow.recoveries]
         # Some recoveries read the work Redis, which is newer than the backup, before it is emptied.
-        recoveries.sort(key=lambda recovery: not recovery.reads_work_redis)
-        is_emptied = False
-        for recovery in recoveries:
-            if not recovery.reads_work_redis and not is_emptied:
-                _empty_work_redis(say)
-                is_emptied = True
-            words = [word.format(began_at=manifest["began_at"]) for word in recovery.arguments]
-            say(f"{recovery.command} {' '.join(words)}".strip())
-            call_command(recovery.command, *words)
-        if not is_emptied:
-            _empty_work_redis(say)
-    erasures = Path(settings.STATE_DIR) / ERASURES
-    if (folder / ERASURES).exists() and not erasures.exists():
-        shutil.copy(folder / ERASURES, erasures)
+        for reads_work_redis in (True, False):
+            for recovery in recoveries:
+                if recovery.reads_work_redis != reads_work_redis:
+                    continue
+                words = [word.format(began_at=manifest["began_at"]) for word in recovery.arguments]
+                say(f"{recovery.command} {' '.join(words)}".strip())
+                call_command(recovery.command, *words)
+            if reads_work_redis:
+                redis_connections.work_redis().flushdb()
+                say("The work Redis: emptied, since its data belongs to the state before")
+    erasures = Path(settings.STATE_DIR) / backup.ERASURES
+    if (folder / backup.ERASURES).exists() and not erasures.exists():
+        shutil.copy(folder / backup.ERASURES, erasures)
         say(f"{erasures}: from the backup. If a machine has a newer one, put it there instead.")
 
 
-def read(folder: Path) -> Manifest:
+def read(folder: Path) -> backup.Manifest:
     """The manifest of a backup. Raises BackupRefused if a file is missing or damaged."""
     try:
-        manifest: Manifest = json.loads((folder / MANIFEST).read_text())
+        manifest: backup.Manifest = json.loads((folder / backup.MANIFEST).read_text())
         files = manifest["files"]
     except (OSError, ValueError, KeyError) as error:
-        raise BackupRefused(f"{folder} is no whole backup: {MANIFEST}: {error}") from None
-    present = digests(folder)
+        raise BackupRefused(f"{folder} is no whole backup: {backup.MANIFEST}: {error}") from None
+    present = backup.digests(folder)
     if damaged_names := sorted(name for name in files if present.get(name) != files[name]):
         raise BackupRefused(
             f"{folder / damaged_names[0]} is missing, or is not what was backed up."
@@ -87,7 +77,7 @@ def read(folder: Path) -> Manifest:
     return manifest
 
 
-def _check(manifest: Manifest) -> None:
+def _check(manifest: backup.Manifest) -> None:
     """Raises BackupRefused if the backup does not fit the settings, or would overwrite data."""
     if programs := sorted({beat.program for beat in heartbeats.alive()}):
         raise BackupRefused(
@@ -137,17 +127,12 @@ def _load(connection: Any, path: Path) -> None:
             copy.backup(connection.connection)
         connection.close()
         return
-    command, environment = client_command(connection, engine.load_programs)
+    command, environment = backup.client_command(connection, engine.load_programs)
     with path.open("rb") as file:
-        code, reason = run_tool(
+        code, reason = backup.run_tool(
             # The tool's reading moves the position of this file.
             command, environment, lambda: os.lseek(file.fileno(), 0, os.SEEK_CUR),
             stdin=file, stdout=subprocess.DEVNULL,
         )  # fmt: skip
     if code:
         raise BackupRefused(f"The load of {connection.alias} was cut short: {reason[-300:]}")
-
-
-def _empty_work_redis(say: Say) -> None:
-    redis_connections.work_redis().flushdb()
-    say("The work Redis: emptied, since its data belongs to the state before")

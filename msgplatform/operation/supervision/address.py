@@ -81,14 +81,14 @@ def _in_use(host: str, port: int) -> Refused:
     return Refused(f"Port {port} of {host} is in use by another program; choose one with --port.")
 
 
-def answers(host: str, port: int) -> bool:
-    """True if the web server answers HTTP there, with any status."""
+def ask(host: str, port: int, path: str = "/healthz", name: str = "") -> int:
+    """Ask the web server over a new connection, for the host `name` if it has one. Returns the
+    status of the answer, 0 without one."""
     connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
     try:
-        connection.request("GET", "/healthz")
-        connection.getresponse()
+        connection.request("GET", path, headers={"Host": name} if name else {})
+        return connection.getresponse().status
     except (OSError, http.client.HTTPException):
-        return False
+        return 0
     finally:
         connection.close()
-    return True

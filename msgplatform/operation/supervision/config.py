@@ -43,43 +43,24 @@ class Program(msgspec.Struct, frozen=True):
         return self.name if self.comes_and_goes else f"level-{self.priority}"
 
 
-class Places(msgspec.Struct, frozen=True):
+class Places:
     """Folders and files of supervisord and its programs."""
 
-    run: Path
-    logs: Path
-    socket: Path
-
-    @property
-    def config(self) -> Path:
-        return self.run / "supervisord.conf"
-
-    @property
-    def release(self) -> Path:
-        """The file that names the release of which a program starts."""
-        return self.run / "release.json"
-
-    @property
-    def pace(self) -> Path:
-        """The folder with a file for each process: its last starts."""
-        return self.run / "pace"
-
-    @property
-    def log(self) -> Path:
-        return self.logs / "supervisord.log"
-
-    @property
-    def output(self) -> Path:
-        """The file for supervisord's output until it has opened its log."""
-        return self.logs / "supervisord.out"
+    def __init__(self, state_dir: Path, socket: Path) -> None:
+        self.run, self.logs, self.socket = state_dir / "run", state_dir / "logs", socket
+        self.config = self.run / "supervisord.conf"
+        self.release = self.run / "release.json"  # names the release of which a program starts
+        self.pace = self.run / "pace"  # a file for each process: its last starts
+        self.log = self.logs / "supervisord.log"
+        self.output = self.logs / "supervisord.out"  # of supervisord until it has opened its log
 
 
 def render(programs: Sequence[Program], places: Places) -> str:
     """The configuration file. Raises Unwritable."""
-    return "\n".join([*_supervisord(places), *_groups(programs), *_programs(programs, places)])
+    return "\n".join(_lines(programs, places))
 
 
-def _supervisord(places: Places) -> Iterable[str]:
+def _lines(programs: Sequence[Program], places: Places) -> Iterable[str]:
     yield "; Written by `manage.py up` at every start. Look at it with:"
     yield f"; supervisorctl -s unix://{places.socket} status"
     yield "[supervisord]"
@@ -100,14 +81,9 @@ def _supervisord(places: Places) -> Iterable[str]:
     yield "[rpcinterface:supervisor]"
     yield "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface"
     yield ""
-
-
-def _groups(programs: Sequence[Program]) -> Iterable[str]:
-    """One group for each priority: groups stop one after another, a group's programs together.
-
-    A program that comes and goes has a group of its own: supervisord restarts a changed group as a
-    whole.
-    """
+    # One group for each priority: groups stop one after another, a group's programs together. A
+    # program that comes and goes has a group of its own: supervisord restarts a changed group as a
+    # whole.
     groups = defaultdict[tuple[int, str], list[str]](list)
     for program in programs:
         groups[program.priority, program.group] += [name for name, _ in _sets(program)]
@@ -116,15 +92,6 @@ def _groups(programs: Sequence[Program]) -> Iterable[str]:
         yield f"programs = {','.join(names)}"
         yield f"priority = {priority}"
         yield ""
-
-
-def _sets(program: Program) -> list[tuple[str, str]]:
-    """The names of the program's sets of processes, with supervisord's word for: starts at once."""
-    second = [(f"{NEXT}{program.name}", "false")] if program.is_of_release else []
-    return [(program.name, "true"), *second]
-
-
-def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
     for program, (name, starts) in ((row, pair) for row in programs for pair in _sets(row)):
         options = [f"--pace={places.pace}", f"--longest-pause={program.longest_pause:g}"]
         if program.is_of_release:
@@ -151,6 +118,12 @@ def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
         yield f"stdout_logfile_maxbytes = {_LOG_BYTES}"
         yield f"stdout_logfile_backups = {_LOG_BACKUPS}"
         yield ""
+
+
+def _sets(program: Program) -> list[tuple[str, str]]:
+    """The names of the program's sets of processes, with supervisord's word for: starts at once."""
+    second = [(f"{NEXT}{program.name}", "false")] if program.is_of_release else []
+    return [(program.name, "true"), *second]
 
 
 def _value(value: object) -> str:

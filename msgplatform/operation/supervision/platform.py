@@ -21,17 +21,9 @@ from msgplatform.core.servers.private_server import RedisServer, private_directo
 from msgplatform.operation.supervision import address, preparation, releases
 from msgplatform.operation.supervision.config import Program
 from msgplatform.operation.supervision.program_watch import ProgramWatch
-from msgplatform.operation.supervision.run import (
-    Inheritance,
-    Lock,
-    Refused,
-    Supervisor,
-    is_running,
-)
+from msgplatform.operation.supervision.run import Inheritance, Lock, Refused, Supervisor
 
 log = logging.get(__name__)
-
-__all__ = ["Platform", "Refused", "is_running"]
 
 _REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons declare their own
 _DRAIN_SECONDS = 20
@@ -49,31 +41,21 @@ _WEB_POLL_SECONDS = 0.1
 class Platform:
     """Runs Redis (unless one is configured), the web server and every flow's daemons.
 
-    `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
-    is command → number of processes; `reservation` is the socket of `address.hold`, if the caller
-    keeps the address already. The running platform also starts and stops the own processes of
+    `url` is the address that people open; `processes` is command → number of processes;
+    `reservation` is the socket of `address.hold`, if the caller keeps the address already; `say`
+    gets sentences for people. The running platform also starts and stops the own processes of
     subscriptions and gateways. Call `start` from a thread that stays. Raises Refused.
     """
 
     def __init__(
-        self,
-        state_dir: Path,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        env: Mapping[str, str] | None = None,
-        workers: int = 1,
-        migrate: bool = False,
-        processes: Mapping[str, int] | None = None,
-        reservation: socket | None = None,
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        if Path(state_dir) != Path(settings.STATE_DIR):
-            raise ValueError(f"{state_dir} is not the settings' STATE_DIR {settings.STATE_DIR}")
-        self.state_dir = Path(state_dir)
+        self, host: str, port: int, *, migrate: bool, say: Callable[[str], None], workers: int = 1,
+        processes: Mapping[str, int] | None = None, reservation: socket | None = None,
+    ) -> None:  # fmt: skip
+        self.state_dir = Path(settings.STATE_DIR)
         self.host, self.port = address.resolve(host, port), port
         self.url = address.public_url(self.host, port)
         self.migrate = migrate
-        self.redis = embedded_redis(self.state_dir)
+        self.redis = embedded_redis()
         self._lock = Lock(self.state_dir / "run")
         self._reservation = reservation
         self.is_replaced = False
@@ -85,15 +67,15 @@ class Platform:
                 web(self.host, port, workers),
             ],
             {
-                **(env or {}),
                 "STATE_DIR": str(self.state_dir),
                 "PUBLIC_URL": self.url,
                 "SANDBOX_URL": address.own_url(self.host, port),
             },
             environment.BASE_DIR,
         )
+        self.log = self._supervisor.places.log
         self._daemons = daemons(processes or {})
-        self._say = say  # sentences for people
+        self._say = say
         self._program_watch = ProgramWatch(self._supervisor.places.logs, say)
         self._start_time = 0.0  # monotonic; 0.0 once the daemons are started
         self._follower = ThreadLoop("own-processes", self._follow, every=_FOLLOW_SECONDS)
@@ -156,7 +138,7 @@ class Platform:
     def wait_until_it_serves(self, seconds: float) -> bool:
         """True if the web server answers in time and the platform does not stop meanwhile."""
         deadline = time.monotonic() + seconds
-        while not address.answers(self.host, self.port):
+        while not address.ask(self.host, self.port):
             if self.stop_requested or time.monotonic() > deadline:
                 return False
             if self.wait(_POLL_SECONDS) is not None:
@@ -164,20 +146,14 @@ class Platform:
         return True
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """supervisord's exit code; None if supervisord still runs after `seconds`."""
         return self._supervisor.wait(seconds)
 
     def request_stop(self) -> None:
-        """Stop in order; a second call kills. Signal handlers may call this."""
         self._supervisor.request_stop()
 
     @property
     def stop_requested(self) -> bool:
         return self._supervisor.stop_requested
-
-    @property
-    def log(self) -> Path:
-        return self._supervisor.places.log
 
     def stop(self) -> None:
         """Stop everything in order: daemons drain, then web, then Redis."""
@@ -200,7 +176,7 @@ class Platform:
         try:
             if self._start_time:
                 is_late = time.monotonic() - self._start_time > _WEB_SECONDS
-                if not is_late and not address.answers(self.host, self.port):
+                if not is_late and not address.ask(self.host, self.port):
                     return _WEB_POLL_SECONDS
                 self._supervisor.follow(self._daemons)
                 self._start_time = 0.0
@@ -220,21 +196,17 @@ class Platform:
             if not self.stop_requested:
                 log.warning("ended_programs_unknown", why=str(error)[:200])
 
-    def pids(self) -> dict[str, int]:
-        """Process name → pid, of running processes."""
-        return self._supervisor.pids()
-
 
 def supervisor_socket() -> Path:
     """supervisord first binds the socket's name with its pid appended, which must fit too."""
     return environment.socket_path("supervisor.sock.1234567").with_name("supervisor.sock")
 
 
-def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
+def embedded_redis() -> dict[str, RedisServer]:
     """The Redis servers that `up` must run, because no variable names a server."""
     return {
         f"redis-{role.name}": RedisServer(
-            state_dir / f"redis-{role.name}",
+            Path(settings.STATE_DIR) / f"redis-{role.name}",
             environment.socket_path(f"{role.name}.sock"),
             appendonly=role.is_truth,
         )

@@ -52,8 +52,6 @@ def _run(migrate: bool, say: Callable[[str], None], sending: Connection) -> None
 
 
 def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
-    """Apply missing migrations: always to SQLite, to a database server only with `migrate`. `say`
-    gets a sentence for people before what takes long."""
     for alias in connections:
         connection = connections[alias]
         try:

@@ -48,16 +48,32 @@ class ProgramWatch:
         running = {int(info["pid"]): str(info["name"]) for info in processes if info["pid"]}
         for pid in self._hung_pids(running):
             self._end(pid, running.get(pid) or running[os_process(pid).parent])
-        now = time.monotonic()
-        self._hangs = [(at, end) for at, end in self._hangs if now - at < PERIOD_SECONDS]
-        report = [*self._looping(processes), *(end for _, end in self._hangs)]
+        report: list[Exits] = []  # programs that end again and again, then those that hung
+        for info in processes:
+            name, start, now = info["name"], int(info["start"]), float(info["now"])
+            before = self._starts.get(name, 0)
+            self._starts[name] = start
+            ends = self._ends[name]
+            if before and start != before:
+                ends.append(now)
+            while ends and now - ends[0] > PERIOD_SECONDS:
+                ends.popleft()
+            if len(ends) >= MIN_EXITS:
+                log_file = self._logs / f"{name}.log"
+                report.append(Exits(_program(name), len(ends), _last_words(log_file)))
+                # Say it once a minute, because the program ends every few seconds.
+                if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
+                    self._messages_at[name] = now
+                    self._say(f"{name}: {report[-1].text} See {log_file}")
+        last_time = time.monotonic() - PERIOD_SECONDS
+        self._hangs = [(at, end) for at, end in self._hangs if at > last_time]
+        report += [end for _, end in self._hangs]
         if not report and not self._last_report:
             return
         with suppress(RedisError):  # the next look reports again
             exits.report(report, [former for former in self._last_report if former not in report])
             self._last_report = report
 
-    # -- programs that hang ------------------------------------------------------------------------
     def _hung_pids(self, running: Mapping[int, str]) -> list[int]:
         """Pids of running processes, and of their workers, that stopped sending heartbeats. Silence
         does not count while Redis does not answer, or no process of this machine sends heartbeats.
@@ -108,28 +124,6 @@ class ProgramWatch:
         with suppress(OSError), log_file.open("a", encoding="utf-8") as log:
             log.write(json.dumps(entry) + "\n")
         self._say(f"{name}: {text} See {log_file}")
-
-    # -- programs that end again and again ---------------------------------------------------------
-    def _looping(self, processes: Sequence[Mapping[str, Any]]) -> list[Exits]:
-        looping: list[Exits] = []
-        for info in processes:
-            name, start, now = info["name"], int(info["start"]), float(info["now"])
-            before = self._starts.get(name, 0)
-            self._starts[name] = start
-            ends = self._ends[name]
-            if before and start != before:
-                ends.append(now)
-            while ends and now - ends[0] > PERIOD_SECONDS:
-                ends.popleft()
-            if len(ends) >= MIN_EXITS:
-                log_file = self._logs / f"{name}.log"
-                exits_of_program = Exits(_program(name), len(ends), _last_words(log_file))
-                looping.append(exits_of_program)
-                # Report once a minute, because the program ends every few seconds.
-                if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
-                    self._messages_at[name] = now
-                    self._say(f"{name}: {exits_of_program.text} See {log_file}")
-        return looping
 
 
 class OsProcess(NamedTuple):

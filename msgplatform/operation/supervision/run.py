@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Self
 from xmlrpc.client import Error as RpcError
@@ -41,7 +41,7 @@ class Lock:
 
     def __init__(self, run: Path) -> None:
         self.path = run / "up.lock"
-        self._file = -1
+        self.file = -1
 
     def take(self) -> None:
         """Raises Refused with the holder's pid."""
@@ -57,21 +57,17 @@ class Lock:
             ) from None
         os.truncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        self._file = file
-
-    @property
-    def file(self) -> int:
-        return self._file
+        self.file = file
 
     def adopt(self, file: int) -> None:
         """Go on with a lock that the `up` of another release has taken."""
         os.set_inheritable(file, False)
-        self._file = file
+        self.file = file
 
     def release(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
 
 
 def is_running(state_dir: Path) -> bool:
@@ -166,7 +162,7 @@ class Supervisor:
         env: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
-        self.places = Places(run=state_dir / "run", logs=state_dir / "logs", socket=socket)
+        self.places = Places(state_dir, socket)
         self._programs = list(programs)
         self._others: list[Program] = []
         self.env = {**os.environ, **(env or {})}
@@ -193,7 +189,7 @@ class Supervisor:
             return
         config = render([*self._programs, *others], self.places)
         self.places.config.write_text(config, encoding="utf-8")
-        with self._rpc() as rpc:
+        with supervisord_at(self.places.socket) as rpc:
             ((new_groups, _changed_groups, old_groups),) = rpc.supervisor.reloadConfig()
             # Start new groups first, because an old group may take a minute to drain.
             for group in new_groups:
@@ -204,7 +200,8 @@ class Supervisor:
         self._others = list(others)
 
     def start(self) -> Self:
-        """Start supervisord and wait until it answers. Raises Refused."""
+        """Start supervisord and wait until it answers. Raises Refused, with the end of the logs, if
+        it does not answer in time."""
         config = render(self.programs, self.places)
         for folder in (self.places.run, self.places.logs, self.places.socket.parent):
             private_directory(folder)
@@ -223,44 +220,30 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 process_group=0,  # Ctrl-C reaches only `up`, which stops all in order
             )
-        self._wait_until_it_answers(process)
-        if self.stop_requested and process.poll() is None:
-            process.terminate()  # the stop was requested before the process existed
-        return self
-
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
-        """Raises Refused, with the end of the logs, if supervisord does not answer in time."""
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if process.poll() is not None and self.stop_requested:
-                return
+                return self
             if process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 ends_of_logs = tail(self.places.output), tail(self.places.log)
                 raise Refused("supervisord did not start:\n" + "\n".join(ends_of_logs))
             time.sleep(_POLL_SECONDS)
+        if self.stop_requested and process.poll() is None:
+            process.terminate()  # the stop was requested before the process existed
+        return self
 
     def _answers(self) -> bool:
         try:
-            with self._rpc() as rpc:
+            with supervisord_at(self.places.socket) as rpc:
                 return bool(rpc.supervisor.getState()["statename"] == "RUNNING")
         except (OSError, RpcError):
             return False
 
-    def _rpc(self) -> AbstractContextManager[Any]:
-        return supervisord_at(self.places.socket)
-
     def processes(self) -> list[dict[str, Any]]:
         """supervisord's information on each process (getAllProcessInfo). Raises OSError."""
-        with self._rpc() as rpc:
+        with supervisord_at(self.places.socket) as rpc:
             return list(rpc.supervisor.getAllProcessInfo())
-
-    def pids(self) -> dict[str, int]:
-        """Process name → pid, of running processes and supervisord."""
-        if self._process is None or self._process.poll() is not None:
-            return {}
-        running = {info["name"]: int(info["pid"]) for info in self.processes() if info["pid"]}
-        return {"supervisord": self._process.pid, **running}
 
     def request_stop(self) -> None:
         """Begin to stop everything in order; a second call kills. Signal handlers may call this."""

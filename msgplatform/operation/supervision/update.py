@@ -6,7 +6,6 @@ is not, all programs are of the old release again, and the error says why. A kil
 repeated, or taken back: each step begins with what runs.
 """
 
-import http.client
 import os
 import shutil
 import signal
@@ -31,7 +30,7 @@ from msgplatform.core.errors import PlatformError
 from msgplatform.core.logged_errors import last_words
 from msgplatform.core.servers.private_server import tail
 from msgplatform.doors.web import static_files
-from msgplatform.operation.supervision import releases
+from msgplatform.operation.supervision import address, releases
 from msgplatform.operation.supervision.config import NEXT
 from msgplatform.operation.supervision.program_watch import os_process
 from msgplatform.operation.supervision.releases import Record
@@ -244,14 +243,5 @@ class Update:
 
 def is_ready(record: Record, count: int) -> bool:
     """True if so many requests, each over a new connection, get 200."""
-    for _ in range(count):
-        connection = http.client.HTTPConnection(*record.address.listens, timeout=5)
-        try:
-            connection.request("GET", "/readyz", headers={"Host": record.address.host})
-            if connection.getresponse().status != 200:
-                return False
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-    return True
+    listens, host = record.address.listens, record.address.host
+    return all(address.ask(*listens, "/readyz", host) == 200 for _ in range(count))

@@ -19,7 +19,6 @@ class TraceExportConfig(AppConfig):
 
 
 def _start(*arguments: Any) -> Any:
-    """Begin a span."""
     return _export().start(*arguments)
 
 

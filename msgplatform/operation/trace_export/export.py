@@ -21,20 +21,11 @@ from functools import lru_cache
 from multiprocessing import util
 
 from django.conf import settings
+from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    TraceFlags,
-    Tracer,
-    set_span_in_context,
-)
 
 from msgplatform.core import cells, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -56,7 +47,7 @@ _RETRYABLE = frozenset({0, 429, 502, 503, 504})
 _PATH = "/v1/traces"
 # The collector is the operator's own, so private networks are allowed; metadata addresses are not.
 _ANYWHERE = ("0.0.0.0/0", "::/0")
-_KINDS: Mapping[str, SpanKind] = {kind.name.lower(): kind for kind in SpanKind}
+_KINDS: Mapping[str, trace.SpanKind] = {kind.name.lower(): kind for kind in trace.SpanKind}
 
 
 def start(
@@ -66,30 +57,30 @@ def start(
     at: int | None,
     links: Iterable[Context],
     attributes: Mapping[str, Value],
-) -> Span:
+) -> trace.Span:
     """Begin a span; see `spans.start`."""
     context = None
     if parent is not None:
-        context = set_span_in_context(NonRecordingSpan(_span_context(parent)))
+        context = trace.set_span_in_context(trace.NonRecordingSpan(_span_context(parent)))
     return _tracer().start_span(
         name,
         context,
         kind=_KINDS[kind],
         attributes=attributes,
-        links=[Link(_span_context(link)) for link in links],
+        links=[trace.Link(_span_context(link)) for link in links],
         start_time=at,
     )
 
 
-def _span_context(context: Context) -> SpanContext:
+def _span_context(context: Context) -> trace.SpanContext:
     trace_id, span_id = int(context.trace_id, 16), int(context.span_id, 16)
-    return SpanContext(
-        trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+    return trace.SpanContext(
+        trace_id, span_id, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED)
     )
 
 
 @lru_cache(maxsize=1)  # one for the process, because it starts a thread
-def _tracer() -> Tracer:
+def _tracer() -> trace.Tracer:
     host, pid = socket.gethostname(), os.getpid()
     # A daemon is named by its command, such as run_sender; a web server has no command.
     has_command = len(sys.argv) > 1 and sys.argv[1].startswith("run_")
@@ -187,22 +178,18 @@ class SpanQueue(SpanProcessor):
             return True
         if 200 <= status < 300:
             self._tally.exported += len(self._batch)
-        elif status in _RETRYABLE:
-            self._note_failure(why)
-            return False
+            if self._tally.failure:
+                self._tally.failure = ""
+                log.warning("traces_exported_again", dropped=self._tally.dropped)
         else:
-            self._note_failure(why)
+            if not self._tally.failure:
+                log.warning("traces_not_exported", why=why)
+            self._tally.failure = why
+            if status in _RETRYABLE:
+                return False
             self._tally.dropped += len(self._batch)
         self._batch = []
-        if 200 <= status < 300 and self._tally.failure:
-            self._tally.failure = ""
-            log.warning("traces_exported_again", dropped=self._tally.dropped)
         return True
-
-    def _note_failure(self, why: str) -> None:
-        if not self._tally.failure:
-            log.warning("traces_not_exported", why=why)
-        self._tally.failure = why
 
     def _report(self) -> None:
         with self._lock:
@@ -216,7 +203,12 @@ class Collector:
 
     def __init__(self) -> None:
         self._url = settings.OTEL_EXPORTER_OTLP_ENDPOINT + _PATH
-        self._headers = [("content-type", "application/x-protobuf"), *_headers()]
+        # OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value
+        pairs = (part.partition("=") for part in settings.OTEL_EXPORTER_OTLP_HEADERS.split(","))
+        self._headers = [
+            ("content-type", "application/x-protobuf"),
+            *((name.strip().lower(), value.strip()) for name, equals, value in pairs if equals),
+        ]
         self._engine: http.Engine | None = None
 
     def post(self, body: bytes, seconds: float) -> tuple[int, str]:
@@ -231,9 +223,3 @@ class Collector:
         response = responses[0]
         why = response.detail or response.error or f"HTTP {response.status}"
         return response.status, why
-
-
-def _headers() -> list[tuple[str, str]]:
-    """The headers of OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value."""
-    pairs = (part.partition("=") for part in settings.OTEL_EXPORTER_OTLP_HEADERS.split(","))
-    return [(name.strip().lower(), value.strip()) for name, equals, value in pairs if equals]

@@ -1,7 +1,4 @@
-"""Settings of the export of traces.
-
-The comment above each is its meaning in `docs/configuration.md`, which `make docs` writes.
-"""
+"""Settings of the export of traces."""
 
 from msgplatform import env
 

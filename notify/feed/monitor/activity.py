@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure
-from msgplatform.monitor.statistics.dimensions import BySystem
+from msgplatform.monitor.subjects import BySystem
 from notify.feed.models import EventQueue
 from notify.feed.monitor import counters
 

@@ -15,8 +15,7 @@ from crmsync.monitor.activity import ACTIVITY
 from msgplatform.core.data import sql
 from msgplatform.monitor.counters import roll_up
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import CounterQuery, total
-from msgplatform.monitor.time_steps import Step
+from msgplatform.monitor.statistics.points import CounterQuery, Step, total
 from tests.integration.crmsync.sync_support import crm, hive, policy
 
 pytestmark = pytest.mark.django_db

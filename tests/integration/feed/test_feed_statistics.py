@@ -10,8 +10,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz, MinuteCounter
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import CounterQuery, total
-from msgplatform.monitor.time_steps import Step
+from msgplatform.monitor.statistics.points import CounterQuery, Step, total
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
 from notify.feed.monitor import counters

@@ -17,7 +17,7 @@ from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.company.person_data import people
-from msgplatform.company.person_data.stores import all_stores
+from msgplatform.company.person_data.people import all_stores
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz
 from notify.intake.intake import Event

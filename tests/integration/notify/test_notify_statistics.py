@@ -20,8 +20,7 @@ from msgplatform.doors.console import flow_card
 from msgplatform.models import Biz, DayCounter, MinuteCounter
 from msgplatform.monitor import counters as platform_counters
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import CounterQuery, Point, total
-from msgplatform.monitor.time_steps import Step
+from msgplatform.monitor.statistics.points import CounterQuery, Point, Step, total
 from notify.models import BizReceive
 from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY, percentile, span

@@ -24,8 +24,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from msgplatform.company.alerting import planning, send, texts
-from msgplatform.company.alerting.child import MAX_SECONDS, Child, check
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
+from msgplatform.company.alerting.outbox import MAX_SECONDS, Child, check
 from msgplatform.company.alerting.turn import Sender
 from msgplatform.core import alerts
 from msgplatform.core.errors import Unavailable

@@ -22,8 +22,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.company.audit_export import exporter, lines
-from msgplatform.company.audit_export.chain import Chain
 from msgplatform.company.audit_export.exporter import Exporter, NotTaken
+from msgplatform.company.audit_export.lines import Chain
 from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
@@ -321,17 +321,17 @@ def test_a_lost_lease_changes_nothing(
 ) -> None:
     """A process stands still while it hands over; another takes its lines, and it goes on later."""
     entries(5)
-    slow = Exporter()
-    print_lines = slow._target
+    slow, hand_over = Exporter(), exporter.hand_over
     Exporter().turn()  # makes the row
 
-    def stand_still(texts: Sequence[str]) -> None:
+    def stand_still(texts: Sequence[str], *address: Any) -> None:
+        monkeypatch.setattr(exporter, "hand_over", hand_over)
         AuditExport.objects.update(lease_until=sql.now() - timedelta(seconds=1))
         entries(5)
         export()
-        print_lines(texts)
+        hand_over(texts, *address)
 
-    slow._target = stand_still
+    monkeypatch.setattr(exporter, "hand_over", stand_still)
     slow.turn()
     state = AuditExport.objects.get()
     assert (state.line, state.pending) == (10, "")

@@ -20,7 +20,7 @@ from pytest_django.fixtures import Settings
 from structlog.testing import capture_logs
 
 from msgplatform import person_limits
-from msgplatform.company.signing_in import refusal
+from msgplatform.company.signing_in import accounts
 from msgplatform.company.single_sign_on import guarded, views
 from msgplatform.core.characters import fold, mixes_alphabets
 from msgplatform.core.servers.private_server import free_port
@@ -400,8 +400,8 @@ def test_refusals_fill_no_log(provider: OidcProvider, monkeypatch: pytest.Monkey
     for number in range(5):  # of the same line
         client.get(CALLBACK, REMOTE_ADDR=f"2001:db8::{number}")
     assert AuditLog.objects.filter(action="sign_in_refused").count() == 25
-    monkeypatch.setattr(refusal, "_OF_ONE", Rate(1, 300))
-    monkeypatch.setattr(refusal, "_OF_ALL", Rate(30, 300))
+    monkeypatch.setattr(accounts, "_OF_ONE", Rate(1, 300))
+    monkeypatch.setattr(accounts, "_OF_ALL", Rate(30, 300))
     for number in range(1, 20):
         client.get(CALLBACK, REMOTE_ADDR=f"2001:db8:{number}::1")
     assert AuditLog.objects.filter(action="sign_in_refused").count() == 30

@@ -10,8 +10,7 @@ from msgplatform.core.data import sql
 from msgplatform.models import DayCounter, HourCounter, MinuteCounter
 from msgplatform.monitor import counters
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import CounterQuery, total
-from msgplatform.monitor.time_steps import Step
+from msgplatform.monitor.statistics.points import CounterQuery, Step, total
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

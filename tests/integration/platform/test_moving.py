@@ -25,7 +25,7 @@ from msgplatform.core.data import ids
 from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
-from msgplatform.growth.moving import exporting, importing
+from msgplatform.growth.moving import importing, system_file
 from msgplatform.models import ApiKey, AuditLog, Biz, CellRecord
 from notify.intake import intake
 from notify.models import BizMsg, BizReceive, EventType, IdempotencyKey, Receive
@@ -77,7 +77,7 @@ class Move:
 
     def export(self) -> None:
         with self.path.open("wb") as stream:
-            exporting.export("orders", stream, silent)
+            system_file.export("orders", stream, silent)
 
     def leave_and_enter(self, number: int) -> None:
         """The database of another cell, which has the gateway, and systems of its own."""

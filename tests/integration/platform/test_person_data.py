@@ -22,10 +22,10 @@ from gateway.lifecycle import mo_store, store
 from gateway.lifecycle.messages import Mo
 from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
-from msgplatform.company.person_data import erasure_list, erasures, people, reports, runner
+from msgplatform.company.person_data import erasure_list, erasures, people, runner
 from msgplatform.company.person_data.models import Erasure
+from msgplatform.company.person_data.people import all_stores
 from msgplatform.company.person_data.runner import ErasureRunner
-from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core import alerts, personal
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
@@ -418,7 +418,7 @@ def test_somebody_else_s_text_is_exported_as_the_sentence_that_mentions(shop: Ca
     mo_store.accept([(mo, (1, 2, 3))])
     sms_rows.send(shop.biz, to=BOB.spellings[1], text=f"Your code is 9922. Ask {ANN.phone}")
     for _ in range(2):  # on its way, then archived
-        exported = b"".join(reports.export(people.person_of(identifiers(ANN)))).decode()
+        exported = b"".join(people.export(people.person_of(identifiers(ANN)))).decode()
         assert ANN.phone in exported
         assert not any(secret in exported for secret in (BOB.phone, "9911", "9922", "998877"))
         archive_sms()
@@ -782,7 +782,7 @@ def test_a_system_that_does_not_exist_is_refused(shop: Caller) -> None:
 def test_an_export_holds_everything_of_the_person_alone(world: Biz) -> None:
     companions = [{"name": BOB.name, "phone": BOB.phone}]
     notify_rows.publish(world, payload=payload(ANN, passengers=companions))
-    document = json.loads(b"".join(reports.export(people.person_of(identifiers(ANN)))))
+    document = json.loads(b"".join(people.export(people.person_of(identifiers(ANN)))))
     text = json.dumps(document, ensure_ascii=False)
     assert BOB.phone not in text
     assert BOB.name not in text
@@ -875,7 +875,7 @@ def test_a_named_user_of_a_later_page_is_exported_once(
     feed_rows.drain()
     # "zoe" has a row in the last page of users, "poet" has only posted.
     named = {"phones": [ANN.phone], "emails": [ANN.email], "users": ["shop/zoe", "shop/poet"]}
-    data = json.loads(b"".join(reports.export(people.person_of(named))))["data"]
+    data = json.loads(b"".join(people.export(people.person_of(named))))["data"]
     assert sorted(row["uid"] for row in data["feed.users"]) == sorted(uids)
     assert len(data["feed.relations"]) == 6
     readers = sorted(row["fri_uid"] for row in data["feed.timelines"])

@@ -18,7 +18,7 @@ from django.utils import timezone
 from msgplatform.core.data import sql
 from msgplatform.doors.admin import cells
 from msgplatform.models import Biz, DayCounter, MinuteCounter, Preferences
-from msgplatform.monitor import time_steps
+from msgplatform.monitor.statistics.points import in_order
 from notify.models import BizReceive
 from tests.support.notify_rows import subscription
 
@@ -273,8 +273,8 @@ def test_a_file_is_read_in_pieces(admin_client: Client) -> None:
     for ago in (0, 7, 25, 44):
         MinuteCounter.add("notify", {(1, 0, "accepted"): 1}, now - timedelta(minutes=ago))
     counters = MinuteCounter.objects.annotate(at=F("minute"))
-    pieces = [list(piece.values_list("at", flat=True)) for piece in time_steps.in_order(counters)]
+    pieces = [list(piece.values_list("at", flat=True)) for piece in in_order(counters)]
     assert [len(piece) for piece in pieces] == [1, 1, 0, 1, 1]
     times = [at for piece in pieces for at in piece]
     assert times == sorted(times)
-    assert list(time_steps.in_order(counters.none())) == []
+    assert list(in_order(counters.none())) == []

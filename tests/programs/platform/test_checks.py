@@ -178,7 +178,7 @@ class TestSettings:
     def test_every_wrong_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         problems = [env.Problem("A", "A is wrong", "Repair A"), env.Problem("B", "B", "Repair B")]
         monkeypatch.setattr(env, "problems", problems)
-        messages = [m for m in checks.wrong_settings() if m.id == "msgplatform.E002"]
+        messages = [m for m in checks.settings_check(None) if m.id == "msgplatform.E002"]
         assert [(m.msg, m.hint) for m in messages] == [
             ("A is wrong", "Repair A"),
             ("B", "Repair B"),

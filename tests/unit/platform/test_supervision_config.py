@@ -6,7 +6,7 @@ import pytest
 
 from msgplatform.operation.supervision.config import Places, Program, Unwritable, render
 
-PLACES = Places(run=Path("/s/run"), logs=Path("/s/logs"), socket=Path("/s/run/supervisor.sock"))
+PLACES = Places(Path("/s"), Path("/s/run/supervisor.sock"))
 
 
 def parsed(*programs: Program, places: Places = PLACES) -> configparser.RawConfigParser:
@@ -35,7 +35,7 @@ def test_a_path_that_it_cannot_express_is_refused_with_a_sentence(path: str) -> 
     with pytest.raises(Unwritable, match="Move the project or STATE_DIR"):
         render([Program("p", [path], 1)], PLACES)
     with pytest.raises(Unwritable, match="Move the project or STATE_DIR"):
-        render([], Places(run=Path(path), logs=Path("/l"), socket=Path("/s")))
+        render([], Places(Path(path), Path("/s")))
 
 
 def test_programs_of_a_priority_stop_together_and_priorities_one_after_another() -> None:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from django.db.models import Sum
+from django.db.models import Q
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -19,9 +19,7 @@ from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.query import NAME, QueryView, moment
 from msgplatform.doors.api.schema import operation
 from msgplatform.messages.filters import business_system
-from msgplatform.monitor import time_steps
-from msgplatform.monitor.statistics.points import CounterQuery
-from msgplatform.monitor.time_steps import Step
+from msgplatform.monitor.statistics.points import CounterQuery, Step, starts
 
 _PERIOD = ("flow", "step", "since", "until")
 _STEPS = ("minute", "hour", "day")
@@ -94,7 +92,7 @@ class StatisticsView(QueryView):
         until = self._time("until", timezone.now())
         try:
             since = self._time("since", until - _USUAL)
-            time_steps.starts(step, since, until)
+            starts(step, since, until)
         except OverflowError:
             raise InvalidInput("Use a time of our days.", "until") from None
         # Dimension → key of the group in the request.
@@ -111,11 +109,8 @@ class StatisticsView(QueryView):
                 raise InvalidInput(f"This flow is counted by {', '.join(dimensions)}.", name)
         if SYSTEM in groups:
             groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM, systems))
-        counts: dict[datetime, Counter[str]] = defaultdict(Counter)
-        for table in CounterQuery(activity, step, since, until, groups).rows():
-            rows = table.exclude(name__contains=_BUCKET)
-            for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
-                counts[time_steps.moment(at)][name] += value
+        query = CounterQuery(activity, step, since, until, groups)
+        counts = query.counts(~Q(name__contains=_BUCKET))
         total: Counter[str] = sum(counts.values(), Counter())
         points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
         return Response({"flow": flow.name, "step": step, "total": dict(total), "points": points})

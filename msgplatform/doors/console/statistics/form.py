@@ -19,8 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform import person_limits
 from msgplatform.core.flows.activity import Activity
 from msgplatform.doors.admin import RowSelect, Select, TextInput, limited_choices
-from msgplatform.monitor.statistics.points import CounterQuery
-from msgplatform.monitor.time_steps import Step
+from msgplatform.monitor.statistics.points import CounterQuery, Step
 
 PERIODS = {
     "1h": (timedelta(hours=1), _("an hour")),

@@ -18,9 +18,8 @@ from msgplatform.doors.admin.chart import Chart, Line, Tone, labels
 from msgplatform.doors.console import flow_card
 from msgplatform.doors.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.doors.templatetags.formats import grouped
-from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import CounterQuery, total
+from msgplatform.monitor.statistics.points import CounterQuery, is_last_open, total
 
 # Maximum rows of a table; its file has all rows.
 SHOWN = 50
@@ -57,7 +56,7 @@ def of_flow(
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
     uncounted_names = activity.uncounted(query.selection)
-    is_open = time_steps.is_last_open(query.step, query.until)
+    is_open = is_last_open(query.step, query.until)
     charts = [
         flow_card.over_time(
             "counts", activity, points, step=str(STEPS[query.step]), by_day=by_day,

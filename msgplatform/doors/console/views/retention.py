@@ -50,7 +50,7 @@ def lines() -> Iterator[RetentionLine]:
             _("statistics by the day"), DayCounter, "day",
             lambda: settings.DAY_COUNTER_DAYS * DAY, "DAY_COUNTER_DAYS",
         ),
-        *features.gather("retention", "kept_data"),
+        *features.gather("models", "kept_data"),
         kept.of_ids(
             _("traces of messages"), MessageTrace, lambda: settings.TRACE_DAYS * DAY, "TRACE_DAYS"
         ),

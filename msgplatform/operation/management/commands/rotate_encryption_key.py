@@ -35,8 +35,21 @@ class Command(BaseCommand):
                 total_done += count
                 self.stdout.write(f"{column}: {total_done} of {rows}")
                 self.stdout.flush()
-        total = sum(map(reencrypt.count, columns), Counter())
-        total += self._renew_sealed()
+        # Payloads, in rounds until none is under an old key: the archiver moves payloads between
+        # tables meanwhile. The states of the last round count.
+        sealed_total: Counter[State] = Counter()
+        for number in range(_MAX_ROUNDS):
+            sealed_total.clear()
+            for column in reencrypt.sealed_columns():
+                states: Counter[State] = Counter()
+                for states_of_page in reencrypt.renew_sealed(column):
+                    states.update(states_of_page)
+                    self.stdout.write(f"{column}: {states.total()}")
+                    self.stdout.flush()
+                sealed_total.update(states)
+            if number and not sealed_total[State.OLD]:
+                break
+        total = sum(map(reencrypt.count, columns), sealed_total)
         for state in State:
             self.stdout.write(f"{total[state]} values {state}")
         if total[State.OLD] or total[State.CLEAR]:
@@ -53,20 +66,3 @@ class Command(BaseCommand):
                 "Only the first key of ENCRYPTION_KEY is used now: remove the others and restart "
                 "the programs."
             )
-
-    def _renew_sealed(self) -> Counter[State]:
-        """Encrypt payloads anew, in rounds until no payload is under an old key: the archiver moves
-        payloads between tables meanwhile. Returns the states of the last round."""
-        total: Counter[State] = Counter()
-        for number in range(_MAX_ROUNDS):
-            total.clear()
-            for column in reencrypt.sealed_columns():
-                states: Counter[State] = Counter()
-                for states_of_page in reencrypt.renew_sealed(column):
-                    states.update(states_of_page)
-                    self.stdout.write(f"{column}: {states.total()}")
-                    self.stdout.flush()
-                total.update(states)
-            if number and not total[State.OLD]:
-                break
-        return total

@@ -37,14 +37,11 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        names = ("host", "port", "workers", "migrate")
         try:
             platform = Platform(
-                settings.STATE_DIR,
-                **{name: options[name] for name in names},
-                processes=dict(options["processes"]),
-                say=_say,
-            )
+                options["host"], options["port"], migrate=options["migrate"],
+                workers=options["workers"], processes=dict(options["processes"]), say=_say,
+            )  # fmt: skip
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves SIGHUP
                     signal.signal(number, lambda *_: platform.request_stop())

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.company.audit_export import lines
-from msgplatform.company.audit_export.chain import Chain, rows
+from msgplatform.company.audit_export.lines import Chain, rows
 
 _SHOWN_FAULTS = 100
 

@@ -5,15 +5,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from msgplatform.company.person_data import erasure_list, erasures, people, reports
+from msgplatform.company.person_data import erasure_list, erasures, people
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.core.characters import printable
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.person.identity import Person
 
 _ACTOR = "manage.py person"
-
-
 _IDENTIFIERS = (
     ("phone", "NUMBER", "a phone number in any usual spelling"),
     ("email", "ADDRESS", "an e-mail address"),
@@ -79,23 +76,19 @@ class Command(BaseCommand):
             raise CommandError(f"{error.field}: {error}") from None
         except OSError as error:
             raise CommandError(f"{erasure_list.path()}: {error.strerror}") from None
-        {"find": self._find, "export": self._export, "hash": self._hash}[what](person)
-
-    def _find(self, person: Person) -> None:
-        people.record(_ACTOR, "person_found", person)
-        hits_by_store = reports.preview(person, float("inf"))
-        for hits in hits_by_store:
-            waits = f", {hits.open_count} of them on their way" if hits.open_count else ""
-            partly = "" if hits.is_whole else " (it could not be read to its end)"
-            self.stdout.write(f"{hits.store.name}: {hits.count}{waits}{partly}")
-        if not hits_by_store:
-            self.stdout.write("Nothing is held of this person.")
-
-    def _export(self, person: Person) -> None:
-        people.record(_ACTOR, "person_exported", person)
-        for piece in reports.export(person):
-            sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
-
-    def _hash(self, person: Person) -> None:
-        self.stdout.write("\n".join(people.hashes(person.identifiers)))
+        if what == "hash":
+            self.stdout.write("\n".join(people.hashes(person.identifiers)))
+        elif what == "export":
+            people.record(_ACTOR, "person_exported", person)
+            for piece in people.export(person):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        else:
+            people.record(_ACTOR, "person_found", person)
+            hits_by_store = people.preview(person, float("inf"))
+            for hits in hits_by_store:
+                waits = f", {hits.open_count} of them on their way" if hits.open_count else ""
+                partly = "" if hits.is_whole else " (it could not be read to its end)"
+                self.stdout.write(f"{hits.store.name}: {hits.count}{waits}{partly}")
+            if not hits_by_store:
+                self.stdout.write("Nothing is held of this person.")

@@ -3,7 +3,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.company.signing_in import emergency
+from msgplatform.company.signing_in import pages
 from msgplatform.core import public_address
 from msgplatform.models import AuditLog
 
@@ -24,4 +24,4 @@ class Command(BaseCommand):
         if not person.is_active or not person.is_staff:
             raise CommandError(f"{user} may not enter the console.")
         AuditLog.record("manage.py login_link", "login_link_made", user)
-        self.stdout.write(f"{public_address.served_url()}{emergency.path(person)}")
+        self.stdout.write(f"{public_address.served_url()}{pages.login_link(person)}")

@@ -4,7 +4,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.core.errors import UNAVAILABLE, PlatformError
-from msgplatform.growth.moving import exporting
+from msgplatform.growth.moving import system_file
 
 
 class Command(BaseCommand):
@@ -19,10 +19,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, system: str, **options: Any) -> None:
         try:
-            count = exporting.export(system, sys.stdout.buffer, self._say)
+            count = system_file.export(system, sys.stdout.buffer, self.stderr.write)
         except (PlatformError, *UNAVAILABLE) as error:
             raise CommandError(str(error)) from None
-        self._say(f"{system} is written, with {count} idempotency keys.")
-
-    def _say(self, text: str) -> None:
-        self.stderr.write(text)
+        self.stderr.write(f"{system} is written, with {count} idempotency keys.")

@@ -37,13 +37,10 @@ class Command(BaseCommand):
                 count = importing.resume(file)
                 self.stderr.write(f"{count} subscriptions are resumed.")
             else:
-                count = importing.import_file(file, self._say)
-                self._say(
+                count = importing.import_file(file, self.stderr.write)
+                self.stderr.write(
                     f"The system is imported, with {count} idempotency keys. Its subscriptions are "
                     "paused: resume them with --resume when its requests come to this cell."
                 )
         except (PlatformError, *UNAVAILABLE, OSError) as error:
             raise CommandError(str(error)) from None
-
-    def _say(self, text: str) -> None:
-        self.stderr.write(text)
