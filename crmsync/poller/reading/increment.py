@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from crmsync.poller.reading.database import FIRST_TIME, Database, Table, inspect
-from crmsync.poller.reading.horizon import Bound, FileHorizon, Horizon, Reading
-from crmsync.poller.reading.server_horizon import ServerHorizon
+from crmsync.poller.reading.horizon import Bound, FileHorizon, Reading, ServerHorizon
 from crmsync.poller.reading.source import Source
 from msgplatform.core import logging
 from msgplatform.core.daemons.bisect import isolate
@@ -103,7 +102,7 @@ class Increment:
         table = inspect(source, self._database)
         self._zone = table.zone
         activity = self._database.engine.activity
-        self._horizon: Horizon = (
+        self._horizon = (
             ServerHorizon(source, self._database, table.zone, activity)
             if activity
             else FileHorizon(source, self._database, table.zone)
