@@ -1,7 +1,8 @@
 """The rounds of runs that read changed rows, and of runs that compare versions (sweeps)."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -11,29 +12,61 @@ from crmsync import models
 from crmsync.directory import Crm, Policy
 from crmsync.models import Record, Run
 from crmsync.models.sources import MAX_UNREAD
-from crmsync.poller import requests, runs
+from crmsync.policies import schedule
+from crmsync.poller import requests
 from crmsync.poller.decisions import Round
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Facts, Increment, Key, Watermark
 from crmsync.poller.reading.source import Source, SourceMismatch
-from crmsync.poller.store import Unstorable, store, store_or_set_aside
+from crmsync.poller.store import (
+    Unstorable,
+    begin_run,
+    find_unfinished_run,
+    finish_run,
+    store,
+    store_or_set_aside,
+)
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql, transactions
 
+log = logging.get(__name__)
+
 _Kind = models.Policy.Kind
+# While no row is behind, a comparison's place is stored after so many pages: the successor of a
+# killed poller repeats at most these.
+_PAGES_UNSTORED = 50
 
 
-class Changes:
-    """The changes of one source for one CRM. `run` is the id of the present run, 0 without one."""
+class _Runs:
+    """The runs of one policy of these kinds. `run` is the id of the present run, 0 without one;
+    `is_requested`: a person asked for it."""
+
+    def __init__(
+        self, policy: Policy, holder: str, center: DistributionCenter, kinds: Collection[str]
+    ) -> None:
+        self._holder, self._center = holder, center
+        # Continue a run that an earlier holder of the policy left unfinished.
+        row = find_unfinished_run(policy.id, kinds)
+        self.run, self.is_requested = (row.pk, bool(row.requested_by)) if row else (0, False)
+        self._after: Key | None = row.after if row else None
+
+    def may_go_on(self, policy: Policy, now: datetime) -> bool:
+        """True if a run has begun and may go on now. A requested run may go on at any hour."""
+        return self.run > 0 and (self.is_requested or schedule.is_open(policy.hours, now))
+
+    def end(self, problem: str = "") -> None:
+        """End the present run, if there is one; with a `problem` it has failed."""
+        if self.run:
+            finish_run(self.run, problem)
+            self.run = 0
+
+
+class Changes(_Runs):
+    """The changes of one source for one CRM."""
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
-        self._holder, self._center = holder, center
-        unfinished_run = runs.unfinished(policy.id, (_Kind.CHANGES, _Kind.FULL))
-        self.run = unfinished_run.pk if unfinished_run else 0
-        self.is_requested = bool(
-            unfinished_run and unfinished_run.requested_by
-        )  # `run`, by a person
+        super().__init__(policy, holder, center, (_Kind.CHANGES, _Kind.FULL))
         self._watermark = stored_watermark(policy.id)
         self._are_new = self._watermark is None  # the next rows are probably new
         self.facts: Facts | None = None
@@ -43,7 +76,7 @@ class Changes:
         LeaseLost when it was begun already."""
         is_full = policy.requested == _Kind.FULL
         unread = increment.count_after(None if is_full else self._watermark, MAX_UNREAD)
-        self.run = runs.begin(
+        self.run = begin_run(
             policy, self._holder, policy.requested, unread, is_requested=True, instead_of=self.run
         )
         self.is_requested = True
@@ -74,12 +107,12 @@ class Changes:
                 store(Round(policy, self._holder, crm.id, 0, 0, [], page.watermark))
                 increment.confirm(page)
                 self._watermark = page.watermark
-            self._finish()
+            self.end()
             return False
         if not self.run:
             unread = increment.count_after(self._watermark, MAX_UNREAD) if page.more else 0
             unread = max(unread, len(page.rows))
-            self.run = runs.begin(policy, self._holder, _Kind.CHANGES, unread)
+            self.run = begin_run(policy, self._holder, _Kind.CHANGES, unread)
             self.is_requested = False
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
@@ -101,15 +134,10 @@ class Changes:
         self._are_new = result.are_new
         self._watermark = page.watermark
         if not page.more:
-            self._finish()
+            self.end()
         if result.operations:
             self._center.distribute(crm, round, result)
         return page.more
-
-    def _finish(self) -> None:
-        if self.run:
-            runs.finish(self.run)
-            self.run = 0
 
 
 def stored_watermark(policy_id: int) -> Watermark | None:
@@ -118,31 +146,16 @@ def stored_watermark(policy_id: int) -> Watermark | None:
     return Watermark(row.update_time, row.key) if row else None
 
 
-log = logging.get(__name__)
-
-# While no row is behind, a run's place is stored after so many pages: the successor of a killed
-# poller repeats at most these.
-_PAGES_UNSTORED = 50
-VersionsRead = Callable[[Sequence[Key]], Mapping[Key, int]]
-
-
-class Comparison:
-    """The comparisons of one policy, round by round. `run` is the present run, 0 without one."""
+class Comparison(_Runs):
+    """The comparisons of one policy, round by round."""
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
-        self._holder, self._center = holder, center
-        # Continue a run that an earlier holder of the policy left unfinished.
-        unfinished_run = runs.unfinished(policy.id, (_Kind.SWEEP,))
-        self.run = unfinished_run.pk if unfinished_run else 0
-        self.is_requested = bool(
-            unfinished_run and unfinished_run.requested_by
-        )  # `run`, by a person
-        self._after: Key | None = unfinished_run.after if unfinished_run else None
+        super().__init__(policy, holder, center, (_Kind.SWEEP,))
         self._pages = 0
 
     def begin(self, policy: Policy, is_requested: bool) -> None:
         """Begin a run. Raises LeaseLost when the requested one was begun already."""
-        self.run = runs.begin(
+        self.run = begin_run(
             policy, self._holder, _Kind.SWEEP, 0, is_requested, instead_of=self.run
         )
         self._after, self.is_requested = None, is_requested
@@ -167,15 +180,9 @@ class Comparison:
         self._after = page.after
         self._pages += 1
         if page.after is None:
-            runs.finish(self.run)
-            self.run = 0
+            self.end()
         elif page.keys_behind or self._pages % _PAGES_UNSTORED == 0:
             Run.objects.filter(pk=self.run).update(after=page.after)
-
-    def fail(self, problem: str) -> None:
-        """End the present run because of a problem."""
-        runs.finish(self.run, problem)
-        self.run = 0
 
     def _send(
         self, policy: Policy, crm: Crm, increment: Increment, keys: Sequence[Key],
@@ -211,7 +218,7 @@ class SweepPage(msgspec.Struct, frozen=True):
 
 def sweep(
     source: Source,
-    versions_read: VersionsRead,
+    versions_read: Callable[[Sequence[Key]], Mapping[Key, int]],
     after: Key | None = None,
     limit: int = 1_000,
     policy: Policy | None = None,
@@ -227,7 +234,17 @@ def sweep(
     if not source.columns.version:
         raise SourceMismatch("the source has no version column to compare")
     names = requests.choosing_columns(policy) if policy else []
-    rows = _rows(source, names, after, limit)
+    database = Database(source)
+    key = database.quote(source.columns.key)
+    # `+ 0` makes every version a number: bits come as bytes, and SQLite keeps any text.
+    version = f"{database.quote(source.columns.version)} + 0"
+    columns = ", ".join([key, version, *map(database.quote, names)])
+    condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])
+    rows = database.rows(
+        f"SELECT {columns} FROM {database.quote(source.table)} {condition} "  # noqa: S608
+        f"ORDER BY {key} LIMIT {limit:d}",
+        parameters,
+    )
     versions = versions_read([row[0] for row in rows])
 
     def is_behind(key: Key, version: int | None, *values: Any) -> bool:
@@ -237,20 +254,3 @@ def sweep(
 
     keys_behind = [row[0] for row in rows if is_behind(*row)]
     return SweepPage(keys_behind, rows[-1][0] if len(rows) == limit else None)
-
-
-def _rows(
-    source: Source, names: Sequence[str], after: Key | None, limit: int
-) -> list[tuple[Any, ...]]:
-    """The key, the version and the columns `names` of up to `limit` rows after the key `after`."""
-    database = Database(source)
-    key = database.quote(source.columns.key)
-    # `+ 0` makes every version a number: bits come as bytes, and SQLite keeps any text.
-    version = f"{database.quote(source.columns.version)} + 0"
-    columns = ", ".join([key, version, *map(database.quote, names)])
-    condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])
-    return database.rows(
-        f"SELECT {columns} FROM {database.quote(source.table)} {condition} "  # noqa: S608
-        f"ORDER BY {key} LIMIT {limit:d}",
-        parameters,
-    )

@@ -1,6 +1,12 @@
-"""Store a round: records, the operation and the watermark, in one transaction."""
+"""Store a round: records, the operation and the watermark, in one transaction; and runs.
 
-from collections.abc import Sequence
+    reading ──> read       no further row lies below the horizon
+       └──────> failed     the source has no versions to compare
+
+A run begins with the first rows that are read: a look without rows leaves no run.
+"""
+
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -11,6 +17,9 @@ from django.db.models import F
 
 from crmsync import models
 from crmsync.directory import Policy
+from crmsync.models import Run, Watermark
+from crmsync.models.operations import MAX_MESSAGE
+from crmsync.models.sources import MAX_RUN
 from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
 from crmsync.poller.requests import without_values
 from msgplatform.core import logging
@@ -89,7 +98,13 @@ def require_lease(policy: Policy, holder: str) -> datetime:
 def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
     with transaction.atomic():
         now = require_lease(round.policy, round.holder)
-        rows_by_key = {} if round.are_new else _stored_rows(round)
+        rows_by_key: dict[str, dict[str, Any]] = {}
+        keys = [] if round.are_new else [each.key for each in round.row_requests]
+        for page in chunks(keys, claims.CHUNK):
+            records = models.Record.objects.filter(policy_id=round.policy.id, key__in=page)
+            # Lock records, because a handler may be marking them.
+            for row in records.select_for_update().order_by().values(*COLUMNS):
+                rows_by_key[row["key"]] = row
         *record_ids, held_operation = new_ids
         decisions = Decisions(round, now, held_operation)
         decisions.result.are_new = not rows_by_key
@@ -102,25 +117,75 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
             # The key is JSON: a number and the same digits as text are different keys.
             key = msgspec.json.encode(round.watermark.key).decode()
             sql.insert_or_update(
-                models.Watermark._meta.db_table,
+                Watermark._meta.db_table,
                 ("policy_id", "update_time", "key", "moved_at"),
                 [(round.policy.id, round.watermark.time, key, now)],
                 key="policy_id",
             )
         if round.run:
-            models.Run.objects.filter(pk=round.run).update(
+            Run.objects.filter(pk=round.run).update(
                 read=F("read") + decisions.result.read,
                 unchanged=F("unchanged") + decisions.result.unchanged,
             )
     return decisions.result
 
 
-def _stored_rows(round: Round) -> dict[str, dict[str, Any]]:
-    """The records of the round's rows, by key."""
-    rows_by_key = {}
-    for some in chunks([each.key for each in round.row_requests], claims.CHUNK):
-        records = models.Record.objects.filter(policy_id=round.policy.id, key__in=some)
-        # Lock records, because a handler may be marking them.
-        for row in records.select_for_update().order_by().values(*COLUMNS):
-            rows_by_key[row["key"]] = row
-    return rows_by_key
+# -- runs ----------------------------------------------------------------------------------------
+def begin_run(
+    policy: Policy,
+    holder: str,
+    kind: str,
+    unread: int,
+    is_requested: bool = False,
+    instead_of: int = 0,
+) -> int:
+    """Begin a run and return its id. With `is_requested` the request is taken in the same
+    transaction, so that it makes one run only. The run `instead_of` ends in the same transaction
+    too. Raises LeaseLost when another poller holds the policy, or when the request was taken or
+    replaced meanwhile.
+
+    A run of everything forgets how far the source was read.
+    """
+    run_id = ids.new(ids.bucket(policy.id, None))
+
+    def once() -> int:
+        with transaction.atomic():
+            # If the connection broke after the commit, the run is stored already.
+            if Run.objects.filter(pk=run_id).exists():
+                return run_id
+            now = require_lease(policy, holder)
+            if is_requested:
+                rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
+                if not rows.update(requested="", requested_by=""):
+                    raise LeaseLost(f"the run of the policy {policy.name} was begun already")
+            if instead_of:
+                finish_run(instead_of)
+            if kind == models.Policy.Kind.FULL:
+                Watermark.objects.filter(policy_id=policy.id).delete()
+            Run.objects.create(
+                id=run_id, policy_id=policy.id, kind=kind, started_at=now, unread=unread,
+                requested_by=policy.requested_by if is_requested else "",
+            )  # fmt: skip
+        return run_id
+
+    return transactions.retrying(once)
+
+
+def finish_run(run_id: int, problem: str = "") -> None:
+    """End a run that has read everything, or could not because of a `problem`."""
+    state = Run.State.FAILED if problem else Run.State.READ
+    rows = Run.objects.filter(pk=run_id, state=Run.State.READING)
+    transactions.retrying(
+        lambda: rows.update(state=state, read_at=sql.now(), problem=problem[:MAX_MESSAGE])
+    )
+
+
+def find_unfinished_run(policy_id: int, kinds: Collection[str]) -> Run | None:
+    """The newest run of these kinds that an earlier holder of the policy left unfinished. Older
+    unfinished runs are ended, because no poller would continue them."""
+    since = ids.first_id_at(sql.now() - MAX_RUN)
+    rows = Run.objects.filter(policy_id=policy_id, id__gte=since)
+    runs = list(rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id"))
+    for older in runs[1:]:
+        finish_run(older.pk)
+    return runs[0] if runs else None
