@@ -32,6 +32,7 @@ MAX_MESSAGE = 500
 UNKNOWN = "unknown"
 # The error class of a record that was to be sent, and whose values were erased before.
 ERASED = "erased"
+MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
 class Record(models.Model):

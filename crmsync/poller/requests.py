@@ -48,7 +48,9 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
         is_outside = not is_carried(policy, row.values)
         if is_outside and not row.deleted:
             continue
-        key = _short(str(row.key))
+        key = str(row.key)
+        if len(key) > MAX_KEY:
+            key = _with_hash(key)
         version = _version(row) if has_versions else operation
         problem, size = None, 0
         try:
@@ -129,12 +131,8 @@ def _version(row: Row) -> int:
     return row.version if is_storable else _VERSIONS - 1
 
 
-def _short(key: str) -> str:
-    """The key, or for a key that is too long its beginning and a hash."""
-    return key if len(key) <= MAX_KEY else _with_hash(key)
-
-
 def _with_hash(key: str) -> str:
+    """The beginning of a key and a hash of it, in the length of a key."""
     return f"{key[: MAX_KEY - 17]}~{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 

@@ -28,13 +28,12 @@ from django.db.models.functions import Now
 
 from crmsync import orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.models.operations import UNKNOWN
+from crmsync.models.operations import MAPPING, UNKNOWN
 from crmsync.monitor import failures
 from crmsync.operations import take_back_endings
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 
-MAPPING = "mapping"  # the error class of a row that the mapping refused
 _State = Record.State
 
 # A record that begins anew. UNKNOWN stays, so that the record is still looked up first.

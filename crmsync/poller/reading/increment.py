@@ -297,27 +297,22 @@ class _Select:
         }
 
     def count_after(self, after: Watermark | None, limit: int) -> int:
-        condition, parameters = self._after(after)
-        ((count,),) = self._database.rows(
-            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {condition} LIMIT {limit:d}) AS x",  # noqa: S608
-            parameters,
-        )
-        return int(count)
+        return self._count(*self._after(after), limit)
 
     def count_from(self, until: str) -> int:
         """The number of rows at a time or beyond it, up to WAITING_CAP."""
-        ((count,),) = self._database.rows(
-            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {self._time} >= %s "  # noqa: S608
-            f"LIMIT {WAITING_CAP}) AS beyond",
-            [until],
-        )
-        return int(count)
+        return self._count(f"{self._time} >= %s", [until])
 
     def count_without_time(self) -> int:
         """The number of rows without a place in the order of time, up to WAITING_CAP."""
+        return self._count(f"{self._time} IS NULL OR {self._time} < '{FIRST_TIME}'")
+
+    def _count(
+        self, condition: str, parameters: Sequence[Any] = (), limit: int = WAITING_CAP
+    ) -> int:
         ((count,),) = self._database.rows(
-            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {self._time} IS NULL "  # noqa: S608
-            f"OR {self._time} < '{FIRST_TIME}' LIMIT {WAITING_CAP}) AS timeless"
+            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {condition} LIMIT {limit:d}) AS x",  # noqa: S608
+            parameters,
         )
         return int(count)
 
