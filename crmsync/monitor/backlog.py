@@ -53,13 +53,10 @@ class PolicyProgress(NamedTuple):
 
 def of_policies(now: datetime) -> list[PolicyProgress]:
     """The progress of every policy; one query."""
-    rows = Policy.objects.select_related("source", "crm")
-    # These columns are not used here, and are large or have to be decrypted.
-    unread_columns = ("mapping", "source__database", "crm__settings", "crm__credentials")
     confirmed_counters = MinuteCounter.objects.filter(
         flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
     ).order_by("-minute")
-    policies_with_times = rows.defer(*unread_columns).annotate(
+    policies_with_times = Policy.with_names().annotate(
         waiting_at=_first_due(_State.WAITING),
         retry_at=_first_due(_State.RETRY),
         moved_at=F("watermark__moved_at"),
