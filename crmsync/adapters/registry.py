@@ -22,7 +22,7 @@ _OWN = (
     EntryPoint("http", "crmsync.adapters.http.adapter:HttpAdapter", GROUP),
     EntryPoint("hubspot", "crmsync.adapters.hubspot.adapter:HubSpotAdapter", GROUP),
     EntryPoint("salesforce", "crmsync.adapters.salesforce.adapter:SalesforceAdapter", GROUP),
-    EntryPoint("sandbox", "crmsync.adapters.sandbox.adapter:SandboxAdapter", GROUP),
+    EntryPoint("sandbox", "crmsync.adapters.sandbox:SandboxAdapter", GROUP),
     EntryPoint("tryton", "crmsync.adapters.tryton.adapter:TrytonAdapter", GROUP),
 )
 

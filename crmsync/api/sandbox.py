@@ -9,8 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from crmsync.adapters.sandbox.adapter import ANSWERS, records_of
-from crmsync.adapters.sandbox.store import Call, Records, StoredRecord
+from crmsync.adapters.sandbox import ANSWERS, Call, Records, StoredRecord, records_of
 from crmsync.models import Crm
 from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput, NotNow
