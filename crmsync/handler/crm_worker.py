@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from django.db import connections, transaction
 
-from crmsync import lead_spans, models
+from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.outcomes import Auth, Ok
 from crmsync.directory import Crm, fingerprint
@@ -23,6 +23,7 @@ from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
 from crmsync.models.operations import MAX_MESSAGE
+from crmsync.monitor import counters
 from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.presence import LiveCrm
 from msgplatform.core import logging
@@ -219,8 +220,7 @@ class CrmWorker:
             for answer in sent
             if not isinstance(answer.outcome, Ok)
         }
-        leads = lead_spans.contexts(order.policy, keys)
-        lead_spans.record("send", began_at, leads, len(keys), errors, crm=self._crm.name)
+        counters.record_spans("send", began_at, order.policy, self._crm.name, keys, errors)
 
     def _drop(self, order: ClaimedOrder) -> None:
         """End the claim; the worker has no order afterwards."""

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from crmsync import copies, lead_spans, models, orders, presence
+from crmsync import copies, models, orders, presence
 from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
+from crmsync.monitor import counters
 from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
 from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.due import Due
@@ -65,10 +66,8 @@ class DistributionCenter:
             if result.entries:
                 queue, size = MainQueue(crm.name), result.size
                 self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
-        if began_at:
-            keys = [entry.request.key for entry in result.entries]
-            leads = lead_spans.contexts(self._policy.id, keys)
-            lead_spans.record("poll", began_at, leads, len(keys), crm=crm.name)
+        keys = [entry.request.key for entry in result.entries]
+        counters.record_spans("poll", began_at, self._policy.id, crm.name, keys)
 
     def retry(self, crm: Crm, due: Due) -> None:
         """Queue records that are due again. Raises RedisError."""
