@@ -206,10 +206,8 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
     if not work_redis().set("crm:dead", 1, nx=True, px=int(_MIRROR_SECONDS * 500)):
         return
     for crm in crms:
-        entries = RecoveryEntry.objects.filter(
-            crm_id=crm.id, state=RecoveryEntry.State.OPEN, record_id__isnull=False
-        ).order_by("-id")
-        rows = list(entries.values(*_MIRRORED_COLUMNS)[:_MAX_MIRRORED])
+        entries = RecoveryEntry.open_entries(crm_id=crm.id, record_id__isnull=False)
+        rows = list(entries.order_by("-id").values(*_MIRRORED_COLUMNS)[:_MAX_MIRRORED])
         # An unchanged mirror costs one query and no write. An erasure may change a reason.
         content = msgspec.json.encode((_MIRROR_FORMAT, rows))
         content_hash = hashlib.sha256(content).hexdigest()

@@ -144,19 +144,12 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
     entry: an entry that is open already is overwritten."""
     if not dead:
         return
-    entries = RecoveryEntry.objects.filter(
-        record_id__in=[row.id for row, _, _ in dead], state=_State.OPEN
-    )
-    open_entries = {
-        record: (entry, since)
-        for record, entry, since in entries.select_for_update().values_list(
-            "record_id", "id", "created_at"
-        )
-    }
+    entries = RecoveryEntry.open_entries(record_id__in=[row.id for row, _, _ in dead])
+    columns = entries.select_for_update().values_list("record_id", "id", "created_at")
+    open_entries = {record: (entry, since) for record, entry, since in columns}
     if open_entries:  # the reason may have changed
-        failures.take_back(
-            RecoveryEntry.objects.filter(id__in=[pk for pk, _ in open_entries.values()])
-        )
+        entry_ids = [pk for pk, _ in open_entries.values()]
+        failures.take_back(RecoveryEntry.objects.filter(id__in=entry_ids))
     new, old = [], []
     for row, answer, error in dead:
         field, reason = field_and_reason(answer.outcome)

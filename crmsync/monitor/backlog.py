@@ -85,10 +85,9 @@ def open_entries(before: datetime, limit: int) -> int:
     """The number of open entries of the recovery log from before this time, counted up to `limit`.
     Entries of sandboxes are not counted."""
     sandboxes = list(Crm.objects.filter(adapter=Crm.SANDBOX).values_list("id", flat=True))
-    rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
     # No index has `created_at`. Ids grow with time, so that the index (state, id) gives the oldest
     # entries first: compare the times of the first `limit` here.
-    rows = rows.exclude(crm_id__in=sandboxes)
+    rows = RecoveryEntry.open_entries().exclude(crm_id__in=sandboxes).order_by("id")
     return sum(at < before for at in rows.values_list("created_at", flat=True)[:limit])
 
 

@@ -303,11 +303,9 @@ class Decisions:
         if self._endings:
             add_endings(self._endings, self._now)
         if self._dead:
-            # Open entries of the recovery log; a record has at most one.
-            entries = models.RecoveryEntry.objects.filter(
-                record_id__in=[row["id"] for row, _ in self._dead],
-                state=models.RecoveryEntry.State.OPEN,
-            )
+            # A record has at most one open entry of the recovery log.
+            row_ids = [row["id"] for row, _ in self._dead]
+            entries = models.RecoveryEntry.open_entries(record_id__in=row_ids)
             failures.take_back(entries)
             entries.delete()
             models.RecoveryEntry.objects.bulk_create(

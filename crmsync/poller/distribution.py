@@ -78,12 +78,10 @@ class DistributionCenter:
             self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._has_refusals:
             # The queue takes work again, and the refused records were due first.
-            rows = models.RecoveryEntry.objects.filter(
-                policy_id=self._policy.id, record_id=None, state=models.RecoveryEntry.State.OPEN
+            entries = models.RecoveryEntry.open_entries(
+                policy_id=self._policy.id, record_id=None, error_class=QUEUE
             )
-            rows.filter(error_class=QUEUE).update(
-                state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now()
-            )
+            entries.update(state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now())
             self._has_refusals = False
 
     def _put(
@@ -112,9 +110,7 @@ class DistributionCenter:
             self._has_refusals = True
             now = sql.now()
             operations = {entry.operation for entry in entries}
-            rows = models.RecoveryEntry.objects.filter(
-                operation_id__in=operations, record_id=None, state=models.RecoveryEntry.State.OPEN
-            )
+            rows = models.RecoveryEntry.open_entries(operation_id__in=operations, record_id=None)
             reported_ids = set(rows.values_list("operation_id", flat=True))
             models.RecoveryEntry.objects.bulk_create(
                 models.RecoveryEntry(

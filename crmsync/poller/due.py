@@ -175,9 +175,7 @@ def _mark_dead(
         state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0,
         error_class=Case(may_be_stored, default=Value(error)),
     )  # fmt: skip
-    open_entries = models.RecoveryEntry.objects.filter(
-        record_id__in=row_ids, state=models.RecoveryEntry.State.OPEN
-    )
+    open_entries = models.RecoveryEntry.open_entries(record_id__in=row_ids)
     failures.take_back(open_entries)
     open_entries.delete()
     models.RecoveryEntry.objects.bulk_create(

@@ -126,9 +126,8 @@ def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     operation_ids = {record.operation_id for record in records}
     stored_ids = set(Operation.objects.filter(id__in=operation_ids).values_list("id", flat=True))
     dead_ids = [record.pk for record in records if record.state == _State.DEAD]
-    entries = RecoveryEntry.objects.filter(record_id__in=dead_ids, state=RecoveryEntry.State.OPEN)
-    refused_entries = entries.filter(error_class=MAPPING)
-    refused_ids = set(refused_entries.order_by().values_list("record_id", flat=True))
+    entries = RecoveryEntry.open_entries(record_id__in=dead_ids, error_class=MAPPING)
+    refused_ids = set(entries.order_by().values_list("record_id", flat=True))
     sendable: list[Record] = []
     unread: list[Record] = []
     for record in records:
@@ -229,8 +228,6 @@ def send_from_scratch(records: Sequence[Record], by: str) -> None:
 def solve_entries(record_ids: Sequence[int], by: str) -> None:
     """Close the open entries of records that are sent again."""
     if record_ids:
-        rows = RecoveryEntry.objects.filter(
-            record_id__in=record_ids, state=RecoveryEntry.State.OPEN
-        )
+        rows = RecoveryEntry.open_entries(record_id__in=record_ids)
         entry_ids = list(rows.select_for_update().order_by("id").values_list("id", flat=True))
         close(entry_ids, RecoveryEntry.State.RETRIED, sql.now(), by)
