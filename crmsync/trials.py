@@ -78,11 +78,7 @@ def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
 
 def describe(error: PlatformError) -> str:
     """The text of an error as a sentence."""
-    return as_sentence(str(error))
-
-
-def as_sentence(text: str) -> str:
-    text = text.strip()
+    text = str(error).strip()
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 

@@ -107,15 +107,21 @@ class Adoption:
     def _own_ids(self, remote_ids: Iterable[str]) -> set[str]:
         """The remote ids among these that belong to a record which the platform made. A record that
         the platform has deleted and people have restored belongs to people."""
-        own_ids: set[str] = set()
-        for some in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):
-            rows = of_crm(self._order.crm).filter(remote_id__in=some, is_adopted=False)
-            rows = rows.exclude(deleted=True, state=Record.State.CONFIRMED)
-            own_ids.update(rows.order_by().values_list("remote_id", flat=True))
-        return own_ids
+        own_records = of_crm(self._order.crm).filter(is_adopted=False)
+        own_records = own_records.exclude(deleted=True, state=Record.State.CONFIRMED)
+        return ids_in_use(own_records, remote_ids)
 
 
 def of_crm(crm_id: int) -> QuerySet[Record]:
     """The records of all policies of a CRM."""
     policies = Policy.objects.filter(crm_id=crm_id).values("id")
     return Record.objects.filter(policy_id__in=policies)
+
+
+def ids_in_use(records: QuerySet[Record], remote_ids: Iterable[str]) -> set[str]:
+    """The remote ids among these that one of the records has."""
+    used_ids: set[str] = set()
+    for page in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):
+        rows = records.filter(remote_id__in=page).order_by()
+        used_ids.update(rows.values_list("remote_id", flat=True))
+    return used_ids

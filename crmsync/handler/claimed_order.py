@@ -10,12 +10,11 @@ from django.conf import settings
 from django.db import connection
 
 from crmsync.adapters.client import CALL_SECONDS
-from crmsync.handler.adoption import Adoption, of_crm
+from crmsync.handler.adoption import Adoption, ids_in_use, of_crm
 from crmsync.models import Record
 from crmsync.orders import MAX_ENTRIES, Entry, Order
 from msgplatform.core import logging
 from msgplatform.core.data import claims, sql, transactions
-from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)
@@ -148,12 +147,8 @@ class ClaimedOrder:
         Raises what an unavailable database raises.
         """
         deletions = [entry for entry in entries if entry.request.deleted]
-        remote_ids = sorted({entry.remote_id for entry in deletions} - {""})
-        used_ids: set[str] = set()
-        for some in chunks(remote_ids, claims.CHUNK):
-            rows = of_crm(self.order.crm).filter(remote_id__in=some, deleted=False)
-            used_ids.update(rows.order_by().values_list("remote_id", flat=True))
-        return used_ids
+        records = of_crm(self.order.crm).filter(deleted=False)
+        return ids_in_use(records, (entry.remote_id for entry in deletions))
 
     def _read(
         self, row_ids: Sequence[int]

@@ -20,11 +20,11 @@ from django.utils.translation import gettext_noop as _
 from crmsync.adapters.outcomes import Ok
 from crmsync.directory import Crm
 from crmsync.handler import statements
-from crmsync.handler.adoption import of_crm
+from crmsync.handler.adoption import ids_in_use, of_crm
 from crmsync.handler.answers import Answer, DeliveryResult, FailedCall, Fault, Unsent
 from crmsync.handler.statements import NotUniform, field_and_reason, open_entries, solve_entries
 from crmsync.handler.verdicts import Row, Verdicts, name_of
-from crmsync.models import ExceptionEntry, Item, Record
+from crmsync.models import ExceptionEntry, Item, Operation, Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.monitor import counters
@@ -103,7 +103,8 @@ class Marking(msgspec.Struct):
         if self.new_ids and Item.objects.filter(pk=self.new_ids[0]).exists():
             return True
         at, operation = self.first_try_at, self.answers[0].entry.operation
-        return at is not None and statements.has_first_try(operation, at)
+        rows = Operation.objects.filter(pk=operation, first_try_at=at)
+        return at is not None and rows.exists()
 
     def _confirm(self) -> None:
         now = sql.now()
@@ -183,11 +184,7 @@ def _being_deleted(crm: Crm, order: Order, answers: Sequence[Answer]) -> set[str
     is_recent = Q(state=Record.State.QUEUED) | Q(
         updated_at__gte=datetime.fromtimestamp(order_began, UTC)
     )
-    deleted_ids: set[str] = set()
-    for some in chunks(sorted(remote_ids - {""}), claims.CHUNK):
-        rows = of_crm(crm.id).filter(is_recent, remote_id__in=some, deleted=True)
-        deleted_ids.update(rows.order_by().values_list("remote_id", flat=True))
-    return deleted_ids
+    return ids_in_use(of_crm(crm.id).filter(is_recent, deleted=True), remote_ids)
 
 
 def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:

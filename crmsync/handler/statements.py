@@ -108,11 +108,6 @@ def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime
     return None
 
 
-def has_first_try(operation_id: int, at: int) -> bool:
-    """True if the operation notes that its records were stored at their first try at this time."""
-    return Operation.objects.filter(pk=operation_id, first_try_at=at).exists()
-
-
 _State = RecoveryEntry.State
 _MAX_FIELD = 128
 _ENTRY = (

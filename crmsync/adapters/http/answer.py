@@ -182,10 +182,7 @@ def _outcomes_of_body(
 
 def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
     """The outcome of records whose results cannot be matched; `single_outcome` for one record. Some
-    may be stored: halves are sent only where that makes no second record.
-
-    Others may be stored: halves are sent only where that makes no second record.
-    """
+    may be stored: halves are sent only where that makes no second record."""
     if size == 1:
         return single_outcome
     return Refused(text) if is_upsert else Unknown(text)

@@ -30,7 +30,7 @@ class SourceRefused(Permanent):
 
 
 class SourceMismatch(Permanent):
-    """The source's database, table or columns are not as they are source_from_row."""
+    """The source's database, table or columns are not as its description has them."""
 
 
 class Columns(msgspec.Struct, frozen=True):
