@@ -128,10 +128,8 @@ class Marking(msgspec.Struct):
             if row := rows.get(answer.entry.record):
                 verdicts.judge(row, answer)
         _confirm(verdicts.confirmed, now)
-        if verdicts.owned_ids:
-            claims.update_by_key(
-                Record.objects.filter(pk__in=verdicts.owned_ids), {"is_adopted": False}
-            )
+        owned_rows = Record.objects.filter(pk__in=verdicts.owned_ids)
+        claims.update_by_key(owned_rows, {"is_adopted": False})
         table = Record._meta.db_table
         due = [(*_values(row), next_at, now) for row, next_at in verdicts.changed]
         sql.insert_or_update(table, (*_COLUMNS, "next_at", "updated_at"), due)

@@ -53,7 +53,13 @@ def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | Non
     None. Raises NotUniform if one of them does not carry the claim any more, has a newer version or
     was adopted."""
     operation = answers[0].entry.operation
-    values, parameters = _remote_ids(answers)
+    new_ids: dict[int, str] = {}  # record → its new id in the CRM
+    for answer in answers:
+        remote_id = getattr(answer.outcome, "remote_id", "") or answer.remote_id
+        if remote_id and remote_id != answer.entry.remote_id:
+            new_ids[answer.entry.record] = remote_id
+    choice = engines.of().choice("remote_id", list(new_ids)) if new_ids else ""
+    values = f", remote_id = {choice}" if choice else ""
     row_ids = ",".join(str(answer.entry.record) for answer in answers)
     statement = (
         f"UPDATE {_RECORDS} {claims.by_primary_key(_RECORDS)} SET state = {_CONFIRMED}, "  # noqa: S608
@@ -64,23 +70,11 @@ def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | Non
         "AND operation_id = %s AND NOT is_adopted"
     )
     with connection.cursor() as cursor:
-        cursor.execute(statement, [sql.stored(now), *parameters, order.claim, operation])
+        parameters = [sql.stored(now), *new_ids.values(), order.claim, operation]
+        cursor.execute(statement, parameters)
         if cursor.rowcount != len(answers):
             raise NotUniform
         return _count(cursor, operation, answers, now)
-
-
-def _remote_ids(answers: Sequence[Answer]) -> tuple[str, list[Any]]:
-    """The part of the UPDATE that sets new ids in the CRM, with its parameters."""
-    new_ids: dict[int, str] = {}
-    for answer in answers:
-        remote_id = getattr(answer.outcome, "remote_id", "") or answer.remote_id
-        if remote_id and remote_id != answer.entry.remote_id:
-            new_ids[answer.entry.record] = remote_id
-    if not new_ids:
-        return "", []
-    value = engines.of().choice("remote_id", list(new_ids))
-    return f", remote_id = {value}", list(new_ids.values())
 
 
 def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime) -> int | None:

@@ -77,9 +77,8 @@ def retry(entry_ids: Sequence[int], by: str) -> int:
         solved_ids = [entry.pk for entry in entries if entry.record_id in confirmed_ids]
         retried_ids = [e.pk for e in entries if e.record_id not in confirmed_ids | unread_ids]
         now = sql.now()
-        if waiting_ids:
-            rows = RecoveryEntry.objects.filter(id__in=waiting_ids)
-            claims.update_by_key(rows, {"handled_at": now, "handled_by": by[:150]})
+        rows = RecoveryEntry.objects.filter(id__in=waiting_ids)
+        claims.update_by_key(rows, {"handled_at": now, "handled_by": by[:150]})
         close(solved_ids, RecoveryEntry.State.SOLVED, now, by)
         close(retried_ids, RecoveryEntry.State.RETRIED, now, by)
     return len(retried_ids) + len(waiting_ids)
@@ -182,8 +181,7 @@ def _lock(entry_ids: Iterable[int]) -> tuple[list[RecoveryEntry], dict[int, Reco
 
 
 def _update(record_ids: Sequence[int], change: Mapping[str, Any]) -> None:
-    if record_ids:
-        claims.update_by_key(Record.objects.filter(id__in=record_ids), change)
+    claims.update_by_key(Record.objects.filter(id__in=record_ids), change)
 
 
 # -- sending records from scratch ----------------------------------------------------------------

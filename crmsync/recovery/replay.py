@@ -204,9 +204,8 @@ def _replay(
             add_endings({(operation.id, "replaced"): len(plan.newest) - own_count}, now)
         if unsure_class:
             record_ids = [record.pk for record in plan.to_resend if not record.remote_id]
-            if record_ids:
-                lookups = Record.objects.filter(pk__in=record_ids)
-                claims.update_by_key(lookups, {"error_class": UNKNOWN})
+            lookups = Record.objects.filter(pk__in=record_ids)
+            claims.update_by_key(lookups, {"error_class": UNKNOWN})
         # Records that the CRM has confirmed too: that is the purpose of a replay.
         entries.send_from_scratch(plan.to_resend, by)
     return plan.counts()
