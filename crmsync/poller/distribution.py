@@ -1,7 +1,6 @@
 """DistributionCenter: puts orders into the queues of a CRM, no more than the CRM can take."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from django.conf import settings
 
@@ -60,12 +59,10 @@ class DistributionCenter:
         failpoint("after_store_before_queue")
         self.has_held = self.has_held or result.held > 0
         began_at = spans.now()
-        with self._report_refusal(crm, result.entries, round.claim):
-            for operation in result.operations:
-                copies.keep(operation)
-            if result.entries:
-                queue, size = MainQueue(crm.name), result.size
-                self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
+        queue, operations = MainQueue(crm.name), result.operations
+        self._put(
+            queue, crm, result.entries, round.claim, result.lease_until, result.size, operations
+        )
         keys = [entry.request.key for entry in result.entries]
         counters.record_spans("poll", began_at, self._policy.id, crm.name, keys)
 
@@ -74,8 +71,7 @@ class DistributionCenter:
         self.has_held = self.has_held or due.held > 0
         if not due.entries:  # all of them are held
             return
-        with self._report_refusal(crm, due.entries, due.claim):
-            self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
+        self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._has_refusals:
             # The queue takes work again, and the refused records were due first.
             entries = models.RecoveryEntry.open_entries(
@@ -92,33 +88,32 @@ class DistributionCenter:
         claim: str,
         lease_until: float,
         size: int | None = None,
+        operations: Sequence[models.Operation] = (),
     ) -> None:
-        new_orders = [
-            Order(self._policy.id, crm.id, claim, lease_until, part)
-            for part in orders.split(entries, size)
-        ]
-        queue.put(new_orders)
-
-    @contextmanager
-    def _report_refusal(self, crm: Crm, entries: Sequence[Entry], claim: str) -> Iterator[None]:
-        """Report entries that the queue refuses to the recovery log, and make their records due at
-        once. If the queue has taken the entries after all, the handler finds another claim on their
-        records, or is sending them already and notices at the marks."""
+        """Copy these operations, and queue the entries. Entries that the queue refuses come into
+        the recovery log, and their records are due at once. If the queue has taken them after all,
+        the handler finds another claim on the records, or is sending them already and notices at
+        the marks."""
         try:
-            yield
+            for operation in operations:
+                copies.keep(operation)
+            parts = orders.split(entries, size) if entries else ()
+            new_orders = [Order(self._policy.id, crm.id, claim, lease_until, part) for part in parts]
+            if new_orders:
+                queue.put(new_orders)
         except RedisError as error:
             self._has_refusals = True
             now = sql.now()
-            operations = {entry.operation for entry in entries}
-            rows = models.RecoveryEntry.open_entries(operation_id__in=operations, record_id=None)
+            operation_ids = {entry.operation for entry in entries}
+            rows = models.RecoveryEntry.open_entries(operation_id__in=operation_ids, record_id=None)
             reported_ids = set(rows.values_list("operation_id", flat=True))
             models.RecoveryEntry.objects.bulk_create(
                 models.RecoveryEntry(
-                    policy_id=self._policy.id, crm_id=crm.id, operation_id=operation,
+                    policy_id=self._policy.id, crm_id=crm.id, operation_id=operation_id,
                     error_class=QUEUE, created_at=now,
                     reason=f"The queue of {crm.name} did not take it: {error}"[:500],
                 )
-                for operation in sorted(operations - reported_ids)
+                for operation_id in sorted(operation_ids - reported_ids)
             )  # fmt: skip
             claims.update_by_key(
                 models.Record.objects.filter(

@@ -45,31 +45,15 @@ from msgplatform.core.data.engines.contract import (
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
 
+log = logging.get(__name__)
+
+# An interval is at most so many times as long while the CRM or the database has much to do.
 _MAX_FACTOR = 8.0
 # Seconds. A CRM with slower calls is busy.
 _SLOW_ANSWER = 2.0
 # Maximum of concurrent statements for each core of this machine: more would wait for each other.
 _THREADS_A_CORE = 4
 _LOOK_SECONDS = 5.0
-
-
-class Pace:
-    """The factor of an interval, from 1 to _MAX_FACTOR: a policy looks for changes less often when
-    its CRM or the database has much to do. For one thread."""
-
-    def __init__(self) -> None:
-        self._next_look = Every(_LOOK_SECONDS)
-        self._database = 1.0
-
-    def factor(self, live: presence.LiveCrm | None) -> float:
-        if self._next_look.take():
-            running = engines.of().running_statements(connection)
-            self._database = running / (_THREADS_A_CORE * (os.cpu_count() or 1))
-        answers = live.latency / _SLOW_ANSWER if live else 1.0
-        return min(_MAX_FACTOR, max(1.0, self._database, answers))
-
-
-log = logging.get(__name__)
 
 # The pause without work, and so the maximum wait of due records and of changes in the console.
 _IDLE_SECONDS = 1.0
@@ -102,7 +86,7 @@ class PolicyPoll:
     ) -> None:
         self.policy_id, self._holder = policy_id, holder
         self._policies, self._crms, self._count_rounds = policies, crms, count_rounds
-        self._pace = Pace()
+        self._next_load, self._load = Every(_LOOK_SECONDS), 1.0  # of the database
         self._trouble = Backoff(first=1.0, factor=2.0, cap=60.0)
         # A CRM may be held for a day: look at its queue less and less often.
         self._full = Backoff(first=_FULL_SECONDS, factor=1.2, cap=_IDLE_SECONDS)
@@ -222,7 +206,11 @@ class PolicyPoll:
             return 0.0
         if self._looked_at and self._looked_at > now:  # the database's clock went back
             self._looked_at = now
-        interval = policy.interval * self._pace.factor(live)
+        if self._next_load.take():
+            statements = engines.of().running_statements(connection)
+            self._load = statements / (_THREADS_A_CORE * (os.cpu_count() or 1))
+        slowness = live.latency / _SLOW_ANSWER if live else 1.0
+        interval = policy.interval * min(_MAX_FACTOR, max(1.0, self._load, slowness))
         due_at = schedule.next_look(now, self._looked_at, interval, policy.cron, policy.hours)
         return max(0.0, (due_at - now).total_seconds())
 

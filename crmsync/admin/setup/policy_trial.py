@@ -37,10 +37,6 @@ _LOOKED_AT = 1_000
 Fate = Literal["create", "change", "delete", "same", "refused"]
 
 
-class NotReady(Permanent):
-    """The CRM does not take the fields of the mapping; the message says why."""
-
-
 class Mapped(msgspec.Struct, frozen=True):
     """A row with its mapped fields. With a `problem`, `field` is the field at fault."""
 
@@ -196,12 +192,12 @@ def _text(value: Any, clear: bool) -> str:
 
 
 def _dry_run(policy: directory.Policy, adapter: CRMAdapter) -> list[Outcome]:
-    """The effect of a run on the newest rows. Raises NotReady, what asking the CRM raises, and what
-    reading the source raises."""
+    """The effect of a run on the newest rows. Raises Permanent when the CRM does not take the
+    fields of the mapping, what asking the CRM raises, and what reading the source raises."""
     # Check the CRM first: with wrong credentials or fields every row fails for the same reason.
     result = adapter.check(policy.mapping.fields)
     if not result.is_usable:
-        raise NotReady(result.message)
+        raise Permanent(result.message)
     rows = _map_rows(policy, _DRY_RUN)
     crm_records: dict[str, Stored] = {}
     for keys in chunks([row.key for row in rows if not row.problem], adapter.batch_size):
