@@ -13,7 +13,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.operations import personal_or_refuse
-from crmsync.admin.request_form import RequestForm, request_of, shown_fields
+from crmsync.admin.request_form import RequestForm, masked_fields, request_of
 from crmsync.admin.rows import CrmFilter, ErrorFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Record, RecoveryEntry
@@ -116,7 +116,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         dead_request = request_of(row)
         has_record = row.record_id is not None
         return {
-            "fields": shown_fields(dead_request, row.field, clear=False),
+            "fields": masked_fields(dead_request, row.field),
             "reason": personal.in_sentence(row.reason),
             "error": ERROR_CLASSES.get(row.error_class, row.error_class),
             "is_open": row.state == _State.OPEN,
