@@ -161,7 +161,6 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def usual_key() -> str:
-    """A new key."""
     return f"test-{int(time.time())}"
 
 

@@ -80,7 +80,6 @@ class Records(Sandbox):
         self._name = f"sandbox:crm:{space}:records"
 
     def get(self, keys: Collection[str]) -> dict[str, StoredRecord]:
-        """The records with these keys."""
         if not keys:
             return {}
         contents = work_redis().hmget(self._name, list(keys))

@@ -127,7 +127,6 @@ class RecoveryAdmin(NamedRowsAdmin):
         }
 
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
-        """Retry or dismiss one entry."""
         acts = {"retry": (actions.retry, _retry_text), "dismiss": (actions.dismiss, _dismiss_text)}
         if what not in acts:
             raise Http404

@@ -43,7 +43,6 @@ _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
 # A change has the time of its statement. After these seconds its transaction has ended
 # (`IDLE_TRANSACTION_SECONDS`), so that a caller who follows the changes misses none.
 _SETTLED = timedelta(seconds=15)
-# The filters of the changes, with their columns.
 _OF_CHANGES = {"phone": "phone__in", "uid": "uid", "appkey": "appkey", "deleted": "is_delete"}
 
 

@@ -61,7 +61,6 @@ class CrmState(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """The state with its CRM."""
         return f"{self.policy.crm}: {self.label}"
 
 

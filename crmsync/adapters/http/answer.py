@@ -100,7 +100,6 @@ class AnswerRules(Rules, frozen=True, kw_only=True):
 def outcomes_of(
     rules: AnswerRules, response: Response, records: Sequence[Record], is_upsert: bool
 ) -> list[Outcome]:
-    """An outcome for each of the records that were in the call."""
     size, wait = len(records), client.wait_seconds(response)
     body = client.read_json(response) if response.body else None
     text = client.describe(response)

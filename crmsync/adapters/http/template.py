@@ -27,7 +27,6 @@ _MISSING = object()
 
 
 def places(template: Any) -> Iterator[str]:
-    """The names of all places in a template."""
     if isinstance(template, str):
         yield from _PLACE.findall(template)
     elif isinstance(template, Mapping):
@@ -60,7 +59,6 @@ def check(template: Any, setting: str, secrets: Mapping[str, str], *more: str) -
 
 
 def values_of(record: Record) -> dict[str, Any]:
-    """The values for the places of a record."""
     return {
         "key": record.key,
         "version": record.version,

@@ -111,7 +111,6 @@ class HubSpotAdapter(UpsertAdapter):
         return {"properties": properties, "objectWriteTraceId": record.key}
 
     def _outcomes(self, records: Sequence[Record], response: Response) -> dict[str, Outcome]:
-        """An outcome for each record of a batch."""
         body = read_json(response)
         if not is_whole(response) or not isinstance(body, dict):
             outcome = self._refusal(response, len(records))

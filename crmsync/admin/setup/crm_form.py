@@ -132,7 +132,6 @@ def _rows(kind: type[msgspec.Struct]) -> Iterable[Mapping[str, str]]:
 
 
 def _describe_type(annotation: Any) -> str:
-    """A Python type in words."""
     if get_origin(annotation) is Annotated:
         annotation, *_limits = get_args(annotation)
     names = {

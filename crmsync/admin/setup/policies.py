@@ -104,7 +104,6 @@ def problem_text(facts: presence.PolicyFacts) -> str:
 
 
 def stop_text(row: Policy) -> str:
-    """The numbers of what the guard has stopped."""
     return gettext("%(removals)s of %(records)s records would be deleted or cleared") % {
         "removals": formats.number_format(row.stopped_removals, force_grouping=True),
         "records": formats.number_format(row.stopped_records, force_grouping=True),
