@@ -217,7 +217,7 @@ def _clean(adapter: CRMAdapter, value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _clean(adapter, part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(adapter, each) for each in value]
+        return [_clean(adapter, part) for part in value]
     return adapter.without_secrets(value) if isinstance(value, str) else value
 
 

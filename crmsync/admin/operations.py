@@ -125,7 +125,7 @@ def data_text(data: bytes, clear: bool) -> str:
         ]
     except (ValueError, TypeError, AttributeError):
         return gettext("The data cannot be read.")
-    lines = ",\n".join(msgspec.json.encode(each).decode() for each in requests)
+    lines = ",\n".join(msgspec.json.encode(request).decode() for request in requests)
     return f"[{lines}]"
 
 

@@ -38,9 +38,9 @@ class Adoption:
         if not record_ids:
             return
         self._read_choices()
-        entries = [each for each in self._order.entries if each.record in record_ids]
+        entries = [entry for entry in self._order.entries if entry.record in record_ids]
         own_ids = self._own_ids(entry.remote_id for entry in entries)
-        self._record_ids = {each.record for each in entries if each.remote_id not in own_ids}
+        self._record_ids = {entry.record for entry in entries if entry.remote_id not in own_ids}
 
     def _read_choices(self) -> None:
         """Read the policy's choices, once for each order."""
@@ -67,11 +67,13 @@ class Adoption:
 
         Returns the ids of records that are not sent again, because people decide.
         """
-        kept_ids = {e.record for e, each in conflicts if self._should_keep_own(e, each)}
+        kept_ids = {
+            entry.record for entry, conflict in conflicts if self._should_keep_own(entry, conflict)
+        }
         pairs = [
-            (entry, each.existing_id)
-            for entry, each in conflicts
-            if not each.has_key and entry.record not in kept_ids
+            (entry, conflict.existing_id)
+            for entry, conflict in conflicts
+            if not conflict.has_key and entry.record not in kept_ids
         ]
         if not pairs:
             return kept_ids
@@ -82,7 +84,7 @@ class Adoption:
             if isinstance(answer.outcome, Ok) and not self.is_adopted(answer.entry)
         }
         own_ids = new_ids | self._own_ids(remote_id for _, remote_id in pairs)
-        foreign_records = [(entry, each) for entry, each in pairs if each not in own_ids]
+        foreign_records = [pair for pair in pairs if pair[1] not in own_ids]
         if self._on_conflict == _OnConflict.DEAD:
             return kept_ids | {entry.record for entry, _ in foreign_records}
         if foreign_records:
@@ -99,7 +101,7 @@ class Adoption:
 
     def _store(self, foreign: Sequence[tuple[Entry, str]]) -> None:
         with transaction.atomic():
-            for entry, remote_id in sorted(foreign, key=lambda each: each[0].record):
+            for entry, remote_id in sorted(foreign, key=lambda pair: pair[0].record):
                 rows = Record.objects.filter(pk=entry.record, claimed_by=self._order.claim)
                 is_storable = len(remote_id) <= MAX_REMOTE_ID
                 rows.update(is_adopted=True, **({"remote_id": remote_id} if is_storable else {}))

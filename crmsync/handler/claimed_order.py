@@ -54,7 +54,7 @@ class ClaimedOrder:
             entries = {entry.record: entry for entry in self.order.entries}
             operations = {row_id: operation for row_id, operation, *_ in rows}
             own_entries = [entries[row_id] for row_id in operations]
-            present = [each for each in own_entries if operations[each.record] == each.operation]
+            present = [e for e in own_entries if operations[e.record] == e.operation]
             outdated_entries = [e for e in own_entries if operations[e.record] != e.operation]
             adopted_ids = {row_id for row_id, _, _, is_adopted in rows if is_adopted}
         used_ids = self.used_ids(self.order.entries)
@@ -99,10 +99,10 @@ class ClaimedOrder:
         )
         if count != len(row_ids) or until is None:
             return False
-        rest = sql.read_time(until) - sql.read_time(now)
-        if rest < _spare():
+        remaining = sql.read_time(until) - sql.read_time(now)
+        if remaining < _spare():
             return False
-        self._ids, self._ends = row_ids, asked_at + rest.total_seconds()
+        self._ids, self._ends = row_ids, asked_at + remaining.total_seconds()
         return True
 
     def _count_claimed(

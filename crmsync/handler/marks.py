@@ -193,13 +193,13 @@ def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
         "room": Record.ROOM, "updated_at": now,
     }  # fmt: skip
     unchanged_ids = [row.id for row, remote_id in pairs if remote_id == row.remote_id]
-    for some in chunks(unchanged_ids, claims.CHUNK):
-        claims.update_by_key(Record.objects.filter(pk__in=some), values)
+    for page in chunks(unchanged_ids, claims.CHUNK):
+        claims.update_by_key(Record.objects.filter(pk__in=page), values)
     new = [(row.id, remote_id) for row, remote_id in pairs if remote_id != row.remote_id]
-    for few in chunks(new, _CASES):
-        cases = "CASE id" + " WHEN %s THEN %s" * len(few) + " END"
-        remote_ids = RawSQL(cases, [part for each in few for part in each])  # noqa: S611
-        rows = Record.objects.filter(pk__in=[row_id for row_id, _ in few])
+    for batch in chunks(new, _CASES):
+        cases = "CASE id" + " WHEN %s THEN %s" * len(batch) + " END"
+        remote_ids = RawSQL(cases, [part for pair in batch for part in pair])  # noqa: S611
+        rows = Record.objects.filter(pk__in=[row_id for row_id, _ in batch])
         claims.update_by_key(rows, {**values, "remote_id": remote_ids})
 
 

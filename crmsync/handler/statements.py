@@ -39,10 +39,10 @@ def is_uniform(result: DeliveryResult, answers: Sequence[Answer]) -> bool:
         result.is_plain
         and len(answers) <= MAX_ENTRIES
         and all(
-            type(each.outcome) is Ok
-            and each.entry.operation == first
-            and len(each.outcome.remote_id or each.remote_id) <= MAX_REMOTE_ID
-            for each in answers
+            type(answer.outcome) is Ok
+            and answer.entry.operation == first
+            and len(answer.outcome.remote_id or answer.remote_id) <= MAX_REMOTE_ID
+            for answer in answers
         )
     )
 
@@ -80,7 +80,7 @@ def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | Non
 def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime) -> int | None:
     """Count the records in their operation. Returns the time of their first try if it notes it."""
     count, milliseconds = len(answers), int(now.timestamp() * 1000)
-    is_first = all(not each.entry.attempt for each in answers)
+    is_first = all(not answer.entry.attempt for answer in answers)
     if is_first and len({answer.milliseconds for answer in answers}) == 1:
         cursor.execute(
             f"UPDATE {_OPERATIONS} SET confirmed = records, end_at = %s, result = 1, "  # noqa: S608
@@ -168,9 +168,9 @@ def solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None
     entries = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_State.OPEN, _State.RETRIED))
     if not record_ids or not entries.order_by().exists():
         return
-    for some in chunks(record_ids, claims.CHUNK):
-        some_entries = entries.filter(record_id__in=some).order_by()
-        if entry_ids := list(some_entries.values_list("id", flat=True)):
+    for page in chunks(record_ids, claims.CHUNK):
+        page_entries = entries.filter(record_id__in=page).order_by()
+        if entry_ids := list(page_entries.values_list("id", flat=True)):
             rows = RecoveryEntry.objects.filter(pk__in=entry_ids)
             failures.take_back(rows)
             rows.update(state=_State.SOLVED, handled_at=now)

@@ -97,8 +97,10 @@ class DistributionCenter:
         try:
             for operation in operations:
                 copies.keep(operation)
-            parts = orders.split(entries, size) if entries else ()
-            new_orders = [Order(self._policy.id, crm.id, claim, lease_until, part) for part in parts]
+            new_orders = [
+                Order(self._policy.id, crm.id, claim, lease_until, part)
+                for part in (orders.split(entries, size) if entries else ())
+            ]
             if new_orders:
                 queue.put(new_orders)
         except RedisError as error:

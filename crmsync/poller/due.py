@@ -61,11 +61,11 @@ class Due(msgspec.Struct):
 def is_due(policy_id: int, now: datetime) -> bool:
     """True if a record is due; one index dive for each state, in one statement."""
     table, moment = models.Record._meta.db_table, sql.stored(now)
-    each = f"EXISTS (SELECT 1 FROM {table} WHERE policy_id = %s AND state = %s AND next_at <= %s)"  # noqa: S608
+    clause = f"EXISTS (SELECT 1 FROM {table} WHERE policy_id = %s AND state = %s AND next_at <= %s)"  # noqa: S608
     parameters = [(policy_id, int(state), moment) for state in models.Record.DUE]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT " + " OR ".join([each] * len(parameters)),
+            "SELECT " + " OR ".join([clause] * len(parameters)),
             [value for values in parameters for value in values],
         )
         return bool(cursor.fetchone()[0])
@@ -152,9 +152,9 @@ def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
                 by_operation[operation, key] = request
     digests = {(row["operation_id"], row["key"]): row["digest"] for row in rows}
     return {
-        at: each
-        for at, each in by_operation.items()
-        if each.erased or orders.digest(each) == digests[at]
+        key: request
+        for key, request in by_operation.items()
+        if request.erased or orders.digest(request) == digests[key]
     }
 
 

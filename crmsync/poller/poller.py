@@ -88,7 +88,7 @@ class PolicyLeases:
 
     def _renew(self) -> None:
         for token in set(self.tokens.values()):  # policies that were taken together share a token
-            policy_ids = sorted(key for key, each in self.tokens.items() if each == token)
+            policy_ids = sorted(key for key in self.tokens if self.tokens[key] == token)
             claim = claims.Claim(token, policy_ids, sql.now())
             if claims.renew(models.Policy, claim, LEASE_SECONDS) == len(policy_ids):
                 continue

@@ -85,18 +85,18 @@ def choosing_columns(policy: Policy) -> list[str]:
     return [name for name, is_limited in choices if is_limited]
 
 
-def without_values(each: RowRequest, error: Exception) -> RowRequest:
+def without_values(row: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that may be the cause."""
-    key, problem = each.key, f"The row cannot be stored: {type(error).__name__}."
+    key, problem = row.key, f"The row cannot be stored: {type(error).__name__}."
     # MariaDB takes keys as equal that differ only in blanks at the end. (SQLite does not.)
     if isinstance(error, IntegrityError) and error.args[:1] == (_DUPLICATE,):
-        key = _with_hash(each.key)
+        key = _with_hash(row.key)
         problem = "Another row has this key, but for blanks at the end: make them differ otherwise."
     request = Request(
-        each.request.key.removesuffix(each.key) + key, each.request.version, {},
-        each.request.deleted, row_digest=each.digest,
+        row.request.key.removesuffix(row.key) + key, row.request.version, {},
+        row.request.deleted, row_digest=row.digest,
     )  # fmt: skip
-    return RowRequest(key, request, each.digest, InvalidInput(problem))
+    return RowRequest(key, request, row.digest, InvalidInput(problem))
 
 
 def _row_digest(row: Row) -> str:
@@ -145,5 +145,5 @@ def _checked_size(request: Request) -> int:
 
 def is_too_large(row_requests: Sequence[RowRequest]) -> bool:
     """True if these are too many bytes for one operation; a single request never is."""
-    size = sum(each.size for each in row_requests)
+    size = sum(row_request.size for row_request in row_requests)
     return len(row_requests) > 1 and size > MAX_BYTES

@@ -39,11 +39,11 @@ def store(round: Round) -> StoredRound:
     """Store the round. Raises LeaseLost when another poller holds the policy; then nothing is
     stored."""
     # Reserve ids before the transaction, which may be repeated. Most ids remain unused.
-    buckets = [ids.bucket(round.policy.id, each.key) for each in round.row_requests]
+    buckets = [ids.bucket(round.policy.id, row_request.key) for row_request in round.row_requests]
     buckets.append(ids.bucket(round.policy.id, None))  # the operation of held removals
     new_ids = ids.reserve(len(buckets)).ids(buckets)
     # Rows that the policy no longer carries need a look at their records: they may have been sent.
-    if any(each.is_outside for each in round.row_requests):
+    if any(row_request.is_outside for row_request in round.row_requests):
         round = msgspec.structs.replace(round, are_new=False)
     if round.are_new:
         # Insert without reading records: the read costs more than a rare IntegrityError.
@@ -99,7 +99,7 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
     with transaction.atomic():
         now = require_lease(round.policy, round.holder)
         rows_by_key: dict[str, dict[str, Any]] = {}
-        keys = [] if round.are_new else [each.key for each in round.row_requests]
+        keys = [] if round.are_new else [row_request.key for row_request in round.row_requests]
         for page in chunks(keys, claims.CHUNK):
             records = models.Record.objects.filter(policy_id=round.policy.id, key__in=page)
             # Lock records, because a handler may be marking them.
@@ -108,10 +108,10 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
         *record_ids, held_operation = new_ids
         decisions = Decisions(round, now, held_operation)
         decisions.result.are_new = not rows_by_key
-        for each, new_id in zip(round.row_requests, record_ids, strict=True):
-            stored_row = rows_by_key.get(each.key)
-            if stored_row or not each.is_outside:  # other outside rows were never sent
-                decisions.take(each, stored_row, new_id)
+        for row_request, new_id in zip(round.row_requests, record_ids, strict=True):
+            stored_row = rows_by_key.get(row_request.key)
+            if stored_row or not row_request.is_outside:  # other outside rows were never sent
+                decisions.take(row_request, stored_row, new_id)
         decisions.write()
         if round.watermark:
             # The key is JSON: a number and the same digits as text are different keys.

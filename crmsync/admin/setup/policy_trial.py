@@ -230,10 +230,10 @@ def _map_rows(policy: directory.Policy, limit: int) -> list[Mapped]:
     row_requests = [request for request in make_requests(policy, rows, 0) if not request.is_outside]
     return [
         Mapped(
-            each.request.key, times[each.key], each.request.deleted, dict(each.request.fields),
-            str(each.problem or ""), each.problem.field if each.problem else "",
+            item.request.key, times[item.key], item.request.deleted, dict(item.request.fields),
+            str(item.problem or ""), item.problem.field if item.problem else "",
         )
-        for each in row_requests[:limit]
+        for item in row_requests[:limit]
     ]  # fmt: skip
 
 

@@ -169,7 +169,7 @@ class Increment:
 
     def rows(self, keys: Sequence[Key]) -> list[Row]:
         """The rows with these keys as they are now; keys without a row are left out."""
-        return [row for some in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(some)]
+        return [row for page in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(page)]
 
     def count_after(self, watermark: Watermark | None, limit: int) -> int:
         """The number of rows after the watermark, counted up to `limit`."""
@@ -241,26 +241,26 @@ class _Select:
 
     def page(self, after: Watermark | None, until: str, limit: int) -> list[Row]:
         condition, parameters = self._after(after)
-        rest = (
+        clause = (
             f"{self._from} WHERE {condition} AND {self._time} < %s "
             f"ORDER BY {self._time}, {self._key} LIMIT {limit:d}"
         )
-        return self._readable(rest, [*parameters, until])
+        return self._readable(clause, [*parameters, until])
 
     def of(self, keys: Sequence[Key]) -> list[Row]:
         places = ", ".join(["%s"] * len(keys))
         return self._readable(f"{self._table} WHERE {self._key} IN ({places})", list(keys))
 
-    def _readable(self, rest: str, parameters: list[Any]) -> list[Row]:
+    def _readable(self, clause: str, parameters: list[Any]) -> list[Row]:
         """The rows of a statement. A row with a value that the driver cannot read comes without its
         values."""
         try:
-            return self._read(f"SELECT {self._columns} {rest}", parameters)
+            return self._read(f"SELECT {self._columns} {clause}", parameters)
         except PlatformError:
             raise
         except Exception as error:  # noqa: BLE001 - of the driver, for a value
             log.warning("source_values_unreadable", error_class=type(error).__name__)
-        bare = self._read(f"SELECT {self._own} {rest}", parameters)
+        bare = self._read(f"SELECT {self._own} {clause}", parameters)
         unreadable: dict[Key, Exception] = {}
         keys = [row.key for row in bare]
         whole = isolate(keys, self._of_readable, unreadable.__setitem__, _is_of_source)
