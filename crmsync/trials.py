@@ -8,12 +8,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import msgspec
-from django.db import connections
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -25,6 +23,7 @@ from crmsync.adapters.registry import open_adapter
 from crmsync.models import Crm, Policy
 from crmsync.policies import mapping
 from msgplatform.core import logging
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import InvalidInput, NotNow, Permanent, PlatformError, Unavailable
 from msgplatform.core.http.engine import Response
 from msgplatform.core.lazy_text import lazy_message
@@ -47,31 +46,26 @@ def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
     """
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
-    answer: Future[R] = Future()
     # A new thread does not have the language and the time zone of the request.
     language, zone = translation.get_language(), timezone.get_current_timezone()
 
-    def run() -> None:
+    def run() -> R:
         try:
             with translation.override(language), timezone.override(zone):
-                answer.set_result(work())
-        except PlatformError as error:
-            answer.set_exception(error)
+                return work()
+        except PlatformError:
+            raise
         except Exception as error:
             log.exception("console_probe_failed")
             words = _(
                 "This failed in an unexpected way (%s); the web server's log has the details."
             )
-            answer.set_exception(Permanent(words % type(error).__name__))
+            raise Permanent(words % type(error).__name__) from None
         finally:
-            # Otherwise the thread's own connections would stay open after its end.
-            connections.close_all()
             _slots.release()
 
-    # A daemon thread: a hanging question must not keep the web server from ending.
-    threading.Thread(target=run, name="console-probe", daemon=True).start()
     try:
-        return answer.result(seconds)
+        return bounded_call.begin(run).result(seconds)
     except TimeoutError:
         raise Unavailable(_("There was no answer within %d seconds.") % seconds) from None
 
