@@ -151,9 +151,8 @@ class HttpAdapter(CRMAdapter):
                 and not held_record.deleted
                 and held_record.remote_id not in ("", record.remote_id)
             ):
-                outcomes[key] = Conflict(
-                    held_record.remote_id, has_key=True
-                )  # under another id by now
+                # The CRM holds the record under another id by now.
+                outcomes[key] = Conflict(held_record.remote_id, has_key=True)
             elif held_record and not held_record.deleted:
                 outcomes[key] = Auth(_("%s: is this the right address?") % text)
             elif key in deletions:

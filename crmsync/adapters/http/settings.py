@@ -53,8 +53,9 @@ class ReadCall(Call, frozen=True, kw_only=True):
 
     def read_record(self, rules: AnswerRules, response: Response) -> Stored | None:
         """The record, None when the CRM certainly does not hold it. Raises as `read` does."""
+        body = client.read_json(response)
+        code = rules.code_of(body)
         if not response.error:
-            code = rules.code_of(client.read_json(response))
             if code is not None and str(code) in map(str, self.missing):
                 return None
             # Unless the settings give this status another meaning.
@@ -63,9 +64,7 @@ class ReadCall(Call, frozen=True, kw_only=True):
         client.raise_for(response, rules.throttled_seconds)
         if not client.is_json(response):
             raise Unavailable(_("The answer is no JSON: is this the right address?"))
-        body = client.read_json(response)
         if rules.code:
-            code = rules.code_of(body)
             text = client.describe(response)
             if code is None:
                 raise Unavailable(missing_path(text, rules.code))

@@ -119,14 +119,15 @@ class HubSpotAdapter(UpsertAdapter):
         by_key = {record.key: record for record in records}
         by_id = {record.remote_id: record.key for record in records if record.remote_id}
         for result in body.get("results") or ():
-            key = result.get("objectWriteTraceId")
-            if key not in by_key:
-                key = (result.get("properties") or {}).get(self.settings.id_property)
-            if key not in by_key:
-                key = by_id.get(str(result.get("id", "")))
-            if key not in by_key:
+            remote_id, properties = str(result.get("id", "")), result.get("properties") or {}
+            keys = (
+                result.get("objectWriteTraceId"),
+                properties.get(self.settings.id_property),
+                by_id.get(remote_id),
+            )
+            record = next((by_key[key] for key in keys if key in by_key), None)
+            if record is None:
                 continue
-            record, remote_id = by_key[str(key)], str(result.get("id", ""))
             is_known = bool(record.remote_id) and not (
                 record.is_adopted or record.should_fill_empty
             )
