@@ -128,10 +128,8 @@ class CRMAdapter(ABC):
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         """The CRM's records by their remote ids, with the fields `names`. It is called only after
         a Conflict: an adapter without conflicts need not define it. Raises as `fields` does."""
-        raise InvalidInput(
-            _("%s cannot be asked which fields of a record that people made are empty.")
-            % self.title
-        )
+        words = _("%s cannot be asked which fields of a record that people made are empty.")
+        raise InvalidInput(words % self.title)
 
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         """Take the key off records that people made in the CRM and that are deleted here: the CRM
@@ -219,11 +217,8 @@ class CRMAdapter(ABC):
                 names_in_text = {"crm": self.title, "name": name, "similar": "".join(similar)}
                 raise UnknownField(text % names_in_text, name)
             if not fields[name].writable:
-                raise UnknownField(
-                    _("The field %(name)s of %(crm)s cannot be written.")
-                    % {"name": name, "crm": self.title},
-                    name,
-                )
+                words = _("The field %(name)s of %(crm)s cannot be written.")
+                raise UnknownField(words % {"name": name, "crm": self.title}, name)
 
     def clean(self, text: str) -> str:
         """A message to be stored and shown: without secrets, on one line, capped."""

@@ -87,8 +87,5 @@ def next_time(cron: str, after: datetime) -> datetime:
     except StopIteration:
         raise InvalidInput(_("The schedule %s never comes.") % cron, "cron") from None
     except CronSimError as error:
-        raise InvalidInput(
-            _("%(text)s is no line of a crontab (%(why)s): write it as */5 8-20 * * 1-5.")
-            % {"text": cron, "why": error},
-            "cron",
-        ) from None
+        words = _("%(text)s is no line of a crontab (%(why)s): write it as */5 8-20 * * 1-5.")
+        raise InvalidInput(words % {"text": cron, "why": error}, "cron") from None

@@ -113,11 +113,8 @@ class CrmResource(Resource):
             return
         adapter, settings = before.row.adapter, before.row.settings
         if row.adapter != adapter:
-            yield (
-                "credentials",
-                _("The stored credentials were entered for the adapter %s: enter them again.")
-                % adapter,
-            )
+            words = _("The stored credentials were entered for the adapter %s: enter them again.")
+            yield "credentials", words % adapter
         new_addresses = addresses_of(row.adapter, row.settings) - addresses_of(adapter, settings)
         if new_addresses:
             words = _("The stored credentials were entered for another address: enter them again "
