@@ -173,10 +173,9 @@ class RecoveryAdmin(NamedRowsAdmin):
             return cells.link(url, gettext("an operation"))
         return timeline_link(row.record_id, row.key, row.is_of_hive)
 
-    @admin.display(description=_("CRM"))
-    def crm(self, row: Any) -> str:
-        """The CRM, with the source below."""
-        return cells.lines(row.crm_name, gettext("from %s") % row.source_name)
+    crm = cells.column(
+        _("CRM"), lambda row: cells.lines(row.crm_name, gettext("from %s") % row.source_name)
+    )
 
     @admin.display(description=_("why"))
     def reason_cell(self, row: RecoveryEntry) -> str:

@@ -60,12 +60,9 @@ class RunAdmin(NamedRowsAdmin):
         return cells.link(url, at)
 
     policy = cells.column(_("policy"), lambda row: row.policy_name or cells.NOTHING)
-
-    @admin.display(description=_("what"))
-    def what(self, row: Run) -> str:
-        """The kind of the run, with the person who asked for it below."""
-        return cells.lines(str(row.get_kind_display()), row.requested_by)
-
+    what = cells.column(
+        _("what"), lambda row: cells.lines(str(row.get_kind_display()), row.requested_by)
+    )
     how_far = cells.column(_("state"), lambda row: progress(row, row.far))
 
     @admin.display(description=_("read"))

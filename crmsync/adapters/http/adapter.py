@@ -295,8 +295,8 @@ class HttpAdapter(CRMAdapter):
 
     def _each(self, call: ReadCall, records: Mapping[str, Record]) -> Mapping[str, Stored]:
         requests = [self._requests.about(record, call) for record in records.values()]
-        records_by_name: dict[str, Stored] = {}
-        for name, response in zip(records, self._client.exchange(requests), strict=True):
-            if held_record := call.read_record(self.settings.answer, response):
-                records_by_name[name] = held_record
-        return records_by_name
+        return {
+            name: held_record
+            for name, response in zip(records, self._client.exchange(requests), strict=True)
+            if (held_record := call.read_record(self.settings.answer, response))
+        }

@@ -204,8 +204,7 @@ class HubSpotAdapter(UpsertAdapter):
     def _refusal(self, response: Response, size: int) -> Outcome:
         if is_whole(response):
             return Retry(0.0, _("HubSpot's answer is no JSON object."))
-        settings = self.settings
-        return errors.of_batch(response, size, settings.time_zone, settings.id_property)
+        return errors.of_batch(response, size, self.settings.time_zone, self.settings.id_property)
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:

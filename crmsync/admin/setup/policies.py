@@ -270,8 +270,7 @@ class PolicyAdmin(ResourceAdmin):
 
     # -- columns ---------------------------------------------------------------------------------
     name = cells.column(_("policy"), lambda row: str(row), "source__name")
-
-    @admin.display(description=_("last run"))
-    def last_run(self, row: Any) -> str:
-        health = row.health
-        return runs.last_run(health.run, health.progress, row.can_open_run)
+    last_run = cells.column(
+        _("last run"),
+        lambda row: runs.last_run(row.health.run, row.health.progress, row.can_open_run),
+    )
