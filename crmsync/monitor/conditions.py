@@ -147,9 +147,8 @@ def _find_stalls(working: Sequence[PolicyProgress], now: datetime) -> Iterator[C
         if counts[progress.policy.pk, _IN_FLIGHT] or (progress.due_at and progress.due_at <= now)
     } - held_ids
     seconds = _measure_stalls(confirmed_at, busy, now.timestamp())
-    for crm, name in {
-        progress.policy.crm_id: progress.policy.crm.name for progress in waiting
-    }.items():
+    names = {progress.policy.crm_id: progress.policy.crm.name for progress in waiting}
+    for crm, name in names.items():
         if seconds[crm] > STALLED_SECONDS:
             yield Condition.of(
                 f"{STALLED}:{crm}",
