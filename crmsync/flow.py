@@ -79,10 +79,7 @@ FLOW = Flow(
         runbooks=conditions.RUNBOOKS,
         runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
-    setup=Setup(
-        first_steps=first_steps.steps,
-        first_calls=lambda: [first_steps.call()],
-    ),
+    setup=Setup(first_steps=first_steps.steps, first_calls=lambda: [first_steps.call()]),
     queue_pattern=orders.PATTERN,
     links=(
         Link(

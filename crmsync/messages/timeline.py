@@ -136,9 +136,7 @@ _SHOWN_ENTRIES = 20  # entries of the recovery log
 _READ_ENTRIES = 1000
 _State = Record.State
 # The colours of entries, by state.
-_DOTS = {
-    "confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting",
-}  # fmt: skip
+_DOTS = {"confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting"}
 
 
 def entries(states: Sequence[CrmState], read: Tries, now: datetime) -> Iterator[TimelineEntry]:

@@ -29,11 +29,7 @@ class CrmSerializer(WholeSerializer):
     settings = ObjectField(
         required=False, allow_null=True, help_text="The console's form lists those of each kind"
     )
-    credentials = ObjectField(
-        write_only=True,
-        required=False,
-        allow_null=True,
-    )
+    credentials = ObjectField(write_only=True, required=False, allow_null=True)
     credential_names = serializers.SerializerMethodField(help_text="Names of stored credentials")
     retry_seconds = WaitsField(required=False, allow_null=True)
 

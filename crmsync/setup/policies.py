@@ -61,10 +61,7 @@ class PolicyResource(Resource):
             ["interval_seconds", "cron", "hours", "sweep_cron", "batch_size"],
         ),
         (gettext_lazy("What is sent"), ["biz", "appkeys", "key_prefix", "mapping"]),
-        (
-            gettext_lazy("Records that people made in the CRM"),
-            ["on_conflict", "delete_adopted"],
-        ),
+        (gettext_lazy("Records that people made in the CRM"), ["on_conflict", "delete_adopted"]),
         (gettext_lazy("Guard against removals"), ["guard_percent", "guard_records"]),
     ]
     example = {"mapping": "email = email\nfirstname = name", "interval_seconds": 10}

@@ -23,11 +23,7 @@ from crmsync.adapters.http.template import places
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response
 
-_RECORD = {
-    "id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}",
-}  # fmt: skip
-
-
+_RECORD = {"id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}"}
 # No Content is also an answer: there is no record.
 _NO_RECORD = (204, 404, 410)
 
@@ -139,10 +135,9 @@ def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
     if settings.records_per_call > 1 and "records" not in places(settings.body):
         raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
     # One URL serves all records of a call, so its only places are secrets.
-    if settings.records_per_call > 1 and any(places(settings.url)):
-        for place in places(settings.url):
-            if not place.startswith("secret."):
-                raise InvalidInput(_("url is the same for all records of a call."), "url")
+    is_fixed = all(place.startswith("secret.") for place in places(settings.url))
+    if settings.records_per_call > 1 and not is_fixed:
+        raise InvalidInput(_("url is the same for all records of a call."), "url")
     for name in ("url", "update", "delete", "read", "read_by_id", "test"):
         call = getattr(settings, name)
         template.check(call.url if isinstance(call, Call) else call, name, secrets)
