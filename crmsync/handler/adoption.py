@@ -55,9 +55,13 @@ class Adoption:
         return entry.record in self._record_ids
 
     def to_send(self, entry: Entry) -> base.Record:
-        is_adopted = self.is_adopted(entry)
-        should_fill_empty = is_adopted and self._on_conflict != _OnConflict.UPDATE
-        return entry.to_send(is_adopted and not self._can_delete, should_fill_empty)
+        """The record as an adapter takes it."""
+        request, is_adopted = entry.request, self.is_adopted(entry)
+        return base.Record(
+            request.key, request.version, request.fields, request.deleted, entry.remote_id,
+            is_adopted=is_adopted and not self._can_delete,
+            should_fill_empty=is_adopted and self._on_conflict != _OnConflict.UPDATE,
+        )  # fmt: skip
 
     def adopt(
         self, conflicts: Sequence[tuple[Entry, Conflict]], answers: Sequence[Answer]
