@@ -17,13 +17,7 @@ from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
 from crmsync.adapters.client import RestAdapter
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Unknown, sentence
 from crmsync.adapters.tryton import session
-from crmsync.adapters.tryton.session import (
-    NotAnswered,
-    RpcError,
-    Session,
-    TrytonCredentials,
-    TrytonSettings,
-)
+from crmsync.adapters.tryton.session import NotAnswered, RpcError, Session
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 _ALL = {"active_test": False}  # inactive records too
@@ -55,13 +49,13 @@ Contacts = Mapping[tuple[int, str], Contact]
 class TrytonAdapter(RestAdapter):
     name = "tryton"
     title = "Tryton"
-    Settings = TrytonSettings
-    Credentials = TrytonCredentials
+    Settings = session.TrytonSettings
+    Credentials = session.TrytonCredentials
     batch_size = 200
     is_upsert = True
 
-    settings: TrytonSettings
-    credentials: TrytonCredentials
+    settings: session.TrytonSettings
+    credentials: session.TrytonCredentials
 
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
