@@ -1,4 +1,10 @@
-"""The rounds of runs that read changed rows, and of runs that compare versions (sweeps)."""
+"""Runs that read changed rows, and runs that compare versions (sweeps), round by round.
+
+    reading ──> read       no further row lies below the horizon
+       └──────> failed     the source has no versions to compare
+
+A run begins with the first rows that are read: a look without rows leaves no run.
+"""
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -7,11 +13,13 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from django.db import transaction
 
 from crmsync import models
 from crmsync.directory import Crm, Policy
 from crmsync.models import Record, Run
-from crmsync.models.sources import MAX_UNREAD
+from crmsync.models.operations import MAX_MESSAGE
+from crmsync.models.sources import MAX_RUN, MAX_UNREAD
 from crmsync.policies import schedule
 from crmsync.poller import requests
 from crmsync.poller.decisions import Round
@@ -19,16 +27,10 @@ from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Facts, Increment, Key, Watermark
 from crmsync.poller.reading.source import Source, SourceMismatch
-from crmsync.poller.store import (
-    Unstorable,
-    begin_run,
-    find_unfinished_run,
-    finish_run,
-    store,
-    store_or_set_aside,
-)
+from crmsync.poller.store import Unstorable, require_lease, store, store_or_set_aside
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.errors import LeaseLost
 
 log = logging.get(__name__)
 
@@ -46,10 +48,19 @@ class _Runs:
         self, policy: Policy, holder: str, center: DistributionCenter, kinds: Collection[str]
     ) -> None:
         self._holder, self._center = holder, center
-        # Continue a run that an earlier holder of the policy left unfinished.
-        row = find_unfinished_run(policy.id, kinds)
-        self.run, self.is_requested = (row.pk, bool(row.requested_by)) if row else (0, False)
-        self._after: Key | None = row.after if row else None
+        self.run, self.is_requested = 0, False
+        self._after: Key | None = None  # of a comparison
+        since = ids.first_id_at(sql.now() - MAX_RUN)
+        rows = Run.objects.filter(policy_id=policy.id, id__gte=since, kind__in=kinds)
+        runs = rows.filter(state=Run.State.READING).order_by("-id")
+        # Continue the newest run that an earlier holder of the policy left unfinished. No poller
+        # would continue older ones.
+        for row in runs:
+            if self.run:
+                _finish(row.pk)
+            else:
+                self.run, self._after = row.pk, row.after
+                self.is_requested = bool(row.requested_by)
 
     def may_go_on(self, policy: Policy, now: datetime) -> bool:
         """True if a run has begun and may go on now. A requested run may go on at any hour."""
@@ -58,8 +69,48 @@ class _Runs:
     def end(self, problem: str = "") -> None:
         """End the present run, if there is one; with a `problem` it has failed."""
         if self.run:
-            finish_run(self.run, problem)
+            _finish(self.run, problem)
             self.run = 0
+
+    def _begin(self, policy: Policy, kind: str, unread: int, is_requested: bool = False) -> None:
+        """Begin a run in place of the present one, in one transaction. With `is_requested` it also
+        takes the request, so that this makes one run only. A run of everything forgets how far the
+        source was read.
+
+        Raises LeaseLost when another poller holds the policy, or when the request was taken or
+        replaced meanwhile.
+        """
+        run_id = ids.new(ids.bucket(policy.id, None))
+
+        @transaction.atomic
+        def begin_once() -> None:
+            # If the connection broke after the commit, the run is stored already.
+            if Run.objects.filter(pk=run_id).exists():
+                return
+            now = require_lease(policy, self._holder)
+            if is_requested:
+                rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
+                if not rows.update(requested="", requested_by=""):
+                    raise LeaseLost(f"the run of the policy {policy.name} was begun already")
+            if self.run:
+                _finish(self.run)
+            if kind == _Kind.FULL:
+                models.Watermark.objects.filter(policy_id=policy.id).delete()
+            Run.objects.create(
+                id=run_id, policy_id=policy.id, kind=kind, started_at=now, unread=unread,
+                requested_by=policy.requested_by if is_requested else "",
+            )  # fmt: skip
+
+        transactions.retrying(begin_once)
+        self.run, self.is_requested = run_id, is_requested
+
+
+def _finish(run_id: int, problem: str = "") -> None:
+    state = Run.State.FAILED if problem else Run.State.READ
+    rows = Run.objects.filter(pk=run_id, state=Run.State.READING)
+    transactions.retrying(
+        lambda: rows.update(state=state, read_at=sql.now(), problem=problem[:MAX_MESSAGE])
+    )
 
 
 class Changes(_Runs):
@@ -76,10 +127,7 @@ class Changes(_Runs):
         LeaseLost when it was begun already."""
         is_full = policy.requested == _Kind.FULL
         unread = increment.count_after(None if is_full else self._watermark, MAX_UNREAD)
-        self.run = begin_run(
-            policy, self._holder, policy.requested, unread, is_requested=True, instead_of=self.run
-        )
-        self.is_requested = True
+        self._begin(policy, policy.requested, unread, is_requested=True)
         if is_full:
             increment.restart()
         self._watermark = stored_watermark(policy.id)
@@ -112,8 +160,7 @@ class Changes(_Runs):
         if not self.run:
             unread = increment.count_after(self._watermark, MAX_UNREAD) if page.more else 0
             unread = max(unread, len(page.rows))
-            self.run = begin_run(policy, self._holder, _Kind.CHANGES, unread)
-            self.is_requested = False
+            self._begin(policy, _Kind.CHANGES, unread)
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
         is_part = False
@@ -155,10 +202,8 @@ class Comparison(_Runs):
 
     def begin(self, policy: Policy, is_requested: bool) -> None:
         """Begin a run. Raises LeaseLost when the requested one was begun already."""
-        self.run = begin_run(
-            policy, self._holder, _Kind.SWEEP, 0, is_requested, instead_of=self.run
-        )
-        self._after, self.is_requested = None, is_requested
+        self._begin(policy, _Kind.SWEEP, 0, is_requested)
+        self._after = None
         models.Policy.objects.filter(pk=policy.id).update(swept_at=sql.now())
 
     def round(

@@ -1,12 +1,6 @@
-"""Store a round: records, the operation and the watermark, in one transaction; and runs.
+"""Store a round: records, the operation and the watermark, in one transaction."""
 
-    reading ──> read       no further row lies below the horizon
-       └──────> failed     the source has no versions to compare
-
-A run begins with the first rows that are read: a look without rows leaves no run.
-"""
-
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -18,8 +12,6 @@ from django.db.models import F
 from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models import Run, Watermark
-from crmsync.models.operations import MAX_MESSAGE
-from crmsync.models.sources import MAX_RUN
 from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
 from crmsync.poller.requests import without_values
 from msgplatform.core import logging
@@ -128,64 +120,3 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
                 unchanged=F("unchanged") + decisions.result.unchanged,
             )
     return decisions.result
-
-
-# -- runs ----------------------------------------------------------------------------------------
-def begin_run(
-    policy: Policy,
-    holder: str,
-    kind: str,
-    unread: int,
-    is_requested: bool = False,
-    instead_of: int = 0,
-) -> int:
-    """Begin a run and return its id. With `is_requested` the request is taken in the same
-    transaction, so that it makes one run only. The run `instead_of` ends in the same transaction
-    too. Raises LeaseLost when another poller holds the policy, or when the request was taken or
-    replaced meanwhile.
-
-    A run of everything forgets how far the source was read.
-    """
-    run_id = ids.new(ids.bucket(policy.id, None))
-
-    def once() -> int:
-        with transaction.atomic():
-            # If the connection broke after the commit, the run is stored already.
-            if Run.objects.filter(pk=run_id).exists():
-                return run_id
-            now = require_lease(policy, holder)
-            if is_requested:
-                rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
-                if not rows.update(requested="", requested_by=""):
-                    raise LeaseLost(f"the run of the policy {policy.name} was begun already")
-            if instead_of:
-                finish_run(instead_of)
-            if kind == models.Policy.Kind.FULL:
-                Watermark.objects.filter(policy_id=policy.id).delete()
-            Run.objects.create(
-                id=run_id, policy_id=policy.id, kind=kind, started_at=now, unread=unread,
-                requested_by=policy.requested_by if is_requested else "",
-            )  # fmt: skip
-        return run_id
-
-    return transactions.retrying(once)
-
-
-def finish_run(run_id: int, problem: str = "") -> None:
-    """End a run that has read everything, or could not because of a `problem`."""
-    state = Run.State.FAILED if problem else Run.State.READ
-    rows = Run.objects.filter(pk=run_id, state=Run.State.READING)
-    transactions.retrying(
-        lambda: rows.update(state=state, read_at=sql.now(), problem=problem[:MAX_MESSAGE])
-    )
-
-
-def find_unfinished_run(policy_id: int, kinds: Collection[str]) -> Run | None:
-    """The newest run of these kinds that an earlier holder of the policy left unfinished. Older
-    unfinished runs are ended, because no poller would continue them."""
-    since = ids.first_id_at(sql.now() - MAX_RUN)
-    rows = Run.objects.filter(policy_id=policy_id, id__gte=since)
-    runs = list(rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id"))
-    for older in runs[1:]:
-        finish_run(older.pk)
-    return runs[0] if runs else None
