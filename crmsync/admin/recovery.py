@@ -1,6 +1,6 @@
 """The recovery log: dead records with their reasons, and the actions of people on them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -85,20 +85,14 @@ class RecoveryAdmin(NamedRowsAdmin):
 
     # -- a few at once ---------------------------------------------------------------------------
     @admin.action(description=_("Try again"), permissions=["operate"])
-    def retry(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
-        return self._act_on(request, queryset, actions.retry, _retry_text)
+    def retry(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> None:
+        self._act_on(request, queryset, "retry")
 
     @admin.action(description=_("Dismiss"), permissions=["operate"])
-    def dismiss(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
-        return self._act_on(request, queryset, actions.dismiss, _dismiss_text)
+    def dismiss(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> None:
+        self._act_on(request, queryset, "dismiss")
 
-    def _act_on(
-        self,
-        request: HttpRequest,
-        rows: QuerySet[RecoveryEntry],
-        act: Callable[[Sequence[int], str], int],
-        words: Callable[[int], str],
-    ) -> HttpResponse | None:
+    def _act_on(self, request: HttpRequest, rows: QuerySet[RecoveryEntry], what: str) -> None:
         # A row beyond the limit shows that there are too many.
         ids = list(rows.order_by().values_list("pk", flat=True)[: MAX_SELECTION + 1])
         if len(ids) > MAX_SELECTION:
@@ -107,9 +101,8 @@ class RecoveryAdmin(NamedRowsAdmin):
                 "down and stopped."
             )
             messages.warning(request, text % MAX_SELECTION)
-            return None
-        _report(request, act(ids, request.user.get_username()), len(ids), words)
-        return None
+        else:
+            _act(request, ids, what)
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
@@ -127,12 +120,10 @@ class RecoveryAdmin(NamedRowsAdmin):
         }
 
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
-        acts = {"retry": (actions.retry, _retry_text), "dismiss": (actions.dismiss, _dismiss_text)}
-        if what not in acts:
+        if what not in _ACTS:
             raise Http404
         row = self.row(request, pk, change=True)
-        act, words = acts[what]
-        _report(request, act([row.pk], request.user.get_username()), 1, words)
+        _act(request, [row.pk], what)
         return redirect("admin:crmsync_recoveryentry_change", pk)
 
     def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -210,26 +201,25 @@ def _bulk_url(list_filters: Mapping[str, str]) -> str:
     return f"{reverse('console:bulk-flow', args=['crmsync'])}?{query}"
 
 
-def _report(request: HttpRequest, count: int, total: int, words: Callable[[int], str]) -> None:
+_ACTS = {"retry": actions.retry, "dismiss": actions.dismiss}
+
+
+def _act(request: HttpRequest, ids: Sequence[int], what: str) -> None:
+    """Retry or dismiss these entries, and report their number."""
+    count = _ACTS[what](ids, request.user.get_username())
+    text = ngettext("%d is tried again.", "%d are tried again.", count)
+    if what == "dismiss":
+        text = ngettext(
+            "%d was dismissed: it is sent again only when its row changes.",
+            "%d were dismissed: they are sent again only when their rows change.",
+            count,
+        )
     if count:
-        messages.success(request, words(count))
-    if rest := total - count:
+        messages.success(request, text % count)
+    if skipped_count := len(ids) - count:
         text = ngettext(
             "%d was left alone: it is no longer open, or its record is confirmed already.",
             "%d were left alone: they are no longer open, or their records are confirmed already.",
-            rest,
+            skipped_count,
         )
-        messages.info(request, text % rest)
-
-
-def _retry_text(count: int) -> str:
-    return ngettext("%d is tried again.", "%d are tried again.", count) % count
-
-
-def _dismiss_text(count: int) -> str:
-    text = ngettext(
-        "%d was dismissed: it is sent again only when its row changes.",
-        "%d were dismissed: they are sent again only when their rows change.",
-        count,
-    )
-    return text % count
+        messages.info(request, text % skipped_count)
