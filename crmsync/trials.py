@@ -88,17 +88,25 @@ def mapped_fields(row: Crm, max_policies: int | None = None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def ask_crm(
+    name: str, settings: Mapping[str, Any], credentials: Mapping[str, Any],
+    work: Callable[[CRMAdapter], R],
+) -> R:  # fmt: skip
+    """As `ask`, with an adapter of this name."""
+
+    def open_and_work() -> R:
+        with closing(open_adapter(name, settings, credentials)) as adapter:
+            return work(adapter)
+
+    return ask(open_and_work)
+
+
 def check(row: Crm) -> Check:
     """Test a CRM's settings and credentials, and the fields of its mappings."""
     names = mapped_fields(row)
     try:
         settings, credentials = row.settings, row.credentials
-
-        def work() -> Check:
-            with closing(open_adapter(row.adapter, settings, credentials)) as adapter:
-                return adapter.check(names)
-
-        return ask(work)
+        return ask_crm(row.adapter, settings, credentials, lambda adapter: adapter.check(names))
     except PlatformError as error:
         return Check("settings", describe(error))
 
@@ -179,28 +187,26 @@ def send(
     name, settings, credentials = row.adapter, row.settings, row.credentials
     record = Record(key, int(time.time()), fields)
 
-    def work() -> Trial:
-        with closing(open_adapter(name, settings, credentials)) as adapter:
-            # Sign in here too, so that the page does not list the login among the calls.
-            adapter.check_mapping(list(record.fields))
-            with record_answers() as answers:
-                (outcome,) = adapter.send([record])
-            calls = [_call(adapter, answer) for answer in answers]
-            crm_record = None
-            with suppress(PlatformError):  # some CRMs cannot be read
-                crm_record = adapter.read([record.key]).get(record.key)
-            removal_outcome: Outcome | None = None
-            if remove and isinstance(outcome, Ok):
-                deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
-                (removal_outcome,) = adapter.send([deletion])
-            if crm_record:  # the mapping or the adapter's settings may contain a secret
-                crm_record = msgspec.structs.replace(
-                    crm_record, fields=_clean(adapter, crm_record.fields)
-                )
-            return Trial(outcome, calls, crm_record, removal_outcome)
+    def work(adapter: CRMAdapter) -> Trial:
+        # Sign in here too, so that the page does not list the login among the calls.
+        adapter.check_mapping(list(record.fields))
+        with record_answers() as answers:
+            (outcome,) = adapter.send([record])
+        calls = [_call(adapter, answer) for answer in answers]
+        crm_record = None
+        with suppress(PlatformError):  # some CRMs cannot be read
+            crm_record = adapter.read([record.key]).get(record.key)
+        removal_outcome: Outcome | None = None
+        if remove and isinstance(outcome, Ok):
+            deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
+            (removal_outcome,) = adapter.send([deletion])
+        if crm_record:  # the mapping or the adapter's settings may contain a secret
+            fields_to_show = _clean(adapter, crm_record.fields)
+            crm_record = msgspec.structs.replace(crm_record, fields=fields_to_show)
+        return Trial(outcome, calls, crm_record, removal_outcome)
 
     try:
-        return ask(work)
+        return ask_crm(name, settings, credentials, work)
     except Unavailable:
         raise
     except PlatformError as error:

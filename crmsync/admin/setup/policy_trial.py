@@ -6,7 +6,6 @@ Sample and dry run read the newest rows of the source. Nothing is stored and not
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +17,6 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from crmsync import directory, trials
 from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.records import is_same_value
-from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import probes
 from crmsync.models import Crm, Policy, Source
 from crmsync.poller.policy_poll import source_from_row
@@ -92,13 +90,10 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
     clear = _sees(request, "policy_dry_run", form.instance)
     try:
         policy = directory.policy_from_row(form.instance)
-        crm = directory.crm_from_row(form.instance.crm)
-
-        def work() -> list[Outcome]:
-            with closing(crm.open()) as adapter:
-                return _dry_run(policy, adapter)
-
-        outcomes = trials.ask(work)
+        crm = form.instance.crm
+        outcomes = trials.ask_crm(
+            crm.adapter, crm.settings, crm.credentials, lambda adapter: _dry_run(policy, adapter)
+        )
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     # Count all fates, also those that do not occur.
@@ -124,7 +119,7 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     fields, problem = None, ""
     if crm:
         try:
-            fields = trials.ask(lambda: _fields(crm))
+            fields = trials.ask_crm(crm.adapter, crm.settings, crm.credentials, _fields)
         except PlatformError as error:
             problem = trials.describe(error)
     return probes.piece(
@@ -133,11 +128,10 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     )  # fmt: skip
 
 
-def _fields(crm: Crm) -> list[Any] | None:
+def _fields(adapter: CRMAdapter) -> list[Any] | None:
     """The CRM's fields; those that must be filled in come first, those that cannot be written
     last."""
-    with closing(open_adapter(crm.adapter, crm.settings, crm.credentials)) as adapter:
-        fields = adapter.fields()
+    fields = adapter.fields()
     if fields is None:
         return None
     return sorted(fields.values(), key=lambda f: (not f.writable, not f.required, f.name.lower()))
