@@ -247,9 +247,9 @@ class CRMAdapter(ABC):
         if to_fill:
             names = {name for record in to_fill for name in record.fields}
             try:
-                stored = self.read_ids({record.remote_id for record in to_fill}, names)
+                by_id = self.read_ids({record.remote_id for record in to_fill}, names)
                 smaller_records = {
-                    r.key: keep_empty_fields(r, stored.get(r.remote_id)) for r in to_fill
+                    r.key: keep_empty_fields(r, by_id.get(r.remote_id)) for r in to_fill
                 }
             except (CredentialsRefused, Unavailable, InvalidInput) as error:  # nothing is sent
                 is_wrong = isinstance(error, InvalidInput)

@@ -93,22 +93,19 @@ class Records(Sandbox):
     def put(self, records: Mapping[str, StoredRecord | None]) -> None:
         """Store records by key; None deletes one. Raises RecordsFull before it stores any."""
         client = work_redis()
-        stored = {key: record for key, record in records.items() if record}
-        if client.hlen(self._name) + len(stored) > MAX_RECORDS:
-            current = {record.key for record in self.all()}
-            names = {key.encode() for key in current}
-            if outdated := [name for name in client.hkeys(self._name) if name not in names]:
-                client.hdel(self._name, *outdated)
-            if len(current | stored.keys()) > MAX_RECORDS:
+        contents = {key: msgspec.json.encode(record) for key, record in records.items() if record}
+        if client.hlen(self._name) + len(contents) > MAX_RECORDS:
+            current_keys = {record.key for record in self.all()}
+            names = {key.encode() for key in current_keys}
+            if outdated_names := [name for name in client.hkeys(self._name) if name not in names]:
+                client.hdel(self._name, *outdated_names)
+            if len(current_keys | contents.keys()) > MAX_RECORDS:
                 raise RecordsFull
         pipeline = client.pipeline()
-        if stored:
-            pipeline.hset(
-                self._name,
-                mapping={key: msgspec.json.encode(record) for key, record in stored.items()},
-            )
-        if deleted := [key for key, record in records.items() if record is None]:
-            pipeline.hdel(self._name, *deleted)
+        if contents:
+            pipeline.hset(self._name, mapping=contents)
+        if deleted_keys := [key for key, record in records.items() if record is None]:
+            pipeline.hdel(self._name, *deleted_keys)
         pipeline.expire(self._name, KEEP_SECONDS)
         pipeline.execute()
 
@@ -219,18 +216,18 @@ class SandboxAdapter(CRMAdapter):
             self._records.keep(Call(behaviour.answer, len(batch), records, behaviour.delay))
             if behaviour.answer in ("", LOST):
                 outcomes = self._store(batch)
-                lost = [Unknown(_(_TEXTS[LOST]))] * len(batch)
-                return lost if behaviour.answer == LOST else outcomes
+                unknown = Unknown(_(_TEXTS[LOST]))
+                return [unknown] * len(batch) if behaviour.answer == LOST else outcomes
         except RedisError as error:
             return [Retry(0.0, _("Redis does not answer: %s") % error)] * len(batch)
         return [_failure(behaviour)] * len(batch)
 
     def _store(self, batch: Sequence[Record]) -> list[Outcome]:
-        stored = self._records.get([record.key for record in batch])
+        present_records = self._records.get([record.key for record in batch])
         changes: dict[str, StoredRecord | None] = {}
         outcomes: list[Outcome] = []
         for record in batch:
-            before = stored.get(record.key)
+            before = present_records.get(record.key)
             problem = self._problem(record)
             outcomes.append(problem or Ok(record.key, created=before is None))
             if problem:

@@ -126,5 +126,5 @@ def last_run(run: Run | None, run_progress: Progress | None, has_link: bool) -> 
 def rate(run_progress: Progress) -> str:
     if run_progress.rate is None:
         return cells.NOTHING
-    left = "" if run_progress.left is None else gettext("%s left") % age(run_progress.left)
-    return cells.lines(gettext("%.0f/s") % run_progress.rate, left)
+    below = "" if run_progress.left is None else gettext("%s left") % age(run_progress.left)
+    return cells.lines(gettext("%.0f/s") % run_progress.rate, below)

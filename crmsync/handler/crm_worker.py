@@ -213,11 +213,11 @@ class CrmWorker:
         self._count(len(result.answers), failures)
 
     def _record_spans(self, order: Order, result: DeliveryResult, began_at: int) -> None:
-        sent = [answer for answer in result.answers if not isinstance(answer.outcome, Unsent)]
-        keys = [answer.entry.request.key for answer in sent]
+        answers = [answer for answer in result.answers if not isinstance(answer.outcome, Unsent)]
+        keys = [answer.entry.request.key for answer in answers]
         errors = {
             answer.entry.request.key: type(answer.outcome).__name__
-            for answer in sent
+            for answer in answers
             if not isinstance(answer.outcome, Ok)
         }
         counters.record_spans("send", began_at, order.policy, self._crm.name, keys, errors)

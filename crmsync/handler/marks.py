@@ -112,8 +112,8 @@ class Marking(msgspec.Struct):
         if _being_deleted(self.crm, self.order, self.answers):
             raise NotUniform
         solve_entries([answer.entry.record for answer in self.answers], self.crm.id, now)
-        confirmed = {(self.order.policy, counters.CONFIRMED): len(self.answers)}
-        _count(self.order, Counter(confirmed), self.counts, now)
+        confirmed_counts = Counter({(self.order.policy, counters.CONFIRMED): len(self.answers)})
+        _count(self.order, confirmed_counts, self.counts, now)
         self._log(now, [] if self.first_try_at else self.attempts)
 
     def _judge(self) -> None:

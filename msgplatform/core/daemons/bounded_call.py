@@ -30,8 +30,7 @@ def ask(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
 
 
 def begin(work: Callable[[], T]) -> Future[T]:
-    """Begin `work()` in a thread with database connections of its own. The thread does not keep the
-    process from ending."""
+    """Begin `work()` in a daemon thread with database connections of its own."""
     answer: Future[T] = Future()
 
     def run() -> None:
