@@ -183,10 +183,10 @@ def _size(value: bytes) -> int:
 
 def _encode(operation: Operation | Copy, data: bytes) -> bytes:
     packer = zlib.compressobj(level=1, wbits=-15, zdict=_DICTIONARY)
-    packed = packer.compress(data) + packer.flush()
     content = _Content(
-        operation.policy_id, operation.start_at, operation.end_at, operation.result, packed
-    )
+        operation.policy_id, operation.start_at, operation.end_at, operation.result,
+        packer.compress(data) + packer.flush(),
+    )  # fmt: skip
     return _FORMAT + msgspec.msgpack.encode(content)
 
 

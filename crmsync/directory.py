@@ -110,7 +110,11 @@ class Crms(Snapshot[Mapping[int, Crm]]):
     def __init__(self) -> None:
         super().__init__({})
         convert = partial(crm_from_row, tested_fingerprints=set())
-        self._rows = Rows(convert, UNUSABLE_CRM, _unusable_crm)
+        condition = partial(
+            _unusable_row, UNUSABLE_CRM, _("The CRM %(name)s cannot be used"),
+            _("%(error)s Correct it in the console; its records wait."),
+        )  # fmt: skip
+        self._rows: Rows[models.Crm, Crm] = Rows(convert, UNUSABLE_CRM, condition)
 
     def load(self) -> Mapping[int, Crm]:
         return self._rows.usable(models.Crm.objects.order_by("id"))
@@ -152,14 +156,10 @@ def fingerprint(row: models.Crm) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _unusable_crm(row: models.Crm, error: Exception) -> alerts.Condition:
-    return alerts.Condition.of(
-        f"{UNUSABLE_CRM}:{row.pk}",
-        _("The CRM %(name)s cannot be used"),
-        _("%(error)s Correct it in the console; its records wait."),
-        name=str(row),
-        error=str(error),
-    )
+def _unusable_row(
+    kind: str, title: str, text: str, row: models.Crm | models.Policy, error: Exception
+) -> alerts.Condition:
+    return alerts.Condition.of(f"{kind}:{row.pk}", title, text, name=str(row), error=str(error))
 
 
 # -- policies ------------------------------------------------------------------------------------
@@ -194,7 +194,11 @@ class Policies(Snapshot[Mapping[int, Policy]]):
 
     def __init__(self) -> None:
         super().__init__({})
-        self._rows = Rows(policy_from_row, UNUSABLE_POLICY, _unusable_policy)
+        condition = partial(
+            _unusable_row, UNUSABLE_POLICY, _("The policy %(name)s cannot be used"),
+            _("%(error)s Correct it in the console; nothing is read for it."),
+        )  # fmt: skip
+        self._rows = Rows(policy_from_row, UNUSABLE_POLICY, condition)
 
     def load(self) -> Mapping[int, Policy]:
         rows = models.Policy.objects.select_related("source", "crm").order_by("id")
@@ -229,14 +233,4 @@ def policy_from_row(row: models.Policy) -> Policy:
         requested=row.requested,
         requested_by=row.requested_by,
         swept_at=row.swept_at or row.created_at,
-    )
-
-
-def _unusable_policy(row: models.Policy, error: Exception) -> alerts.Condition:
-    return alerts.Condition.of(
-        f"{UNUSABLE_POLICY}:{row.pk}",
-        _("The policy %(name)s cannot be used"),
-        _("%(error)s Correct it in the console; nothing is read for it."),
-        name=str(row),
-        error=str(error),
     )

@@ -23,22 +23,17 @@ from crmsync.models import Item, Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
 from crmsync.operations import add_endings
 from crmsync.orders import Request
-from msgplatform.core import logging
 from msgplatform.core.data import chunks, claims, ids, sql, transactions
 from msgplatform.core.person.identity import Person
-
-log = logging.get(__name__)
 
 _PAGE = 20  # operations read at once: each may hold hundreds of requests
 
 
 class ErasedRequests(msgspec.Struct):
-    """The number of requests that lost their fields, the operations that held them, and those whose
-    data cannot be read, so that nothing could be cut out of them."""
+    """The number of requests that lost their fields, and the operations that held them."""
 
     requests: int = 0
     operations: set[int] = msgspec.field(default_factory=set)
-    unreadable_operations: set[int] = msgspec.field(default_factory=set)
 
 
 def erase(record_ids: Collection[int]) -> ErasedRequests:
@@ -237,12 +232,7 @@ def _erase_requests(
     operation_id: int, data: bytes, *, keys: _Keys, erased: ErasedRequests
 ) -> bytes | None:
     """The data without the fields of these requests; None if the data has no such request."""
-    try:
-        requests = orders.load(data)
-    except msgspec.DecodeError:
-        log.error("operation_unreadable", operation=operation_id)
-        erased.unreadable_operations.add(operation_id)
-        return None
+    requests = orders.load_readable(operation_id, data)
     # Keep a deletion, which has no fields: it may be sent again until the CRM has confirmed it.
     own_requests = [
         request

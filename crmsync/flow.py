@@ -7,7 +7,7 @@ from crmsync import orders
 from crmsync.actions.actions import ACTIONS
 from crmsync.messages.index import MESSAGES
 from crmsync.models import LeadIdempotency
-from crmsync.monitor import conditions, failures, findings, first_steps, metrics
+from crmsync.monitor import conditions, failures, first_steps, metrics
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.person_data import stores
 from crmsync.retention import ARCHIVE, kept_data
@@ -72,17 +72,14 @@ FLOW = Flow(
         conditions=conditions.conditions,
         condition_kinds=conditions.KINDS,
         failures=failures.failures,
-        examine=findings.examine,
+        examine=conditions.examine,
         metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],
         declared_metrics=(*metrics.METRICS, kept.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=conditions.RUNBOOKS,
         runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
-    setup=Setup(
-        first_steps=first_steps.steps,
-        first_calls=lambda: [first_steps.call()],
-    ),
+    setup=Setup(first_steps=first_steps.steps, first_calls=lambda: [first_steps.call()]),
     queue_pattern=orders.PATTERN,
     links=(
         Link(

@@ -181,11 +181,8 @@ def clean_text(value: str, max_length: int, path: str, lines: bool = False) -> s
     if lines:
         text = text.replace("\r\n", "\n")
     if len(text) > max_length:
-        raise InvalidInput(
-            _("Use at most %(most)d characters; there are %(count)d.")
-            % {"most": max_length, "count": len(text)},
-            path,
-        )
+        words = _("Use at most %(most)d characters; there are %(count)d.")
+        raise InvalidInput(words % {"most": max_length, "count": len(text)}, path)
     if any(unicodedata.category(char) == "Cc" and not (lines and char in "\n\t") for char in text):
         raise InvalidInput(_("Remove the control characters."), path)
     return text

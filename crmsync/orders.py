@@ -14,7 +14,6 @@ import msgspec
 from django.conf import settings
 
 from crmsync import signals
-from crmsync.adapters.base import Record
 from crmsync.models.sources import MAX_BATCH
 from msgplatform.core import logging
 from msgplatform.core.queues import jobs
@@ -65,14 +64,6 @@ class Entry(msgspec.Struct, array_like=True):
     remote_id: str = ""
     attempt: int = 0
     check: bool = False
-
-    def to_send(self, is_adopted: bool = False, should_fill_empty: bool = False) -> Record:
-        """The record as an adapter takes it."""
-        request = self.request
-        return Record(
-            request.key, request.version, request.fields, request.deleted, self.remote_id,
-            is_adopted, should_fill_empty,
-        )  # fmt: skip
 
 
 class Order(msgspec.Struct, array_like=True):

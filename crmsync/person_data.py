@@ -135,14 +135,14 @@ def _erase_leads(_person: Person, rows: Sequence[Row]) -> int:
 
 def _erase_records(record_ids: Sequence[int]) -> int:
     """Erase what was sent, or is to be sent, about these records; the number of requests."""
-    erased = erasure.erase(record_ids)
+    requests = erasure.erase(record_ids).requests
     for ids_of_chunk in chunks(list(record_ids), _CHUNK):
         items = Item.objects.filter(record_id__in=ids_of_chunk).exclude(message__in=["", MARK])
         transactions.retrying(partial(items.update, message=MARK))
         entries = RecoveryEntry.objects.filter(record_id__in=ids_of_chunk)
         entries = entries.exclude(request=b"", reason__in=["", MARK])
         transactions.retrying(partial(entries.update, request=b"", reason=MARK))
-    return erased.requests
+    return requests
 
 
 def _end_leads(_person: Person, rows: Sequence[Row]) -> int:
@@ -153,8 +153,8 @@ def _end_leads(_person: Person, rows: Sequence[Row]) -> int:
     records = Record.objects.filter(id__in=record_ids).filter(
         Q(state=Record.State.CONFIRMED, deleted=False) | Q(state=Record.State.DEAD)
     )
-    dismissed = Record.State.DISMISSED
-    return transactions.retrying(lambda: records.update(state=dismissed)) or len(record_ids)
+    values = {"state": Record.State.DISMISSED}
+    return transactions.retrying(partial(records.update, **values)) or len(record_ids)
 
 
 # -- leads of others that name the person --------------------------------------------------------

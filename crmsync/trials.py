@@ -8,12 +8,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import msgspec
-from django.db import connections
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -25,6 +23,7 @@ from crmsync.adapters.registry import open_adapter
 from crmsync.models import Crm, Policy
 from crmsync.policies import mapping
 from msgplatform.core import logging
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import InvalidInput, NotNow, Permanent, PlatformError, Unavailable
 from msgplatform.core.http.engine import Response
 from msgplatform.core.lazy_text import lazy_message
@@ -47,42 +46,33 @@ def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
     """
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
-    answer: Future[R] = Future()
     # A new thread does not have the language and the time zone of the request.
     language, zone = translation.get_language(), timezone.get_current_timezone()
 
-    def run() -> None:
+    def run() -> R:
         try:
             with translation.override(language), timezone.override(zone):
-                answer.set_result(work())
-        except PlatformError as error:
-            answer.set_exception(error)
+                return work()
+        except PlatformError:
+            raise
         except Exception as error:
             log.exception("console_probe_failed")
             words = _(
                 "This failed in an unexpected way (%s); the web server's log has the details."
             )
-            answer.set_exception(Permanent(words % type(error).__name__))
+            raise Permanent(words % type(error).__name__) from None
         finally:
-            # Otherwise the thread's own connections would stay open after its end.
-            connections.close_all()
             _slots.release()
 
-    # A daemon thread: a hanging question must not keep the web server from ending.
-    threading.Thread(target=run, name="console-probe", daemon=True).start()
     try:
-        return answer.result(seconds)
+        return bounded_call.begin(run).result(seconds)
     except TimeoutError:
         raise Unavailable(_("There was no answer within %d seconds.") % seconds) from None
 
 
 def describe(error: PlatformError) -> str:
     """The text of an error as a sentence."""
-    return as_sentence(str(error))
-
-
-def as_sentence(text: str) -> str:
-    text = text.strip()
+    text = str(error).strip()
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
@@ -98,17 +88,25 @@ def mapped_fields(row: Crm, max_policies: int | None = None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def ask_crm(
+    name: str, settings: Mapping[str, Any], credentials: Mapping[str, Any],
+    work: Callable[[CRMAdapter], R],
+) -> R:  # fmt: skip
+    """As `ask`, with an adapter of this name."""
+
+    def open_and_work() -> R:
+        with closing(open_adapter(name, settings, credentials)) as adapter:
+            return work(adapter)
+
+    return ask(open_and_work)
+
+
 def check(row: Crm) -> Check:
     """Test a CRM's settings and credentials, and the fields of its mappings."""
     names = mapped_fields(row)
     try:
         settings, credentials = row.settings, row.credentials
-
-        def work() -> Check:
-            with closing(open_adapter(row.adapter, settings, credentials)) as adapter:
-                return adapter.check(names)
-
-        return ask(work)
+        return ask_crm(row.adapter, settings, credentials, lambda adapter: adapter.check(names))
     except PlatformError as error:
         return Check("settings", describe(error))
 
@@ -165,7 +163,6 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def usual_key() -> str:
-    """A new key."""
     return f"test-{int(time.time())}"
 
 
@@ -190,28 +187,26 @@ def send(
     name, settings, credentials = row.adapter, row.settings, row.credentials
     record = Record(key, int(time.time()), fields)
 
-    def work() -> Trial:
-        with closing(open_adapter(name, settings, credentials)) as adapter:
-            # Sign in here too, so that the page does not list the login among the calls.
-            adapter.check_mapping(list(record.fields))
-            with record_answers() as answers:
-                (outcome,) = adapter.send([record])
-            calls = [_call(adapter, answer) for answer in answers]
-            crm_record = None
-            with suppress(PlatformError):  # some CRMs cannot be read
-                crm_record = adapter.read([record.key]).get(record.key)
-            removal_outcome: Outcome | None = None
-            if remove and isinstance(outcome, Ok):
-                deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
-                (removal_outcome,) = adapter.send([deletion])
-            if crm_record:  # the mapping or the adapter's settings may contain a secret
-                crm_record = msgspec.structs.replace(
-                    crm_record, fields=_clean(adapter, crm_record.fields)
-                )
-            return Trial(outcome, calls, crm_record, removal_outcome)
+    def work(adapter: CRMAdapter) -> Trial:
+        # Sign in here too, so that the page does not list the login among the calls.
+        adapter.check_mapping(list(record.fields))
+        with record_answers() as answers:
+            (outcome,) = adapter.send([record])
+        calls = [_call(adapter, answer) for answer in answers]
+        crm_record = None
+        with suppress(PlatformError):  # some CRMs cannot be read
+            crm_record = adapter.read([record.key]).get(record.key)
+        removal_outcome: Outcome | None = None
+        if remove and isinstance(outcome, Ok):
+            deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
+            (removal_outcome,) = adapter.send([deletion])
+        if crm_record:  # the mapping or the adapter's settings may contain a secret
+            fields_to_show = _clean(adapter, crm_record.fields)
+            crm_record = msgspec.structs.replace(crm_record, fields=fields_to_show)
+        return Trial(outcome, calls, crm_record, removal_outcome)
 
     try:
-        return ask(work)
+        return ask_crm(name, settings, credentials, work)
     except Unavailable:
         raise
     except PlatformError as error:
@@ -222,7 +217,7 @@ def _clean(adapter: CRMAdapter, value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _clean(adapter, part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(adapter, each) for each in value]
+        return [_clean(adapter, part) for part in value]
     return adapter.without_secrets(value) if isinstance(value, str) else value
 
 

@@ -1,13 +1,6 @@
 from django.urls import path
 
-from crmsync.api import sandbox, trials
-from crmsync.api.sync_views import (
-    LeadCrmsView,
-    PolicyListView,
-    PolicyRunsView,
-    RunListView,
-    RunView,
-)
+from crmsync.api import sandbox, sync_views, trials
 from crmsync.api.views import LeadBatchView, LeadChangesView, LeadListView, LeadView
 from crmsync.setup.crms import CrmResource
 from crmsync.setup.landing_pages import LandingPageResource
@@ -28,9 +21,11 @@ urlpatterns = [
     path("leads/changes", LeadChangesView.as_view(), name="lead-changes"),
     path("leads/batch", LeadBatchView.as_view(), name="lead-batch"),
     path("leads/<id:pk>", LeadView.as_view(), name="lead"),
-    path("leads/<id:pk>/crms", LeadCrmsView.as_view(), name="lead-crms"),
-    path("sync/policies", PolicyListView.as_view(), name="sync-policies"),
-    path("sync/policies/<id:pk>/runs", PolicyRunsView.as_view(), name="sync-policy-runs"),
-    path("sync/runs", RunListView.as_view(), name="sync-runs"),
-    path("sync/runs/<id:pk>", RunView.as_view(), name="sync-run"),
+    path("leads/<id:pk>/crms", sync_views.LeadCrmsView.as_view(), name="lead-crms"),
+    path("sync/policies", sync_views.PolicyListView.as_view(), name="sync-policies"),
+    path(
+        "sync/policies/<id:pk>/runs", sync_views.PolicyRunsView.as_view(), name="sync-policy-runs"
+    ),
+    path("sync/runs", sync_views.RunListView.as_view(), name="sync-runs"),
+    path("sync/runs/<id:pk>", sync_views.RunView.as_view(), name="sync-run"),
 ]

@@ -147,7 +147,6 @@ def show(rows: Tally[Kind], started_at: datetime, of_records: bool) -> Preview:
 
 
 def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
-    """The endings of the records of these entries, or of these records."""
     record_by_id = _records_named(ids, of_records)
     rows = Record.objects.filter(id__in=[pk for pk in record_by_id.values() if pk is not None])
     # A record whose row is to be read again keeps its state until the poller has done so.
@@ -166,7 +165,6 @@ def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
 
 
 def lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
-    """The lines of the records of these entries, or of these records."""
     record_by_id = _records_named(ids, of_records)
     record_ids = [record for pk in ids if (record := record_by_id.get(pk)) is not None]
     return list(message_lines.of_records(record_ids, policies.by_id()).values())
@@ -204,7 +202,6 @@ def _until(help: Text) -> FilterField:
     return replace(filters.until(help), read=filters.moment)
 
 
-# The parts of actions on entries of the recovery log, and on records.
 _OF_ENTRIES: Mapping[str, Any] = {
     "describe": describe_entries,
     "show": partial(show, of_records=False),

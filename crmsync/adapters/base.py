@@ -128,10 +128,8 @@ class CRMAdapter(ABC):
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         """The CRM's records by their remote ids, with the fields `names`. It is called only after
         a Conflict: an adapter without conflicts need not define it. Raises as `fields` does."""
-        raise InvalidInput(
-            _("%s cannot be asked which fields of a record that people made are empty.")
-            % self.title
-        )
+        words = _("%s cannot be asked which fields of a record that people made are empty.")
+        raise InvalidInput(words % self.title)
 
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         """Take the key off records that people made in the CRM and that are deleted here: the CRM
@@ -219,11 +217,8 @@ class CRMAdapter(ABC):
                 names_in_text = {"crm": self.title, "name": name, "similar": "".join(similar)}
                 raise UnknownField(text % names_in_text, name)
             if not fields[name].writable:
-                raise UnknownField(
-                    _("The field %(name)s of %(crm)s cannot be written.")
-                    % {"name": name, "crm": self.title},
-                    name,
-                )
+                words = _("The field %(name)s of %(crm)s cannot be written.")
+                raise UnknownField(words % {"name": name, "crm": self.title}, name)
 
     def clean(self, text: str) -> str:
         """A message to be stored and shown: without secrets, on one line, capped."""
@@ -242,40 +237,32 @@ class CRMAdapter(ABC):
         """Deliver a batch. A record that people made in the CRM gets values only in its empty
         fields, or is released when it is deleted here."""
         deletions = [record for record in batch if record.deleted and record.is_adopted]
-        fill_records = [
-            record for record in batch if record.should_fill_empty and not record.deleted
-        ]
-        if not deletions and not fill_records:
+        to_fill = [record for record in batch if record.should_fill_empty and not record.deleted]
+        if not deletions and not to_fill:
             return self._deliver(batch)
         outcomes: dict[str, Outcome] = {}
         if deletions:
             outcomes = {k: self._clean_outcome(o) for k, o in self.release(deletions).items()}
-        to_fill = self._keep_empty_fields(fill_records, outcomes)
+        smaller_records: dict[str, Record] = {}
+        if to_fill:
+            names = {name for record in to_fill for name in record.fields}
+            try:
+                by_id = self.read_ids({record.remote_id for record in to_fill}, names)
+                smaller_records = {
+                    r.key: keep_empty_fields(r, by_id.get(r.remote_id)) for r in to_fill
+                }
+            except (CredentialsRefused, Unavailable, InvalidInput) as error:  # nothing is sent
+                is_wrong = isinstance(error, InvalidInput)
+                failure = Invalid("", str(error)) if is_wrong else outcome_of_error(error)
+                outcomes.update((r.key, self._clean_outcome(failure)) for r in to_fill)
         to_send = [
-            to_fill.get(record.key, record) for record in batch if record.key not in outcomes
+            smaller_records.get(record.key, record)
+            for record in batch
+            if record.key not in outcomes
         ]
         if to_send:
             outcomes.update(zip((r.key for r in to_send), self._deliver(to_send), strict=True))
         return [outcomes[record.key] for record in batch]
-
-    def _keep_empty_fields(
-        self, records: Sequence[Record], outcomes: dict[str, Outcome]
-    ) -> dict[str, Record]:
-        """The records by key, with only those fields that are empty in the CRM. When the CRM cannot
-        be asked, nothing is sent and each record gets an outcome."""
-        if not records:
-            return {}
-        names = {name for record in records for name in record.fields}
-        failure: Outcome
-        try:
-            stored_records = self.read_ids({record.remote_id for record in records}, names)
-            return {r.key: keep_empty_fields(r, stored_records.get(r.remote_id)) for r in records}
-        except (CredentialsRefused, Unavailable) as error:
-            failure = outcome_of_error(error)
-        except InvalidInput as error:
-            failure = Invalid("", str(error))
-        outcomes.update((record.key, self._clean_outcome(failure)) for record in records)
-        return {}
 
     def _deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         outcomes = self.deliver(batch)

@@ -134,7 +134,7 @@ class HttpClient:
         body: Any = None,
         is_unrepeatable: bool = False,
     ) -> Request:
-        """Build a request. `once`: a repetition would make a second record."""
+        """Build a request. `is_unrepeatable`: a repetition would make a second record."""
         all_headers = list(headers)
         data = b""
         if body is not None:

@@ -22,7 +22,7 @@ _OWN = (
     EntryPoint("http", "crmsync.adapters.http.adapter:HttpAdapter", GROUP),
     EntryPoint("hubspot", "crmsync.adapters.hubspot.adapter:HubSpotAdapter", GROUP),
     EntryPoint("salesforce", "crmsync.adapters.salesforce.adapter:SalesforceAdapter", GROUP),
-    EntryPoint("sandbox", "crmsync.adapters.sandbox.adapter:SandboxAdapter", GROUP),
+    EntryPoint("sandbox", "crmsync.adapters.sandbox:SandboxAdapter", GROUP),
     EntryPoint("tryton", "crmsync.adapters.tryton.adapter:TrytonAdapter", GROUP),
 )
 
@@ -40,17 +40,11 @@ class Registry(msgspec.Struct, frozen=True):
         if name in self.adapters:
             return self.adapters[name]
         if name in self.broken:
-            raise InvalidInput(
-                _("The adapter %(name)s cannot be used: %(reason)s")
-                % {"name": name, "reason": self.broken[name]},
-                "adapter",
-            )
+            words = _("The adapter %(name)s cannot be used: %(reason)s")
+            raise InvalidInput(words % {"name": name, "reason": self.broken[name]}, "adapter")
         names = ", ".join(sorted(self.adapters))
-        raise InvalidInput(
-            _("There is no adapter %(name)s. Known are: %(known)s.")
-            % {"name": name, "known": names},
-            "adapter",
-        )
+        words = _("There is no adapter %(name)s. Known are: %(known)s.")
+        raise InvalidInput(words % {"name": name, "known": names}, "adapter")
 
 
 @lru_cache(maxsize=1)

@@ -48,11 +48,8 @@ def read_settings(kind: type[S], values: Mapping[str, Any]) -> S:
         problem, path = str(error).partition(" - at ")[::2]
         name = _path_as_written(kind, values, path.strip("`").removeprefix("$."))
         expectation = problem.partition(", got")[0].partition(": ")[0].lower()
-        raise InvalidInput(
-            _("The setting %(name)s cannot be used: %(expected)s.")
-            % {"name": name, "expected": expectation},
-            name,
-        ) from None
+        words = _("The setting %(name)s cannot be used: %(expected)s.")
+        raise InvalidInput(words % {"name": name, "expected": expectation}, name) from None
 
 
 def _path_as_written(kind: type[msgspec.Struct], settings: Mapping[str, Any], path: str) -> str:

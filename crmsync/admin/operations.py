@@ -119,16 +119,14 @@ def data_text(data: bytes, clear: bool) -> str:
     try:
         # The data is not decoded as requests, so that data of an older version is shown too.
         content = json.loads(data)
-        requests = [request if clear else masked_request(request) for request in content]
+        requests = [
+            request if clear else {**request, "fields": personal.masked(request.get("fields", {}))}
+            for request in content
+        ]
     except (ValueError, TypeError, AttributeError):
         return gettext("The data cannot be read.")
-    lines = ",\n".join(msgspec.json.encode(each).decode() for each in requests)
+    lines = ",\n".join(msgspec.json.encode(request).decode() for request in requests)
     return f"[{lines}]"
-
-
-def masked_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request of an operation without the values of its fields."""
-    return {**request, "fields": personal.masked(request.get("fields", {}))}
 
 
 def moment(milliseconds: int | None) -> str:

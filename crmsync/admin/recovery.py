@@ -1,6 +1,6 @@
 """The recovery log: dead records with their reasons, and the actions of people on them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -13,7 +13,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.operations import personal_or_refuse
-from crmsync.admin.request_form import RequestForm, request_of, shown_fields
+from crmsync.admin.request_form import RequestForm, masked_fields, request_of
 from crmsync.admin.rows import CrmFilter, ErrorFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Record, RecoveryEntry
@@ -85,20 +85,14 @@ class RecoveryAdmin(NamedRowsAdmin):
 
     # -- a few at once ---------------------------------------------------------------------------
     @admin.action(description=_("Try again"), permissions=["operate"])
-    def retry(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
-        return self._act_on(request, queryset, actions.retry, _retry_text)
+    def retry(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> None:
+        self._act_on(request, queryset, "retry")
 
     @admin.action(description=_("Dismiss"), permissions=["operate"])
-    def dismiss(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> Any:
-        return self._act_on(request, queryset, actions.dismiss, _dismiss_text)
+    def dismiss(self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]) -> None:
+        self._act_on(request, queryset, "dismiss")
 
-    def _act_on(
-        self,
-        request: HttpRequest,
-        rows: QuerySet[RecoveryEntry],
-        act: Callable[[Sequence[int], str], int],
-        words: Callable[[int], str],
-    ) -> HttpResponse | None:
+    def _act_on(self, request: HttpRequest, rows: QuerySet[RecoveryEntry], what: str) -> None:
         # A row beyond the limit shows that there are too many.
         ids = list(rows.order_by().values_list("pk", flat=True)[: MAX_SELECTION + 1])
         if len(ids) > MAX_SELECTION:
@@ -107,16 +101,15 @@ class RecoveryAdmin(NamedRowsAdmin):
                 "down and stopped."
             )
             messages.warning(request, text % MAX_SELECTION)
-            return None
-        _report(request, act(ids, request.user.get_username()), len(ids), words)
-        return None
+        else:
+            _act(request, ids, what)
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
         dead_request = request_of(row)
         has_record = row.record_id is not None
         return {
-            "fields": shown_fields(dead_request, row.field, clear=False),
+            "fields": masked_fields(dead_request, row.field),
             "reason": personal.in_sentence(row.reason),
             "error": ERROR_CLASSES.get(row.error_class, row.error_class),
             "is_open": row.state == _State.OPEN,
@@ -127,13 +120,10 @@ class RecoveryAdmin(NamedRowsAdmin):
         }
 
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
-        """Retry or dismiss one entry."""
-        acts = {"retry": (actions.retry, _retry_text), "dismiss": (actions.dismiss, _dismiss_text)}
-        if what not in acts:
+        if what not in _ACTS:
             raise Http404
         row = self.row(request, pk, change=True)
-        act, words = acts[what]
-        _report(request, act([row.pk], request.user.get_username()), 1, words)
+        _act(request, [row.pk], what)
         return redirect("admin:crmsync_recoveryentry_change", pk)
 
     def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -174,10 +164,9 @@ class RecoveryAdmin(NamedRowsAdmin):
             return cells.link(url, gettext("an operation"))
         return timeline_link(row.record_id, row.key, row.is_of_hive)
 
-    @admin.display(description=_("CRM"))
-    def crm(self, row: Any) -> str:
-        """The CRM, with the source below."""
-        return cells.lines(row.crm_name, gettext("from %s") % row.source_name)
+    crm = cells.column(
+        _("CRM"), lambda row: cells.lines(row.crm_name, gettext("from %s") % row.source_name)
+    )
 
     @admin.display(description=_("why"))
     def reason_cell(self, row: RecoveryEntry) -> str:
@@ -212,26 +201,25 @@ def _bulk_url(list_filters: Mapping[str, str]) -> str:
     return f"{reverse('console:bulk-flow', args=['crmsync'])}?{query}"
 
 
-def _report(request: HttpRequest, count: int, total: int, words: Callable[[int], str]) -> None:
+_ACTS = {"retry": actions.retry, "dismiss": actions.dismiss}
+
+
+def _act(request: HttpRequest, ids: Sequence[int], what: str) -> None:
+    """Retry or dismiss these entries, and report their number."""
+    count = _ACTS[what](ids, request.user.get_username())
+    text = ngettext("%d is tried again.", "%d are tried again.", count)
+    if what == "dismiss":
+        text = ngettext(
+            "%d was dismissed: it is sent again only when its row changes.",
+            "%d were dismissed: they are sent again only when their rows change.",
+            count,
+        )
     if count:
-        messages.success(request, words(count))
-    if rest := total - count:
+        messages.success(request, text % count)
+    if skipped_count := len(ids) - count:
         text = ngettext(
             "%d was left alone: it is no longer open, or its record is confirmed already.",
             "%d were left alone: they are no longer open, or their records are confirmed already.",
-            rest,
+            skipped_count,
         )
-        messages.info(request, text % rest)
-
-
-def _retry_text(count: int) -> str:
-    return ngettext("%d is tried again.", "%d are tried again.", count) % count
-
-
-def _dismiss_text(count: int) -> str:
-    text = ngettext(
-        "%d was dismissed: it is sent again only when its row changes.",
-        "%d were dismissed: they are sent again only when their rows change.",
-        count,
-    )
-    return text % count
+        messages.info(request, text % skipped_count)

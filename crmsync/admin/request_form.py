@@ -31,16 +31,12 @@ def request_of(entry: RecoveryEntry) -> Request | None:
         return None
 
 
-def shown_fields(request: Request | None, at_fault: str, clear: bool) -> list[dict[str, Any]]:
-    """Name and text of each field, and whether it is at fault. A field that the CRM misses is
-    included."""
+def masked_fields(request: Request | None, at_fault: str) -> list[dict[str, Any]]:
+    """Name and masked text of each field, and whether it is at fault. A field that the CRM misses
+    is included."""
     fields: Mapping[str, Any] = request.fields if request else {}
     rows = [
-        {
-            "name": name,
-            "text": _text(value if clear else personal.masked(value)),
-            "is_wrong": name == at_fault,
-        }
+        {"name": name, "text": _text(personal.masked(value)), "is_wrong": name == at_fault}
         for name, value in fields.items()
     ]
     if request and not request.deleted and at_fault and at_fault not in fields:

@@ -3,7 +3,6 @@
 Rows refer to policies and CRMs by id; names are read for all rows of a page at once.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import QuerySet
@@ -17,23 +16,6 @@ from crmsync.models import Crm, Policy
 from msgplatform.doors.admin import PickFilter, RowsAdmin, cells, row_id
 
 _LISTED = 500  # CRMs or policies that a filter offers
-
-
-def add_names(rows: list[Any]) -> list[Any]:
-    """Add the names of policy, source and CRM to rows: two queries for any number of rows."""
-    policies: Mapping[int, Policy] = Policy.objects.select_related("source", "crm").in_bulk(
-        {row.policy_id for row in rows}
-    )
-    crms = Crm.objects.in_bulk({getattr(row, "crm_id", 0) for row in rows} - {0})
-    for row in rows:
-        policy = policies.get(row.policy_id)
-        # Rows of the logs name their CRM. Other rows have the CRM of their policy.
-        crm = crms.get(getattr(row, "crm_id", 0)) or (policy and policy.crm)
-        row.policy_name = str(policy or "")
-        row.source_name = str(policy.source) if policy else ""
-        row.crm_name = str(crm or "")
-        row.is_of_hive = bool(policy and policy.source.is_hive)
-    return rows
 
 
 def timeline_link(record_id: int, key: str, is_of_hive: bool) -> SafeString:
@@ -60,7 +42,9 @@ class CrmFilter(PickFilter):
         # Some of these tables have `crm_id`, with an index.
         if any(field.name == "crm_id" for field in queryset.model._meta.concrete_fields):
             return queryset.filter(crm_id=crm_id)
-        return queryset.filter(policy_id__in=policy_ids(crm_id=crm_id))
+        # A list, because databases do not use the index for a subquery.
+        policies = Policy.objects.filter(crm_id=crm_id).order_by()
+        return queryset.filter(policy_id__in=list(policies.values_list("pk", flat=True)))
 
 
 class PolicyFilter(PickFilter):
@@ -80,13 +64,19 @@ class ErrorFilter(PickFilter):
         return [(name, str(words)) for name, words in ERROR_CLASSES.items()]
 
 
-def policy_ids(**condition: Any) -> list[int]:
-    """A list, because databases do not use the index for a subquery."""
-    return list(Policy.objects.filter(**condition).order_by().values_list("pk", flat=True))
-
-
 class NamedRowsAdmin(RowsAdmin):
     """Rows with the names of their policy, source and CRM."""
 
     def add_details(self, rows: list[Any]) -> list[Any]:
-        return add_names(rows)
+        """Two queries for any number of rows."""
+        policies = Policy.with_names().in_bulk({row.policy_id for row in rows})
+        crms = Crm.objects.in_bulk({getattr(row, "crm_id", 0) for row in rows} - {0})
+        for row in rows:
+            policy = policies.get(row.policy_id)
+            # Rows of the logs name their CRM. Other rows have the CRM of their policy.
+            crm = crms.get(getattr(row, "crm_id", 0)) or (policy and policy.crm)
+            row.policy_name = str(policy or "")
+            row.source_name = str(policy.source) if policy else ""
+            row.crm_name = str(crm or "")
+            row.is_of_hive = bool(policy and policy.source.is_hive)
+        return rows

@@ -60,20 +60,16 @@ class RunAdmin(NamedRowsAdmin):
         return cells.link(url, at)
 
     policy = cells.column(_("policy"), lambda row: row.policy_name or cells.NOTHING)
-
-    @admin.display(description=_("what"))
-    def what(self, row: Run) -> str:
-        """The kind of the run, with the person who asked for it below."""
-        return cells.lines(str(row.get_kind_display()), row.requested_by)
-
+    what = cells.column(
+        _("what"), lambda row: cells.lines(str(row.get_kind_display()), row.requested_by)
+    )
     how_far = cells.column(_("state"), lambda row: progress(row, row.far))
 
     @admin.display(description=_("read"))
     def read_rows(self, row: Run) -> str:
         """Rows that were read, with how many were unchanged below."""
-        if not row.unchanged:
-            return _count(row.read)
-        return cells.lines(str(row.read), gettext("%d unchanged") % row.unchanged)
+        below = gettext("%d unchanged") % row.unchanged if row.unchanged else ""
+        return cells.lines(_count(row.read), below)
 
     sent = cells.column(_("sent"), lambda row: _count(row.far.sent))
     confirmed = cells.column(_("confirmed"), lambda row: _count(row.far.confirmed))
@@ -99,10 +95,8 @@ def percent(run: Run, progress: Progress) -> int:
     return min(99, records_done * 100 // total) if total else 0
 
 
-def progress(run: Run | None, run_progress: Progress | None) -> SafeString:
+def progress(run: Run, run_progress: Progress) -> SafeString:
     """A bar while the run goes on, and its result afterwards."""
-    if run is None or run_progress is None:
-        return cells.NOTHING
     if not run_progress.is_over:
         share = percent(run, run_progress)
         return format_html(
@@ -117,9 +111,9 @@ def progress(run: Run | None, run_progress: Progress | None) -> SafeString:
 
 def last_run(run: Run | None, run_progress: Progress | None, has_link: bool) -> SafeString:
     """The progress of a run and when it began; with a link to its page."""
+    if run is None or run_progress is None:
+        return cells.NOTHING
     cell = progress(run, run_progress)
-    if run is None:
-        return cell
     if has_link:
         url = reverse("admin:crmsync_run_change", args=[run.pk])
         cell = format_html('<a href="{}">{}</a>', url, cell)
@@ -132,7 +126,5 @@ def last_run(run: Run | None, run_progress: Progress | None, has_link: bool) -> 
 def rate(run_progress: Progress) -> str:
     if run_progress.rate is None:
         return cells.NOTHING
-    if run_progress.left is None:
-        return gettext("%.0f/s") % run_progress.rate
-    left = gettext("%s left") % age(run_progress.left)
-    return cells.lines(gettext("%.0f/s") % run_progress.rate, left)
+    below = "" if run_progress.left is None else gettext("%s left") % age(run_progress.left)
+    return cells.lines(gettext("%.0f/s") % run_progress.rate, below)

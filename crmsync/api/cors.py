@@ -7,19 +7,15 @@ other people's pages from using an APPKEY. The limits hold for everybody.
 
 from django.http import HttpResponseBase
 from django.utils.cache import patch_vary_headers
-from rest_framework.exceptions import PermissionDenied, Throttled
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from crmsync import directory
 from crmsync.directory import Page
-from crmsync.intake import limits
 from msgplatform.doors.api.access.authentication import HasScope
-from msgplatform.doors.api.access.throttling import client_address
 
-_METHODS = "POST"
-_HEADERS = "Content-Type, Idempotency-Key"
 # How long a browser remembers the permission: a page that is removed stops within minutes.
 PREFLIGHT_SECONDS = 600
 
@@ -48,12 +44,6 @@ def may_be_page(request: Request) -> bool:
     return request.method == "POST" or is_preflight(request)
 
 
-def limit_address(request: Request) -> None:
-    """Count a request of a page. Raises Throttled."""
-    if wait := limits.wait_of_address(client_address(request)):
-        raise Throttled(wait)
-
-
 def admit(request: Request, page: Page) -> None:
     """Raises PermissionDenied when this page does not allow the origin."""
     origin = origin_of(request)
@@ -63,19 +53,13 @@ def admit(request: Request, page: Page) -> None:
         )
 
 
-def limit_page(request: Request, page: Page) -> None:
-    """Count a lead that is about to be stored. Raises Throttled."""
-    if wait := limits.wait_of_page(page.appkey, client_address(request)):
-        raise Throttled(wait)
-
-
 def preflight() -> Response:
     """Allows what the browser asks for, provided that `add_headers` allows the origin."""
     return Response(
         status=204,
         headers={
-            "Access-Control-Allow-Methods": _METHODS,
-            "Access-Control-Allow-Headers": _HEADERS,
+            "Access-Control-Allow-Methods": "POST",
+            "Access-Control-Allow-Headers": "Content-Type, Idempotency-Key",
             "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
         },
     )

@@ -2,15 +2,14 @@
 
 from typing import Annotated, Any
 
-from django.http import Http404
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from crmsync.adapters.sandbox.adapter import ANSWERS, records_of
-from crmsync.adapters.sandbox.store import Call, Records, StoredRecord
+from crmsync.adapters.sandbox import ANSWERS, Call, Records, StoredRecord, records_of
+from crmsync.api.trials import crm_by_name
 from crmsync.models import Crm
 from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput, NotNow
@@ -145,9 +144,7 @@ def _store_of(name: str) -> tuple[Crm, Records]:
     """Raises Http404, and NotNow for a CRM of another kind."""
     if not sandbox.is_on():
         raise NotNow(sandbox.OFF)
-    row = Crm.objects.filter(name=name).first()
-    if row is None:
-        raise Http404("There is no such CRM.")
+    row = crm_by_name(name)
     if row.adapter != Crm.SANDBOX:
         raise NotNow("This CRM is of another kind than sandbox.")
     return row, records_of(row.settings)

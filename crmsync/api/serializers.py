@@ -102,8 +102,8 @@ class PolicySerializer(serializers.ModelSerializer[Policy]):
     crm = serializers.CharField(source="crm.name", read_only=True)
     enabled = serializers.SerializerMethodField(help_text="Both the policy and its CRM")
     paused = serializers.SerializerMethodField(help_text="Its CRM is paused")
-    requested = serializers.SerializerMethodField(
-        help_text="The kind of run that was asked for and has not begun, else empty"
+    requested = serializers.CharField(
+        read_only=True, help_text="The kind of run that was asked for and has not begun, else empty"
     )
     requested_by = AskedByField()
     stopped = serializers.SerializerMethodField(
@@ -122,9 +122,6 @@ class PolicySerializer(serializers.ModelSerializer[Policy]):
 
     def get_paused(self, policy: Policy) -> bool:
         return policy.crm.paused_at is not None
-
-    def get_requested(self, policy: Policy) -> str:
-        return policy.requested
 
     @extend_schema_field(StoppedSerializer(allow_null=True))
     def get_stopped(self, policy: Policy) -> dict[str, Any] | None:

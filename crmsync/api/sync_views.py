@@ -12,14 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from crmsync.api import serializers
 from crmsync.api.requests import NewRunBody
-from crmsync.api.serializers import (
-    LeadCrmsSerializer,
-    PolicySerializer,
-    RequestedRunSerializer,
-    RunSerializer,
-    crm_state,
-)
 from crmsync.messages import policies
 from crmsync.messages.states import read_states
 from crmsync.models import Lead, Policy, Run
@@ -43,7 +37,7 @@ class LeadCrmsView(APIView):
     tag = "leads"
     required_scope = "leads:read"
 
-    @operation(None, {200: LeadCrmsSerializer})
+    @operation(None, {200: serializers.LeadCrmsSerializer})
     def get(self, request: Request, pk: int) -> Response:
         """Show a lead at the CRMs.
 
@@ -53,7 +47,7 @@ class LeadCrmsView(APIView):
         if lead is None:
             raise Http404("There is no lead with this id.")
         states = read_states([lead], policies.by_id())[lead.pk]
-        return Response({"crms": [crm_state(state) for state in states]})
+        return Response({"crms": [serializers.crm_state(state) for state in states]})
 
 
 class PolicyListView(ListView):
@@ -64,7 +58,7 @@ class PolicyListView(ListView):
 
     tag = "sync"
     required_scope = "sync:run"
-    serializer_class = PolicySerializer
+    serializer_class = serializers.PolicySerializer
 
     def get_queryset(self) -> Any:
         return _policies(self.request)
@@ -80,7 +74,7 @@ class PolicyRunsView(APIView):
 
     @operation(
         NewRunBody,
-        {202: (RequestedRunSerializer, "The run will begin; see /sync/runs.")},
+        {202: (serializers.RequestedRunSerializer, "The run will begin; see /sync/runs.")},
         ("look for changes", {"kind": "changes"}),
     )
     def post(self, request: Request, pk: int) -> Response:
@@ -107,7 +101,7 @@ class RunListView(ListView):
 
     tag = "sync"
     required_scope = "sync:run"
-    serializer_class = RunSerializer
+    serializer_class = serializers.RunSerializer
     query = [OpenApiParameter("policy", ID, description="Only runs of the policy with this id")]
 
     @property
@@ -136,7 +130,7 @@ class RunView(APIView):
     tag = "sync"
     required_scope = "sync:run"
 
-    @operation(None, {200: RunSerializer})
+    @operation(None, {200: serializers.RunSerializer})
     def get(self, request: Request, pk: int) -> Response:
         """Show a run.
 
@@ -145,16 +139,14 @@ class RunView(APIView):
         run = Run.objects.filter(pk=pk).first()
         if run is None or not _policies(request).filter(pk=run.policy_id).exists():
             raise Http404("There is no run with this id.")
-        serializer = RunSerializer(_with_progress([run])[0], context={"request": request})
+        run_with_progress = _with_progress([run])[0]
+        serializer = serializers.RunSerializer(run_with_progress, context={"request": request})
         return Response(serializer.data)
 
 
 def _policies(request: Any) -> QuerySet[Policy]:
     """The policies that the caller may see and start."""
-    its = Q(biz__isnull=True) | Q(biz_id=caller_of(request).biz_id)
-    # These columns are large and not needed here, and reading two of them decrypts them.
-    secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
-    return Policy.objects.filter(its).select_related("source", "crm").defer(*secret)
+    return Policy.with_names().filter(Q(biz=None) | Q(biz_id=caller_of(request).biz_id))
 
 
 def _with_progress(runs: list[Any]) -> list[Any]:

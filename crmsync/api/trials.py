@@ -27,12 +27,13 @@ class _TestView(APIView):
     required_scope = "manage:tests"
     answers_limited_keys = False
 
-    def crm(self, name: str) -> Crm:
-        """The CRM of this name. Raises Http404."""
-        row = Crm.objects.filter(name=name).first()
-        if row is None:
-            raise Http404("There is no such CRM.")
-        return row
+
+def crm_by_name(name: str) -> Crm:
+    """Raises Http404."""
+    row = Crm.objects.filter(name=name).first()
+    if row is None:
+        raise Http404("There is no such CRM.")
+    return row
 
 
 class CrmCheckSerializer(serializers.Serializer[Any]):
@@ -56,7 +57,7 @@ class CrmTestView(_TestView):
         Asks the CRM whether it takes the stored settings and credentials and has the fields of its
         mappings, for at most 20 seconds. Nothing is stored in the CRM.
         """
-        row = self.crm(name)
+        row = crm_by_name(name)
         addresses = sorted(addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
         return Response(CrmCheckSerializer(trials.check(row)).data)
@@ -129,7 +130,7 @@ class CrmTestLeadView(_TestView):
         """
         body = decode(request, TestLeadBody, _BODY_BYTES)
         key = trials.usual_key() if body.key is None else body.key
-        row = self.crm(name)
+        row = crm_by_name(name)
         fields: Mapping[str, Any] = trials.usual_fields(row) if body.fields is None else body.fields
         record = partial(audit, request)
         trial = trials.send(row, key, fields, body.remove is not False, record)

@@ -6,7 +6,7 @@ from typing import Any
 from django.http import Http404, HttpResponse, HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.exceptions import MethodNotAllowed
+from rest_framework.exceptions import MethodNotAllowed, Throttled
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -16,7 +16,7 @@ from crmsync.api import cors
 from crmsync.api.requests import MAX_LEAD_BYTES, LeadChangeBody, NewLeadBody, NewLeadsBody
 from crmsync.api.serializers import LeadSerializer
 from crmsync.directory import Page
-from crmsync.intake import changes, intake
+from crmsync.intake import changes, intake, limits
 from crmsync.intake.intake import NewLead, RefusedLead
 from crmsync.messages.index import LEADS
 from crmsync.models import Lead
@@ -25,6 +25,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.access.throttling import client_address
 from msgplatform.doors.api.intake import (
     AcceptedSerializer,
     BatchView,
@@ -42,7 +43,6 @@ _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
 # A change has the time of its statement. After these seconds its transaction has ended
 # (`IDLE_TRANSACTION_SECONDS`), so that a caller who follows the changes misses none.
 _SETTLED = timedelta(seconds=15)
-# The filters of the changes, with their columns.
 _OF_CHANGES = {"phone": "phone__in", "uid": "uid", "appkey": "appkey", "deleted": "is_delete"}
 
 
@@ -87,12 +87,11 @@ class LeadListView(MessageListView):
         that is hosted elsewhere needs no API key: its script sends the public APPKEY, from one of
         the origins that the landing page allows.
         """
-        is_page = cors.may_be_page(request)
-        if is_page:
-            # Before the body is read: anybody may send, so that a refusal must be cheap.
-            cors.limit_address(request)
+        is_page, address = cors.may_be_page(request), client_address(request)
+        # Before the body is read: anybody may send, so that a refusal must be cheap.
+        if is_page and (wait := limits.wait_of_address(address)):
+            raise Throttled(wait)
         body = decode(request, NewLeadBody, MAX_LEAD_BYTES)
-        # The key may come in the header or in the body.
         body.idempotency_key = idempotency_key(request, body.idempotency_key)
         page = directory.page(body.appkey)
         if not is_page:
@@ -101,8 +100,9 @@ class LeadListView(MessageListView):
             raise InvalidInput(_UNKNOWN, "appkey")
         cors.admit(request, page)
         lead = _lead(page.biz_id, page, body, is_public=True)
-        if isinstance(lead, NewLead):  # a RefusedLead is only looked up
-            cors.limit_page(request, page)
+        # A RefusedLead is only looked up.
+        if isinstance(lead, NewLead) and (wait := limits.wait_of_page(page.appkey, address)):
+            raise Throttled(wait)
         return answer(intake.add(lead))
 
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:

@@ -37,9 +37,9 @@ class Adoption:
         if not record_ids:
             return
         self._read_choices()
-        entries = [each for each in self._order.entries if each.record in record_ids]
+        entries = [entry for entry in self._order.entries if entry.record in record_ids]
         own_ids = self._own_ids(entry.remote_id for entry in entries)
-        self._record_ids = {each.record for each in entries if each.remote_id not in own_ids}
+        self._record_ids = {entry.record for entry in entries if entry.remote_id not in own_ids}
 
     def _read_choices(self) -> None:
         """Read the policy's choices, once for each order."""
@@ -54,9 +54,13 @@ class Adoption:
         return entry.record in self._record_ids
 
     def to_send(self, entry: Entry) -> base.Record:
-        is_adopted = self.is_adopted(entry)
-        should_fill_empty = is_adopted and self._on_conflict != _OnConflict.UPDATE
-        return entry.to_send(is_adopted and not self._can_delete, should_fill_empty)
+        """The record as an adapter takes it."""
+        request, is_adopted = entry.request, self.is_adopted(entry)
+        return base.Record(
+            request.key, request.version, request.fields, request.deleted, entry.remote_id,
+            is_adopted=is_adopted and not self._can_delete,
+            should_fill_empty=is_adopted and self._on_conflict != _OnConflict.UPDATE,
+        )  # fmt: skip
 
     def adopt(
         self, conflicts: Sequence[tuple[Entry, Conflict]], answers: Sequence[Answer]
@@ -66,11 +70,13 @@ class Adoption:
 
         Returns the ids of records that are not sent again, because people decide.
         """
-        kept_ids = {e.record for e, each in conflicts if self._should_keep_own(e, each)}
+        kept_ids = {
+            entry.record for entry, conflict in conflicts if self._should_keep_own(entry, conflict)
+        }
         pairs = [
-            (entry, each.existing_id)
-            for entry, each in conflicts
-            if not each.has_key and entry.record not in kept_ids
+            (entry, conflict.existing_id)
+            for entry, conflict in conflicts
+            if not conflict.has_key and entry.record not in kept_ids
         ]
         if not pairs:
             return kept_ids
@@ -81,7 +87,7 @@ class Adoption:
             if isinstance(answer.outcome, Ok) and not self.is_adopted(answer.entry)
         }
         own_ids = new_ids | self._own_ids(remote_id for _, remote_id in pairs)
-        foreign_records = [(entry, each) for entry, each in pairs if each not in own_ids]
+        foreign_records = [pair for pair in pairs if pair[1] not in own_ids]
         if self._on_conflict == _OnConflict.DEAD:
             return kept_ids | {entry.record for entry, _ in foreign_records}
         if foreign_records:
@@ -98,7 +104,7 @@ class Adoption:
 
     def _store(self, foreign: Sequence[tuple[Entry, str]]) -> None:
         with transaction.atomic():
-            for entry, remote_id in sorted(foreign, key=lambda each: each[0].record):
+            for entry, remote_id in sorted(foreign, key=lambda pair: pair[0].record):
                 rows = Record.objects.filter(pk=entry.record, claimed_by=self._order.claim)
                 is_storable = len(remote_id) <= MAX_REMOTE_ID
                 rows.update(is_adopted=True, **({"remote_id": remote_id} if is_storable else {}))
@@ -106,15 +112,21 @@ class Adoption:
     def _own_ids(self, remote_ids: Iterable[str]) -> set[str]:
         """The remote ids among these that belong to a record which the platform made. A record that
         the platform has deleted and people have restored belongs to people."""
-        own_ids: set[str] = set()
-        for some in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):
-            rows = of_crm(self._order.crm).filter(remote_id__in=some, is_adopted=False)
-            rows = rows.exclude(deleted=True, state=Record.State.CONFIRMED)
-            own_ids.update(rows.order_by().values_list("remote_id", flat=True))
-        return own_ids
+        own_records = of_crm(self._order.crm).filter(is_adopted=False)
+        own_records = own_records.exclude(deleted=True, state=Record.State.CONFIRMED)
+        return ids_in_use(own_records, remote_ids)
 
 
 def of_crm(crm_id: int) -> QuerySet[Record]:
     """The records of all policies of a CRM."""
     policies = Policy.objects.filter(crm_id=crm_id).values("id")
     return Record.objects.filter(policy_id__in=policies)
+
+
+def ids_in_use(records: QuerySet[Record], remote_ids: Iterable[str]) -> set[str]:
+    """The remote ids among these that one of the records has."""
+    used_ids: set[str] = set()
+    for page in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):
+        rows = records.filter(remote_id__in=page).order_by()
+        used_ids.update(rows.values_list("remote_id", flat=True))
+    return used_ids

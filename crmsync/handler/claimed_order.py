@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db import connection
 
 from crmsync.adapters.client import CALL_SECONDS
-from crmsync.handler.adoption import Adoption, of_crm
+from crmsync.handler.adoption import Adoption, ids_in_use, of_crm
 from crmsync.models import Record
 from crmsync.orders import MAX_ENTRIES, Entry, Order
 from msgplatform.core import logging
-from msgplatform.core.data import chunks, claims, sql, transactions
+from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)
@@ -54,7 +54,7 @@ class ClaimedOrder:
             entries = {entry.record: entry for entry in self.order.entries}
             operations = {row_id: operation for row_id, operation, *_ in rows}
             own_entries = [entries[row_id] for row_id in operations]
-            present = [each for each in own_entries if operations[each.record] == each.operation]
+            present = [e for e in own_entries if operations[e.record] == e.operation]
             outdated_entries = [e for e in own_entries if operations[e.record] != e.operation]
             adopted_ids = {row_id for row_id, _, _, is_adopted in rows if is_adopted}
         used_ids = self.used_ids(self.order.entries)
@@ -99,10 +99,10 @@ class ClaimedOrder:
         )
         if count != len(row_ids) or until is None:
             return False
-        rest = sql.read_time(until) - sql.read_time(now)
-        if rest < _spare():
+        remaining = sql.read_time(until) - sql.read_time(now)
+        if remaining < _spare():
             return False
-        self._ids, self._ends = row_ids, asked_at + rest.total_seconds()
+        self._ids, self._ends = row_ids, asked_at + remaining.total_seconds()
         return True
 
     def _count_claimed(
@@ -147,12 +147,8 @@ class ClaimedOrder:
         Raises what an unavailable database raises.
         """
         deletions = [entry for entry in entries if entry.request.deleted]
-        remote_ids = sorted({entry.remote_id for entry in deletions} - {""})
-        used_ids: set[str] = set()
-        for some in chunks(remote_ids, claims.CHUNK):
-            rows = of_crm(self.order.crm).filter(remote_id__in=some, deleted=False)
-            used_ids.update(rows.order_by().values_list("remote_id", flat=True))
-        return used_ids
+        records = of_crm(self.order.crm).filter(deleted=False)
+        return ids_in_use(records, (entry.remote_id for entry in deletions))
 
     def _read(
         self, row_ids: Sequence[int]

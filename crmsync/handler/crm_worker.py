@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from django.db import connections, transaction
 
-from crmsync import lead_spans, models
+from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.outcomes import Auth, Ok
 from crmsync.directory import Crm, fingerprint
@@ -23,6 +23,7 @@ from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
 from crmsync.models.operations import MAX_MESSAGE
+from crmsync.monitor import counters
 from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.presence import LiveCrm
 from msgplatform.core import logging
@@ -212,15 +213,14 @@ class CrmWorker:
         self._count(len(result.answers), failures)
 
     def _record_spans(self, order: Order, result: DeliveryResult, began_at: int) -> None:
-        sent = [answer for answer in result.answers if not isinstance(answer.outcome, Unsent)]
-        keys = [answer.entry.request.key for answer in sent]
+        answers = [answer for answer in result.answers if not isinstance(answer.outcome, Unsent)]
+        keys = [answer.entry.request.key for answer in answers]
         errors = {
             answer.entry.request.key: type(answer.outcome).__name__
-            for answer in sent
+            for answer in answers
             if not isinstance(answer.outcome, Ok)
         }
-        leads = lead_spans.contexts(order.policy, keys)
-        lead_spans.record("send", began_at, leads, len(keys), errors, crm=self._crm.name)
+        counters.record_spans("send", began_at, order.policy, self._crm.name, keys, errors)
 
     def _drop(self, order: ClaimedOrder) -> None:
         """End the claim; the worker has no order afterwards."""

@@ -83,25 +83,25 @@ class Delivery:
     def _send(self, entries: Collection[Entry]) -> None:
         """Send entries. Entries to be looked up come first: those that the CRM does not hold are
         then sent with the others."""
-        rest = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
-        while rest:
+        waiting = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
+        while waiting:
             if self._refusing:
-                self._leave(rest, self._refusing)
+                self._leave(waiting, self._refusing)
                 return
-            unsure = self._is_unsure(rest[0])
+            unsure = self._is_unsure(waiting[0])
             # A call looks up or stores: take only entries of the first one's kind. More of that
             # kind may follow the other kind, because a conflict puts records at the end.
-            kinds = [self._is_unsure(entry) for entry in rest]
+            kinds = [self._is_unsure(entry) for entry in waiting]
             count = kinds.index(not unsure) if (not unsure) in kinds else len(kinds)
             size, after = self._admit(min(count, self._adapter.batch_size))
             if not size:
-                self._leave(rest, Unsent(after))
+                self._leave(waiting, Unsent(after))
                 return
-            batch = [rest.popleft() for _ in range(size)]
+            batch = [waiting.popleft() for _ in range(size)]
             if unsure:
-                rest.extendleft(reversed(self._look_up(batch)))
+                waiting.extendleft(reversed(self._look_up(batch)))
             else:
-                rest.extend(self._store(batch))
+                waiting.extend(self._store(batch))
 
     def _is_unsure(self, entry: Entry) -> bool:
         """True if the record may be stored already and a call would make a second one."""
@@ -190,17 +190,17 @@ class Delivery:
         except UNAVAILABLE:
             self._leave(batch, Unsent(_NO_DATABASE))
             return []
-        batch = [each for each in batch if each.record in claimed_ids]
+        batch = [entry for entry in batch if entry.record in claimed_ids]
         shared_deletions = [
-            each for each in batch if each.request.deleted and each.remote_id in used_ids
+            entry for entry in batch if entry.request.deleted and entry.remote_id in used_ids
         ]
         self._confirm_deletions(shared_deletions)
-        return [each for each in batch if each not in shared_deletions]
+        return [entry for entry in batch if entry not in shared_deletions]
 
     def _confirm_deletions(self, entries: Collection[Entry]) -> None:
         """Answer deletions that are not sent because another record uses the CRM's record."""
         self._result.answers += [
-            Answer(each, Ok(each.remote_id, created=False)) for each in entries
+            Answer(entry, Ok(entry.remote_id, created=False)) for entry in entries
         ]
 
     def _adopt(self, conflicts: Sequence[tuple[Entry, Conflict]]) -> list[Entry]:
@@ -250,7 +250,7 @@ class Delivery:
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's
             fault, outcomes = error, ()
-        has_failed = bool(outcomes) and all(isinstance(each, failing) for each in outcomes)
+        has_failed = bool(outcomes) and all(isinstance(outcome, failing) for outcome in outcomes)
         self._limits.end(len(batch), started_at, has_failed)
         self._milliseconds, self._is_free = int((time.monotonic() - started_at) * 1000), is_probe
         self._result.counts[CALLS] += self._adapter.calls(len(batch))

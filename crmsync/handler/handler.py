@@ -158,9 +158,9 @@ class DataHandler(Worker):
     def _renew_ownership(self) -> None:
         """Stay the owner of CRMs with an order in flight or with held calls, even without work in
         the queues: only this process knows of these."""
-        busy_workers = [one for one in self._served.values() if one.is_busy or one.is_held]
-        owned_workers = [one for one in busy_workers if one.is_owned()]
-        names = [_owned_name(one.crm) for one in owned_workers]
+        busy_workers = [w for w in self._served.values() if w.is_busy or w.is_held]
+        owned_workers = [workers for workers in busy_workers if workers.is_owned()]
+        names = [_owned_name(workers.crm) for workers in owned_workers]
         lost_names, _lapsed = owners.renew(names, self.name, OWNERSHIP_SECONDS)
         for workers in owned_workers:
             if _owned_name(workers.crm) not in lost_names:
@@ -206,10 +206,8 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
     if not work_redis().set("crm:dead", 1, nx=True, px=int(_MIRROR_SECONDS * 500)):
         return
     for crm in crms:
-        entries = RecoveryEntry.objects.filter(
-            crm_id=crm.id, state=RecoveryEntry.State.OPEN, record_id__isnull=False
-        ).order_by("-id")
-        rows = list(entries.values(*_MIRRORED_COLUMNS)[:_MAX_MIRRORED])
+        entries = RecoveryEntry.open_entries(crm_id=crm.id, record_id__isnull=False)
+        rows = list(entries.order_by("-id").values(*_MIRRORED_COLUMNS)[:_MAX_MIRRORED])
         # An unchanged mirror costs one query and no write. An erasure may change a reason.
         content = msgspec.json.encode((_MIRROR_FORMAT, rows))
         content_hash = hashlib.sha256(content).hexdigest()

@@ -20,11 +20,11 @@ from django.utils.translation import gettext_noop as _
 from crmsync.adapters.outcomes import Ok
 from crmsync.directory import Crm
 from crmsync.handler import statements
-from crmsync.handler.adoption import of_crm
+from crmsync.handler.adoption import ids_in_use, of_crm
 from crmsync.handler.answers import Answer, DeliveryResult, FailedCall, Fault, Unsent
 from crmsync.handler.statements import NotUniform, field_and_reason, open_entries, solve_entries
 from crmsync.handler.verdicts import Row, Verdicts, name_of
-from crmsync.models import ExceptionEntry, Item, Record
+from crmsync.models import ExceptionEntry, Item, Operation, Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.monitor import counters
@@ -102,7 +102,8 @@ class Marking(msgspec.Struct):
         if self.new_ids and Item.objects.filter(pk=self.new_ids[0]).exists():
             return True
         at, operation = self.first_try_at, self.answers[0].entry.operation
-        return at is not None and statements.has_first_try(operation, at)
+        rows = Operation.objects.filter(pk=operation, first_try_at=at)
+        return at is not None and rows.exists()
 
     def _confirm(self) -> None:
         now = sql.now()
@@ -110,8 +111,8 @@ class Marking(msgspec.Struct):
         if _being_deleted(self.crm, self.order, self.answers):
             raise NotUniform
         solve_entries([answer.entry.record for answer in self.answers], self.crm.id, now)
-        confirmed = {(self.order.policy, counters.CONFIRMED): len(self.answers)}
-        _count(self.order, Counter(confirmed), self.counts, now)
+        confirmed_counts = Counter({(self.order.policy, counters.CONFIRMED): len(self.answers)})
+        _count(self.order, confirmed_counts, self.counts, now)
         self._log(now, [] if self.first_try_at else self.attempts)
 
     def _judge(self) -> None:
@@ -126,10 +127,8 @@ class Marking(msgspec.Struct):
             if row := rows.get(answer.entry.record):
                 verdicts.judge(row, answer)
         _confirm(verdicts.confirmed, now)
-        if verdicts.owned_ids:
-            claims.update_by_key(
-                Record.objects.filter(pk__in=verdicts.owned_ids), {"is_adopted": False}
-            )
+        owned_rows = Record.objects.filter(pk__in=verdicts.owned_ids)
+        claims.update_by_key(owned_rows, {"is_adopted": False})
         table = Record._meta.db_table
         due = [(*_values(row), next_at, now) for row, next_at in verdicts.changed]
         sql.insert_or_update(table, (*_COLUMNS, "next_at", "updated_at"), due)
@@ -182,11 +181,7 @@ def _being_deleted(crm: Crm, order: Order, answers: Sequence[Answer]) -> set[str
     is_recent = Q(state=Record.State.QUEUED) | Q(
         updated_at__gte=datetime.fromtimestamp(order_began, UTC)
     )
-    deleted_ids: set[str] = set()
-    for some in chunks(sorted(remote_ids - {""}), claims.CHUNK):
-        rows = of_crm(crm.id).filter(is_recent, remote_id__in=some, deleted=True)
-        deleted_ids.update(rows.order_by().values_list("remote_id", flat=True))
-    return deleted_ids
+    return ids_in_use(of_crm(crm.id).filter(is_recent, deleted=True), remote_ids)
 
 
 def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
@@ -197,13 +192,13 @@ def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
         "room": Record.ROOM, "updated_at": now,
     }  # fmt: skip
     unchanged_ids = [row.id for row, remote_id in pairs if remote_id == row.remote_id]
-    for some in chunks(unchanged_ids, claims.CHUNK):
-        claims.update_by_key(Record.objects.filter(pk__in=some), values)
+    for page in chunks(unchanged_ids, claims.CHUNK):
+        claims.update_by_key(Record.objects.filter(pk__in=page), values)
     new = [(row.id, remote_id) for row, remote_id in pairs if remote_id != row.remote_id]
-    for few in chunks(new, _CASES):
-        cases = "CASE id" + " WHEN %s THEN %s" * len(few) + " END"
-        remote_ids = RawSQL(cases, [part for each in few for part in each])  # noqa: S611
-        rows = Record.objects.filter(pk__in=[row_id for row_id, _ in few])
+    for batch in chunks(new, _CASES):
+        cases = "CASE id" + " WHEN %s THEN %s" * len(batch) + " END"
+        remote_ids = RawSQL(cases, [part for pair in batch for part in pair])  # noqa: S611
+        rows = Record.objects.filter(pk__in=[row_id for row_id, _ in batch])
         claims.update_by_key(rows, {**values, "remote_id": remote_ids})
 
 

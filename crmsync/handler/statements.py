@@ -38,10 +38,10 @@ def is_uniform(result: DeliveryResult, answers: Sequence[Answer]) -> bool:
         result.is_plain
         and len(answers) <= MAX_ENTRIES
         and all(
-            type(each.outcome) is Ok
-            and each.entry.operation == first
-            and len(each.outcome.remote_id or each.remote_id) <= MAX_REMOTE_ID
-            for each in answers
+            type(answer.outcome) is Ok
+            and answer.entry.operation == first
+            and len(answer.outcome.remote_id or answer.remote_id) <= MAX_REMOTE_ID
+            for answer in answers
         )
     )
 
@@ -52,7 +52,13 @@ def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | Non
     None. Raises NotUniform if one of them does not carry the claim any more, has a newer version or
     was adopted."""
     operation = answers[0].entry.operation
-    values, parameters = _remote_ids(answers)
+    new_ids: dict[int, str] = {}  # record → its new id in the CRM
+    for answer in answers:
+        remote_id = getattr(answer.outcome, "remote_id", "") or answer.remote_id
+        if remote_id and remote_id != answer.entry.remote_id:
+            new_ids[answer.entry.record] = remote_id
+    choice = engines.of().choice("remote_id", list(new_ids)) if new_ids else ""
+    values = f", remote_id = {choice}" if choice else ""
     row_ids = ",".join(str(answer.entry.record) for answer in answers)
     statement = (
         f"UPDATE {_RECORDS} {claims.by_primary_key(_RECORDS)} SET state = {_CONFIRMED}, "  # noqa: S608
@@ -63,29 +69,17 @@ def confirm(order: Order, answers: Sequence[Answer], now: datetime) -> int | Non
         "AND operation_id = %s AND NOT is_adopted"
     )
     with connection.cursor() as cursor:
-        cursor.execute(statement, [sql.stored(now), *parameters, order.claim, operation])
+        parameters = [sql.stored(now), *new_ids.values(), order.claim, operation]
+        cursor.execute(statement, parameters)
         if cursor.rowcount != len(answers):
             raise NotUniform
         return _count(cursor, operation, answers, now)
 
 
-def _remote_ids(answers: Sequence[Answer]) -> tuple[str, list[Any]]:
-    """The part of the UPDATE that sets new ids in the CRM, with its parameters."""
-    new_ids: dict[int, str] = {}
-    for answer in answers:
-        remote_id = getattr(answer.outcome, "remote_id", "") or answer.remote_id
-        if remote_id and remote_id != answer.entry.remote_id:
-            new_ids[answer.entry.record] = remote_id
-    if not new_ids:
-        return "", []
-    value = engines.of().choice("remote_id", list(new_ids))
-    return f", remote_id = {value}", list(new_ids.values())
-
-
 def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime) -> int | None:
     """Count the records in their operation. Returns the time of their first try if it notes it."""
     count, milliseconds = len(answers), int(now.timestamp() * 1000)
-    is_first = all(not each.entry.attempt for each in answers)
+    is_first = all(not answer.entry.attempt for answer in answers)
     if is_first and len({answer.milliseconds for answer in answers}) == 1:
         cursor.execute(
             f"UPDATE {_OPERATIONS} SET confirmed = records, end_at = %s, result = 1, "  # noqa: S608
@@ -105,11 +99,6 @@ def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime
         [milliseconds, count, operation],
     )
     return None
-
-
-def has_first_try(operation_id: int, at: int) -> bool:
-    """True if the operation notes that its records were stored at their first try at this time."""
-    return Operation.objects.filter(pk=operation_id, first_try_at=at).exists()
 
 
 _State = RecoveryEntry.State
@@ -143,19 +132,12 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
     entry: an entry that is open already is overwritten."""
     if not dead:
         return
-    entries = RecoveryEntry.objects.filter(
-        record_id__in=[row.id for row, _, _ in dead], state=_State.OPEN
-    )
-    open_entries = {
-        record: (entry, since)
-        for record, entry, since in entries.select_for_update().values_list(
-            "record_id", "id", "created_at"
-        )
-    }
+    entries = RecoveryEntry.open_entries(record_id__in=[row.id for row, _, _ in dead])
+    columns = entries.select_for_update().values_list("record_id", "id", "created_at")
+    open_entries = {record: (entry, since) for record, entry, since in columns}
     if open_entries:  # the reason may have changed
-        failures.take_back(
-            RecoveryEntry.objects.filter(id__in=[pk for pk, _ in open_entries.values()])
-        )
+        entry_ids = [pk for pk, _ in open_entries.values()]
+        failures.take_back(RecoveryEntry.objects.filter(id__in=entry_ids))
     new, old = [], []
     for row, answer, error in dead:
         field, reason = field_and_reason(answer.outcome)
@@ -185,9 +167,9 @@ def solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None
     entries = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_State.OPEN, _State.RETRIED))
     if not record_ids or not entries.order_by().exists():
         return
-    for some in chunks(record_ids, claims.CHUNK):
-        some_entries = entries.filter(record_id__in=some).order_by()
-        if entry_ids := list(some_entries.values_list("id", flat=True)):
+    for page in chunks(record_ids, claims.CHUNK):
+        page_entries = entries.filter(record_id__in=page).order_by()
+        if entry_ids := list(page_entries.values_list("id", flat=True)):
             rows = RecoveryEntry.objects.filter(pk__in=entry_ids)
             failures.take_back(rows)
             rows.update(state=_State.SOLVED, handled_at=now)

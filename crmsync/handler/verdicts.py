@@ -27,7 +27,7 @@ from crmsync.handler.call_limits import DAY_SECONDS
 from crmsync.models import Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import UNKNOWN
-from crmsync.orders import Request, digest
+from crmsync.orders import digest
 
 # Seconds until a record is sent again whose id in the CRM is being deleted.
 _DELETION_SECONDS = 15.0
@@ -77,9 +77,8 @@ class Verdicts:
         self, claim: str, waits: Sequence[float], now: datetime, deleted_ids: Collection[str] = ()
     ) -> None:
         self._claim, self._waits, self._now = claim, waits, now
-        self._deleted_ids = (
-            deleted_ids  # remote ids that another worker deletes, or has just deleted
-        )
+        # The remote ids that another worker deletes, or has just deleted.
+        self._deleted_ids = deleted_ids
         self.confirmed: list[tuple[Row, str]] = []
         self.changed: list[tuple[Row, datetime | None]] = []
         self.late: list[Row] = []
@@ -95,7 +94,10 @@ class Verdicts:
             if carries or row.sent_version < answer.entry.request.version:
                 self._confirm(row, answer, outcome, carries)
             elif row.state == _State.CONFIRMED:
-                self._resend_newest(row, answer.entry.request)
+                older = answer.entry.request
+                if older.version < row.sent_version and digest(older) != row.sent_digest:
+                    self.reopened[row.operation_id, "confirmed"] += 1
+                    self._leave(row, _State.WAITING, self._now, 0, UNKNOWN)
         elif carries:
             self._fail(row, answer)
 
@@ -125,11 +127,6 @@ class Verdicts:
             self._leave(row, _State.WAITING, self._now, attempt=0)
         else:
             self.late.append(row)
-
-    def _resend_newest(self, row: Row, older: Request) -> None:
-        if older.version < row.sent_version and digest(older) != row.sent_digest:
-            self.reopened[row.operation_id, "confirmed"] += 1
-            self._leave(row, _State.WAITING, self._now, 0, UNKNOWN)
 
     def _fail(self, row: Row, answer: Answer) -> None:
         entry, outcome = answer.entry, answer.outcome

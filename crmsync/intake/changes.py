@@ -49,13 +49,13 @@ def update(
         page_names = {field.name for field in page.fields}
         known_names = page_names | set(lead_fields.COLUMNS)
         removed_names = {name for name, value in new_extra.items() if value is None} - known_names
-        page_extra = {name: each for name, each in new_extra.items() if name not in removed_names}
+        page_extra = {name: new_extra[name] for name in new_extra if name not in removed_names}
         intake.check_known(page, columns, page_extra)
         values = {**page_extra, **columns}
         clean = {
-            each.name: lead_fields.clean(each, values[each.name])
-            for each in page.fields
-            if each.name in values
+            field.name: lead_fields.clean(field, values[field.name])
+            for field in page.fields
+            if field.name in values
         }
         changes = {name: clean.pop(name) for name in lead_fields.COLUMNS if name in clean}
         # A column that the page no longer has can only be emptied.

@@ -34,22 +34,19 @@ def explain(state: CrmState, lanes: Lanes, now: datetime) -> str:
     """A sentence; '' if the state needs no explanation."""
     record = state.record
     if record is None:
-        return unread(state)
+        return blocker(state) or _("a poller reads it with the next look for changes")
     if record.state in (_State.WAITING, _State.RETRY):
         return joined(blocker(state) or _open_breaker(state, lanes, now), state.message)
     if record.state == _State.HELD:
-        return blocker(state) or removal(state)
+        return blocker(state) or _removal(state)
     if record.state == _State.QUEUED:
-        return blocker(state) or _open_breaker(state, lanes, now) or lease_end(record)
+        lease_end = _("queued again at %s if no answer comes")
+        end = lease_end % local(record.next_at) if record.next_at else ""
+        return blocker(state) or _open_breaker(state, lanes, now) or end
     return "" if record.state == _State.CONFIRMED else state.message
 
 
-def unread(state: CrmState) -> str:
-    """The reason why no poller has read the lead yet."""
-    return blocker(state) or _("a poller reads it with the next look for changes")
-
-
-def removal(state: CrmState) -> str:
+def _removal(state: CrmState) -> str:
     """The reason why the guard still holds a record."""
     policy = state.policy
     if policy.stopped_at is None or policy.decision:
@@ -57,13 +54,6 @@ def removal(state: CrmState) -> str:
     return _("a person has to confirm %(removals)d of %(records)d records, deleted or cleared") % {
         "removals": policy.stopped_removals, "records": policy.stopped_records,
     }  # fmt: skip
-
-
-def lease_end(record: Record) -> str:
-    """The end of a queued record's lease; '' without one."""
-    if record.next_at is None:
-        return ""
-    return _("queued again at %s if no answer comes") % local(record.next_at)
 
 
 def joined(blocker: str, message: str) -> str:

@@ -17,9 +17,7 @@ NO_POLICY = _("there is no such policy; use source/CRM or its id")
 STATES = {state.name.lower(): state for state in Record.State}
 # Filters on these fields reveal data of a lead or a record.
 OF_LEADS = ("id", "phone", "name", "uid", "appkey", "deleted")
-OF_RECORDS = (
-    "record_key", "crm", "policy", "state", "error_class", "operation", "remote_id",
-)  # fmt: skip
+OF_RECORDS = ("record_key", "crm", "policy", "state", "error_class", "operation", "remote_id")
 
 
 def read_crm(text: str, field: str) -> int:

@@ -120,17 +120,6 @@ def _lead_indexes(policies_by_id: Policies) -> list[Index]:
     ]
 
 
-def _matching_keys(rows: QuerySet[Record], values: Values, policies_by_id: Policies) -> list[str]:
-    """The keys of the records that match. As in the engine, conditions are columns, not WHERE."""
-    conditions, fits = _conditions(policies_by_id), Q()
-    for name in OF_RECORDS:
-        if name in values:
-            column = conditions[name]
-            fits &= column(values[name]) if callable(column) else Q(**{column: values[name]})
-    columns = rows.order_by().values_list("key", ExpressionWrapper(fits, BooleanField()))
-    return [key for key, is_matching in columns if is_matching]
-
-
 def _conditions(policies_by_id: Policies) -> dict[str, str | Callable[[Any], Q]]:
     return {
         "record_key": "key",
@@ -208,10 +197,16 @@ def _leads(policies_by_id: Policies) -> Source:
     def with_record(values: Values, ids: Sequence[int]) -> set[int]:
         # A record of the hive has its lead's id as key.
         keys = {policies.key_of(pk): pk for pk in ids}
-        rows = Record.objects.filter(
-            policy_id__in=policies.of_hive(policies_by_id), key__in=list(keys)
-        )
-        return {keys[key] for key in _matching_keys(rows, values, policies_by_id)}
+        hive = policies.of_hive(policies_by_id)
+        rows = Record.objects.filter(policy_id__in=hive, key__in=list(keys)).order_by()
+        # As in the engine, conditions are columns, not WHERE.
+        conditions, fits = _conditions(policies_by_id), Q()
+        for name in OF_RECORDS:
+            if name in values:
+                column = conditions[name]
+                fits &= column(values[name]) if callable(column) else Q(**{column: values[name]})
+        columns = rows.values_list("key", ExpressionWrapper(fits, BooleanField()))
+        return {keys[key] for key, is_matching in columns if is_matching}
 
     return Source(
         rows=Lead.objects.all,

@@ -58,9 +58,8 @@ def of_leads(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
 def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     """Record → its line, with the id of its lead if it has one."""
     rows = Record.objects.filter(id__in=ids)
-    records = [
-        record for record in rows if record.policy_id in policies_by_id
-    ]  # a policy may be gone
+    # A policy may be gone.
+    records = [record for record in rows if record.policy_id in policies_by_id]
     error_classes = read_error_classes(records)
     hive = set(policies.of_hive(policies_by_id))
     keys = {record.pk: policies.lead_of(record.key) for record in records

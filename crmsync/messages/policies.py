@@ -10,9 +10,8 @@ Policies = Mapping[int, Policy]
 
 def by_id() -> Policies:
     """Every policy with its source, CRM and system, in the order of CRMs; without secrets."""
-    rows = Policy.objects.select_related("source", "crm", "biz")
-    secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
-    return {row.pk: row for row in rows.defer(*secret).order_by("crm__name", "id")}
+    rows = Policy.with_names().select_related("biz")
+    return {row.pk: row for row in rows.order_by("crm__name", "id")}
 
 
 def of_hive(policies: Policies) -> list[int]:

@@ -61,7 +61,6 @@ class CrmState(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """The state with its CRM."""
         return f"{self.policy.crm}: {self.label}"
 
 
@@ -101,7 +100,7 @@ def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str, str]]:
     last = newer.order_by("-id").values("message")[:1]
     rows = Record.objects.filter(id__in=record_ids).annotate(message=Subquery(last)).order_by()
     messages = {pk: (message or "", "") for pk, message in rows.values_list("id", "message")}
-    dead = RecoveryEntry.objects.filter(record_id__in=record_ids, state=RecoveryEntry.State.OPEN)
+    dead = RecoveryEntry.open_entries(record_id__in=record_ids)
     # The newest open entry replaces the message of the last try.
     reasons = dead.order_by("id").values_list("record_id", "reason", "field")
     messages |= {pk: (reason, field) for pk, reason, field in reasons if pk is not None}

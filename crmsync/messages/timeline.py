@@ -136,9 +136,7 @@ _SHOWN_ENTRIES = 20  # entries of the recovery log
 _READ_ENTRIES = 1000
 _State = Record.State
 # The colours of entries, by state.
-_DOTS = {
-    "confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting",
-}  # fmt: skip
+_DOTS = {"confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting"}
 
 
 def entries(states: Sequence[CrmState], read: Tries, now: datetime) -> Iterator[TimelineEntry]:
@@ -183,18 +181,14 @@ def entries(states: Sequence[CrmState], read: Tries, now: datetime) -> Iterator[
     yield from _recoveries(by_record)
     for state in states:
         record, ended_at, detail = state.record, None, ""
-        if record is None:
-            detail = explanations.unread(state)
+        if record is None or record.state in (_State.HELD, _State.QUEUED):
+            detail = explanations.explain(state, {}, now)
         # A waiting record shows what blocks it, or else when it is tried next.
         elif record.state in (_State.WAITING, _State.RETRY):
             next_try = _("due now")
             if record.next_at and record.next_at > now:
                 next_try = _("next try at %s") % explanations.local(record.next_at)
             detail = explanations.joined(explanations.blocker(state) or next_try, state.message)
-        elif record.state == _State.HELD:
-            detail = explanations.blocker(state) or explanations.removal(state)
-        elif record.state == _State.QUEUED:
-            detail = explanations.blocker(state) or explanations.lease_end(record)
         else:
             ended_at = record.updated_at
             detail = state.message if record.state == _State.DEAD else ""

@@ -3,7 +3,6 @@
 import re
 import secrets
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
@@ -22,7 +21,7 @@ from msgplatform.models import Biz
 # The length of the columns of leads that hold it.
 MAX_APPKEY = 64
 # A name or an address in lower case with an optional port, as browsers write an origin.
-_HOST = re.compile(r"[a-z0-9.-]+(:[0-9]{1,5})?|\[[0-9a-f:]+\](:[0-9]{1,5})?")
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
 
 
 def appkey_prefix() -> str:
@@ -40,11 +39,8 @@ def validate_origins(origins: Any) -> None:
     if not isinstance(origins, list):
         raise ValidationError(gettext("Write a list of origins."))
     for origin in origins:
-        parts = urlsplit(origin) if isinstance(origin, str) else None
         # Nothing may follow: a path or a user would never match the origin of a browser.
-        is_origin = parts and f"{parts.scheme}://{parts.netloc}" == origin
-        is_usable = is_origin and parts and parts.scheme in ("http", "https")
-        if not (is_usable and parts and _HOST.fullmatch(parts.netloc)):
+        if not (isinstance(origin, str) and _ORIGIN.fullmatch(origin)):
             raise ValidationError(
                 gettext("%s: write it as https://www.example.com, in lower case, without a path.")
                 % origin

@@ -20,6 +20,10 @@ An operation keeps the requests of one round, an item the outcome of one record 
 operation of which every record was stored at the first try needs no items.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -32,6 +36,7 @@ MAX_MESSAGE = 500
 UNKNOWN = "unknown"
 # The error class of a record that was to be sent, and whose values were erased before.
 ERASED = "erased"
+MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
 class Record(models.Model):
@@ -229,6 +234,10 @@ class RecoveryEntry(models.Model):
 
     def __str__(self) -> str:
         return self.reason or self.error_class
+
+    @classmethod
+    def open_entries(cls, **conditions: Any) -> models.QuerySet[RecoveryEntry]:
+        return cls.objects.filter(state=cls.State.OPEN, **conditions)
 
 
 class ExceptionEntry(models.Model):

@@ -225,6 +225,12 @@ class Policy(models.Model):
     def __str__(self) -> str:
         return f"{self.source} → {self.crm}"
 
+    @classmethod
+    def with_names(cls) -> models.QuerySet[Policy]:
+        """Every policy with its source and its CRM, without columns that are large or secret."""
+        unread = ("mapping", "source__database", "crm__settings", "crm__credentials")
+        return cls.objects.select_related("source", "crm").defer(*unread)
+
 
 class Watermark(models.Model):
     """How far a policy's source was read: the largest (UpdateTime, key).

@@ -59,10 +59,7 @@ ACTIVITY = Activity(
         Measure("dead", _("dead"), (counters.DEAD,), "lost"),
         Measure("calls", _("calls"), (counters.CALLS,)),
     ),
-    dimensions=(
-        _OfPolicy(CRM),
-        _OfPolicy(_SOURCE),
-    ),
+    dimensions=(_OfPolicy(CRM), _OfPolicy(_SOURCE)),
     figures=(
         Figure(
             "call_seconds", _("a call, on average"), (counters.CALLS, counters.CALL_MS),

@@ -53,13 +53,10 @@ class PolicyProgress(NamedTuple):
 
 def of_policies(now: datetime) -> list[PolicyProgress]:
     """The progress of every policy; one query."""
-    rows = Policy.objects.select_related("source", "crm")
-    # These columns are not used here, and are large or have to be decrypted.
-    unread_columns = ("mapping", "source__database", "crm__settings", "crm__credentials")
     confirmed_counters = MinuteCounter.objects.filter(
         flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
     ).order_by("-minute")
-    policies_with_times = rows.defer(*unread_columns).annotate(
+    policies_with_times = Policy.with_names().annotate(
         waiting_at=_first_due(_State.WAITING),
         retry_at=_first_due(_State.RETRY),
         moved_at=F("watermark__moved_at"),
@@ -88,10 +85,9 @@ def open_entries(before: datetime, limit: int) -> int:
     """The number of open entries of the recovery log from before this time, counted up to `limit`.
     Entries of sandboxes are not counted."""
     sandboxes = list(Crm.objects.filter(adapter=Crm.SANDBOX).values_list("id", flat=True))
-    rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
     # No index has `created_at`. Ids grow with time, so that the index (state, id) gives the oldest
     # entries first: compare the times of the first `limit` here.
-    rows = rows.exclude(crm_id__in=sandboxes)
+    rows = RecoveryEntry.open_entries().exclude(crm_id__in=sandboxes).order_by("id")
     return sum(at < before for at in rows.values_list("created_at", flat=True)[:limit])
 
 

@@ -121,7 +121,6 @@ _READABLE = METRICS.gauge(
 
 
 def samples() -> Iterator[Sample]:
-    """All samples of CRM sync for `/metrics`."""
     now = sql.now()
     policies = backlog.of_policies(now)
     counts = backlog.counts(progress.policy.pk for progress in policies)

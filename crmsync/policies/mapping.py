@@ -124,11 +124,9 @@ def parse(text: str) -> FieldMapping:
     lines: dict[str, int] = {}
     for rule in rules:
         if rule.field in lines:
-            raise InvalidInput(
-                _("Line %(line)d: %(field)s is set in line %(first)d already.")
-                % {"line": rule.line, "field": rule.field, "first": lines[rule.field]},
-                "mapping",
-            )
+            text = _("Line %(line)d: %(field)s is set in line %(first)d already.")
+            values = {"line": rule.line, "field": rule.field, "first": lines[rule.field]}
+            raise InvalidInput(text % values, "mapping")
         lines[rule.field] = rule.line
     return FieldMapping(tuple(rules))
 

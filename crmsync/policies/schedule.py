@@ -29,17 +29,6 @@ class Span(msgspec.Struct, frozen=True):
         return moment >= self.begin or moment < self.end
 
 
-def check_cron(text: str) -> None:
-    """Raises InvalidInput for text that is no crontab line, or whose time never comes."""
-    if text:
-        _next(text, timezone.localtime())
-
-
-def check_hours(text: str) -> None:
-    """Raises InvalidInput."""
-    spans(text)
-
-
 def spans(text: str) -> Sequence[Span]:
     """The spans in a text such as `08:00-12:00, 13:00-18:00`. Raises InvalidInput."""
     all_spans = []
@@ -75,7 +64,7 @@ def next_look(
     if cron:
         # A policy without an earlier look looks at once, whatever its crontab line says. A policy
         # that was held up looks now, not at a time that is over.
-        due = max(now, _next(cron, timezone.localtime(last or now))) if last else now
+        due = max(now, next_time(cron, last)) if last else now
     else:
         due = max(now, last + timedelta(seconds=interval)) if last else now
     if is_open(hours, due):
@@ -91,18 +80,12 @@ def next_look(
 
 
 def next_time(cron: str, after: datetime) -> datetime:
-    """The next time of a crontab line. Raises InvalidInput."""
-    return _next(cron, timezone.localtime(after))
-
-
-def _next(cron: str, after: datetime) -> datetime:
+    """The next time of a crontab line. Raises InvalidInput for text that is none, or whose time
+    never comes."""
     try:
-        return next(CronSim(cron, after))
+        return next(CronSim(cron, timezone.localtime(after)))
     except StopIteration:
         raise InvalidInput(_("The schedule %s never comes.") % cron, "cron") from None
     except CronSimError as error:
-        raise InvalidInput(
-            _("%(text)s is no line of a crontab (%(why)s): write it as */5 8-20 * * 1-5.")
-            % {"text": cron, "why": error},
-            "cron",
-        ) from None
+        words = _("%(text)s is no line of a crontab (%(why)s): write it as */5 8-20 * * 1-5.")
+        raise InvalidInput(words % {"text": cron, "why": error}, "cron") from None

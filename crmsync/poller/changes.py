@@ -1,39 +1,123 @@
-"""The rounds of runs that read changed rows, and of runs that compare versions (sweeps)."""
+"""Runs that read changed rows, and runs that compare versions (sweeps), round by round.
+
+    reading ──> read       no further row lies below the horizon
+       └──────> failed     the source has no versions to compare
+
+A run begins with the first rows that are read: a look without rows leaves no run.
+"""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import msgspec
+from django.db import transaction
 
 from crmsync import models
 from crmsync.directory import Crm, Policy
 from crmsync.models import Record, Run
-from crmsync.models.sources import MAX_UNREAD
-from crmsync.poller import requests, runs
+from crmsync.models.operations import MAX_MESSAGE
+from crmsync.models.sources import MAX_RUN, MAX_UNREAD
+from crmsync.policies import schedule
+from crmsync.poller import requests
 from crmsync.poller.decisions import Round
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Facts, Increment, Key, Watermark
 from crmsync.poller.reading.source import Source, SourceMismatch
-from crmsync.poller.store import Unstorable, store, store_or_set_aside
+from crmsync.poller.store import Unstorable, require_lease, store, store_or_set_aside
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.errors import LeaseLost
+
+log = logging.get(__name__)
 
 _Kind = models.Policy.Kind
+# While no row is behind, a comparison's place is stored after so many pages: the successor of a
+# killed poller repeats at most these.
+_PAGES_UNSTORED = 50
 
 
-class Changes:
-    """The changes of one source for one CRM. `run` is the id of the present run, 0 without one."""
+class _Runs:
+    """The runs of one policy of these kinds. `run` is the id of the present run, 0 without one;
+    `is_requested`: a person asked for it."""
+
+    def __init__(
+        self, policy: Policy, holder: str, center: DistributionCenter, kinds: Collection[str]
+    ) -> None:
+        self._holder, self._center = holder, center
+        self.run, self.is_requested = 0, False
+        self._after: Key | None = None  # of a comparison
+        since = ids.first_id_at(sql.now() - MAX_RUN)
+        rows = Run.objects.filter(policy_id=policy.id, id__gte=since, kind__in=kinds)
+        runs = rows.filter(state=Run.State.READING).order_by("-id")
+        # Continue the newest run that an earlier holder of the policy left unfinished. No poller
+        # would continue older ones.
+        for row in runs:
+            if self.run:
+                _finish(row.pk)
+            else:
+                self.run, self._after = row.pk, row.after
+                self.is_requested = bool(row.requested_by)
+
+    def may_go_on(self, policy: Policy, now: datetime) -> bool:
+        """True if a run has begun and may go on now. A requested run may go on at any hour."""
+        return self.run > 0 and (self.is_requested or schedule.is_open(policy.hours, now))
+
+    def end(self, problem: str = "") -> None:
+        """End the present run, if there is one; with a `problem` it has failed."""
+        if self.run:
+            _finish(self.run, problem)
+            self.run = 0
+
+    def _begin(self, policy: Policy, kind: str, unread: int, is_requested: bool = False) -> None:
+        """Begin a run in place of the present one, in one transaction. With `is_requested` it also
+        takes the request, so that this makes one run only. A run of everything forgets how far the
+        source was read.
+
+        Raises LeaseLost when another poller holds the policy, or when the request was taken or
+        replaced meanwhile.
+        """
+        run_id = ids.new(ids.bucket(policy.id, None))
+
+        @transaction.atomic
+        def begin_once() -> None:
+            # If the connection broke after the commit, the run is stored already.
+            if Run.objects.filter(pk=run_id).exists():
+                return
+            now = require_lease(policy, self._holder)
+            if is_requested:
+                rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
+                if not rows.update(requested="", requested_by=""):
+                    raise LeaseLost(f"the run of the policy {policy.name} was begun already")
+            if self.run:
+                _finish(self.run)
+            if kind == _Kind.FULL:
+                models.Watermark.objects.filter(policy_id=policy.id).delete()
+            Run.objects.create(
+                id=run_id, policy_id=policy.id, kind=kind, started_at=now, unread=unread,
+                requested_by=policy.requested_by if is_requested else "",
+            )  # fmt: skip
+
+        transactions.retrying(begin_once)
+        self.run, self.is_requested = run_id, is_requested
+
+
+def _finish(run_id: int, problem: str = "") -> None:
+    state = Run.State.FAILED if problem else Run.State.READ
+    rows = Run.objects.filter(pk=run_id, state=Run.State.READING)
+    transactions.retrying(
+        lambda: rows.update(state=state, read_at=sql.now(), problem=problem[:MAX_MESSAGE])
+    )
+
+
+class Changes(_Runs):
+    """The changes of one source for one CRM."""
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
-        self._holder, self._center = holder, center
-        unfinished_run = runs.unfinished(policy.id, (_Kind.CHANGES, _Kind.FULL))
-        self.run = unfinished_run.pk if unfinished_run else 0
-        self.is_requested = bool(
-            unfinished_run and unfinished_run.requested_by
-        )  # `run`, by a person
+        super().__init__(policy, holder, center, (_Kind.CHANGES, _Kind.FULL))
         self._watermark = stored_watermark(policy.id)
         self._are_new = self._watermark is None  # the next rows are probably new
         self.facts: Facts | None = None
@@ -43,10 +127,7 @@ class Changes:
         LeaseLost when it was begun already."""
         is_full = policy.requested == _Kind.FULL
         unread = increment.count_after(None if is_full else self._watermark, MAX_UNREAD)
-        self.run = runs.begin(
-            policy, self._holder, policy.requested, unread, is_requested=True, instead_of=self.run
-        )
-        self.is_requested = True
+        self._begin(policy, policy.requested, unread, is_requested=True)
         if is_full:
             increment.restart()
         self._watermark = stored_watermark(policy.id)
@@ -74,13 +155,12 @@ class Changes:
                 store(Round(policy, self._holder, crm.id, 0, 0, [], page.watermark))
                 increment.confirm(page)
                 self._watermark = page.watermark
-            self._finish()
+            self.end()
             return False
         if not self.run:
             unread = increment.count_after(self._watermark, MAX_UNREAD) if page.more else 0
             unread = max(unread, len(page.rows))
-            self.run = runs.begin(policy, self._holder, _Kind.CHANGES, unread)
-            self.is_requested = False
+            self._begin(policy, _Kind.CHANGES, unread)
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))
         is_part = False
@@ -101,15 +181,10 @@ class Changes:
         self._are_new = result.are_new
         self._watermark = page.watermark
         if not page.more:
-            self._finish()
+            self.end()
         if result.operations:
             self._center.distribute(crm, round, result)
         return page.more
-
-    def _finish(self) -> None:
-        if self.run:
-            runs.finish(self.run)
-            self.run = 0
 
 
 def stored_watermark(policy_id: int) -> Watermark | None:
@@ -118,34 +193,17 @@ def stored_watermark(policy_id: int) -> Watermark | None:
     return Watermark(row.update_time, row.key) if row else None
 
 
-log = logging.get(__name__)
-
-# While no row is behind, a run's place is stored after so many pages: the successor of a killed
-# poller repeats at most these.
-_PAGES_UNSTORED = 50
-VersionsRead = Callable[[Sequence[Key]], Mapping[Key, int]]
-
-
-class Comparison:
-    """The comparisons of one policy, round by round. `run` is the present run, 0 without one."""
+class Comparison(_Runs):
+    """The comparisons of one policy, round by round."""
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
-        self._holder, self._center = holder, center
-        # Continue a run that an earlier holder of the policy left unfinished.
-        unfinished_run = runs.unfinished(policy.id, (_Kind.SWEEP,))
-        self.run = unfinished_run.pk if unfinished_run else 0
-        self.is_requested = bool(
-            unfinished_run and unfinished_run.requested_by
-        )  # `run`, by a person
-        self._after: Key | None = unfinished_run.after if unfinished_run else None
+        super().__init__(policy, holder, center, (_Kind.SWEEP,))
         self._pages = 0
 
     def begin(self, policy: Policy, is_requested: bool) -> None:
         """Begin a run. Raises LeaseLost when the requested one was begun already."""
-        self.run = runs.begin(
-            policy, self._holder, _Kind.SWEEP, 0, is_requested, instead_of=self.run
-        )
-        self._after, self.is_requested = None, is_requested
+        self._begin(policy, _Kind.SWEEP, 0, is_requested)
+        self._after = None
         models.Policy.objects.filter(pk=policy.id).update(swept_at=sql.now())
 
     def round(
@@ -167,15 +225,9 @@ class Comparison:
         self._after = page.after
         self._pages += 1
         if page.after is None:
-            runs.finish(self.run)
-            self.run = 0
+            self.end()
         elif page.keys_behind or self._pages % _PAGES_UNSTORED == 0:
             Run.objects.filter(pk=self.run).update(after=page.after)
-
-    def fail(self, problem: str) -> None:
-        """End the present run because of a problem."""
-        runs.finish(self.run, problem)
-        self.run = 0
 
     def _send(
         self, policy: Policy, crm: Crm, increment: Increment, keys: Sequence[Key],
@@ -211,7 +263,7 @@ class SweepPage(msgspec.Struct, frozen=True):
 
 def sweep(
     source: Source,
-    versions_read: VersionsRead,
+    versions_read: Callable[[Sequence[Key]], Mapping[Key, int]],
     after: Key | None = None,
     limit: int = 1_000,
     policy: Policy | None = None,
@@ -227,7 +279,17 @@ def sweep(
     if not source.columns.version:
         raise SourceMismatch("the source has no version column to compare")
     names = requests.choosing_columns(policy) if policy else []
-    rows = _rows(source, names, after, limit)
+    database = Database(source)
+    key = database.quote(source.columns.key)
+    # `+ 0` makes every version a number: bits come as bytes, and SQLite keeps any text.
+    version = f"{database.quote(source.columns.version)} + 0"
+    columns = ", ".join([key, version, *map(database.quote, names)])
+    condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])
+    rows = database.rows(
+        f"SELECT {columns} FROM {database.quote(source.table)} {condition} "  # noqa: S608
+        f"ORDER BY {key} LIMIT {limit:d}",
+        parameters,
+    )
     versions = versions_read([row[0] for row in rows])
 
     def is_behind(key: Key, version: int | None, *values: Any) -> bool:
@@ -237,20 +299,3 @@ def sweep(
 
     keys_behind = [row[0] for row in rows if is_behind(*row)]
     return SweepPage(keys_behind, rows[-1][0] if len(rows) == limit else None)
-
-
-def _rows(
-    source: Source, names: Sequence[str], after: Key | None, limit: int
-) -> list[tuple[Any, ...]]:
-    """The key, the version and the columns `names` of up to `limit` rows after the key `after`."""
-    database = Database(source)
-    key = database.quote(source.columns.key)
-    # `+ 0` makes every version a number: bits come as bytes, and SQLite keeps any text.
-    version = f"{database.quote(source.columns.version)} + 0"
-    columns = ", ".join([key, version, *map(database.quote, names)])
-    condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])
-    return database.rows(
-        f"SELECT {columns} FROM {database.quote(source.table)} {condition} "  # noqa: S608
-        f"ORDER BY {key} LIMIT {limit:d}",
-        parameters,
-    )

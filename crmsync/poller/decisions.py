@@ -24,7 +24,7 @@ from django.conf import settings
 
 from crmsync import models
 from crmsync.directory import Policy
-from crmsync.models.operations import MAX_MESSAGE, UNKNOWN
+from crmsync.models.operations import MAPPING, MAX_MESSAGE, UNKNOWN
 from crmsync.monitor import counters, failures
 from crmsync.operations import add_endings
 from crmsync.orders import Entry, Request, dump
@@ -43,7 +43,6 @@ _values = itemgetter(*COLUMNS)
 # The columns that differ in new records, and in confirmed ones that are sent anew.
 _NEW = ("id", "key", "version", "digest", "cleared")
 _CHANGED = ("id", "version", "digest", "cleared")
-MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
 class Round(msgspec.Struct):
@@ -285,18 +284,28 @@ class Decisions:
         # If a new row has a record all the same, raise an error: that record must not change.
         sql.insert(table, COLUMNS, [row for row in rows if row[0] in self._new_ids])
         sql.insert_or_update(table, COLUMNS, [row for row in rows if row[0] not in self._new_ids])
-        self._write_sent()
+        # Most columns are equal in records that are sent for the first time, or anew.
+        constants = {
+            "deleted": False, "operation_id": round.operation,
+            "sending_operation": round.operation, "state": int(_State.QUEUED), "attempt": 0,
+            "next_at": self._lease_stored, "claimed_by": round.claim, "error_class": "",
+            "updated_at": self._now_stored, "removal": int(_Removal.NONE), "room": "",
+        }  # fmt: skip
+        sql.update(table, _CHANGED, sorted(self._changed_rows), constants)
+        constants |= {
+            "policy_id": round.policy.id, "sent_version": 0, "sent_digest": "", "remote_id": "",
+            "room": models.Record.FIRST_ROOM,
+        }  # fmt: skip
+        sql.insert(table, _NEW, self._new_rows, constants=constants)
         result.operation = self._create_operation(round.operation, result.requests)
         result.held_operation = self._create_operation(self._held_operation, result.held_requests)
         result.size = len(result.operation.data) if result.operation else 0
         if self._endings:
             add_endings(self._endings, self._now)
         if self._dead:
-            # Open entries of the recovery log; a record has at most one.
-            entries = models.RecoveryEntry.objects.filter(
-                record_id__in=[row["id"] for row, _ in self._dead],
-                state=models.RecoveryEntry.State.OPEN,
-            )
+            # A record has at most one open entry of the recovery log.
+            row_ids = [row["id"] for row, _ in self._dead]
+            entries = models.RecoveryEntry.open_entries(record_id__in=row_ids)
             failures.take_back(entries)
             entries.delete()
             models.RecoveryEntry.objects.bulk_create(
@@ -328,20 +337,3 @@ class Decisions:
             start_at=int(self._now.timestamp() * 1000), run_id=self._this.run,
             records=len(requests),
         )  # fmt: skip
-
-    def _write_sent(self) -> None:
-        """Write records that are sent for the first time, or anew: most of their columns are
-        equal."""
-        round, table = self._this, models.Record._meta.db_table
-        constants = {
-            "deleted": False, "operation_id": round.operation,
-            "sending_operation": round.operation, "state": int(_State.QUEUED), "attempt": 0,
-            "next_at": self._lease_stored, "claimed_by": round.claim, "error_class": "",
-            "updated_at": self._now_stored, "removal": int(_Removal.NONE), "room": "",
-        }  # fmt: skip
-        sql.update(table, _CHANGED, sorted(self._changed_rows), constants)
-        constants |= {
-            "policy_id": round.policy.id, "sent_version": 0, "sent_digest": "", "remote_id": "",
-            "room": models.Record.FIRST_ROOM,
-        }  # fmt: skip
-        sql.insert(table, _NEW, self._new_rows, constants=constants)

@@ -1,13 +1,13 @@
 """DistributionCenter: puts orders into the queues of a CRM, no more than the CRM can take."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from django.conf import settings
 
-from crmsync import copies, lead_spans, models, orders, presence
+from crmsync import copies, models, orders, presence
 from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
+from crmsync.monitor import counters
 from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
 from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.due import Due
@@ -59,32 +59,25 @@ class DistributionCenter:
         failpoint("after_store_before_queue")
         self.has_held = self.has_held or result.held > 0
         began_at = spans.now()
-        with self._report_refusal(crm, result.entries, round.claim):
-            for operation in result.operations:
-                copies.keep(operation)
-            if result.entries:
-                queue, size = MainQueue(crm.name), result.size
-                self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
-        if began_at:
-            keys = [entry.request.key for entry in result.entries]
-            leads = lead_spans.contexts(self._policy.id, keys)
-            lead_spans.record("poll", began_at, leads, len(keys), crm=crm.name)
+        queue, operations = MainQueue(crm.name), result.operations
+        self._put(
+            queue, crm, result.entries, round.claim, result.lease_until, result.size, operations
+        )
+        keys = [entry.request.key for entry in result.entries]
+        counters.record_spans("poll", began_at, self._policy.id, crm.name, keys)
 
     def retry(self, crm: Crm, due: Due) -> None:
         """Queue records that are due again. Raises RedisError."""
         self.has_held = self.has_held or due.held > 0
         if not due.entries:  # all of them are held
             return
-        with self._report_refusal(crm, due.entries, due.claim):
-            self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
+        self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._has_refusals:
             # The queue takes work again, and the refused records were due first.
-            rows = models.RecoveryEntry.objects.filter(
-                policy_id=self._policy.id, record_id=None, state=models.RecoveryEntry.State.OPEN
+            entries = models.RecoveryEntry.open_entries(
+                policy_id=self._policy.id, record_id=None, error_class=QUEUE
             )
-            rows.filter(error_class=QUEUE).update(
-                state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now()
-            )
+            entries.update(state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now())
             self._has_refusals = False
 
     def _put(
@@ -95,35 +88,34 @@ class DistributionCenter:
         claim: str,
         lease_until: float,
         size: int | None = None,
+        operations: Sequence[models.Operation] = (),
     ) -> None:
-        new_orders = [
-            Order(self._policy.id, crm.id, claim, lease_until, part)
-            for part in orders.split(entries, size)
-        ]
-        queue.put(new_orders)
-
-    @contextmanager
-    def _report_refusal(self, crm: Crm, entries: Sequence[Entry], claim: str) -> Iterator[None]:
-        """Report entries that the queue refuses to the recovery log, and make their records due at
-        once. If the queue has taken the entries after all, the handler finds another claim on their
-        records, or is sending them already and notices at the marks."""
+        """Copy these operations, and queue the entries. Entries that the queue refuses come into
+        the recovery log, and their records are due at once. If the queue has taken them after all,
+        the handler finds another claim on the records, or is sending them already and notices at
+        the marks."""
         try:
-            yield
+            for operation in operations:
+                copies.keep(operation)
+            new_orders = [
+                Order(self._policy.id, crm.id, claim, lease_until, part)
+                for part in (orders.split(entries, size) if entries else ())
+            ]
+            if new_orders:
+                queue.put(new_orders)
         except RedisError as error:
             self._has_refusals = True
             now = sql.now()
-            operations = {entry.operation for entry in entries}
-            rows = models.RecoveryEntry.objects.filter(
-                operation_id__in=operations, record_id=None, state=models.RecoveryEntry.State.OPEN
-            )
+            operation_ids = {entry.operation for entry in entries}
+            rows = models.RecoveryEntry.open_entries(operation_id__in=operation_ids, record_id=None)
             reported_ids = set(rows.values_list("operation_id", flat=True))
             models.RecoveryEntry.objects.bulk_create(
                 models.RecoveryEntry(
-                    policy_id=self._policy.id, crm_id=crm.id, operation_id=operation,
+                    policy_id=self._policy.id, crm_id=crm.id, operation_id=operation_id,
                     error_class=QUEUE, created_at=now,
                     reason=f"The queue of {crm.name} did not take it: {error}"[:500],
                 )
-                for operation in sorted(operations - reported_ids)
+                for operation_id in sorted(operation_ids - reported_ids)
             )  # fmt: skip
             claims.update_by_key(
                 models.Record.objects.filter(

@@ -9,7 +9,7 @@ Only the poller that holds the policy claims its records.
 """
 
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -61,11 +61,11 @@ class Due(msgspec.Struct):
 def is_due(policy_id: int, now: datetime) -> bool:
     """True if a record is due; one index dive for each state, in one statement."""
     table, moment = models.Record._meta.db_table, sql.stored(now)
-    each = f"EXISTS (SELECT 1 FROM {table} WHERE policy_id = %s AND state = %s AND next_at <= %s)"  # noqa: S608
+    clause = f"EXISTS (SELECT 1 FROM {table} WHERE policy_id = %s AND state = %s AND next_at <= %s)"  # noqa: S608
     parameters = [(policy_id, int(state), moment) for state in models.Record.DUE]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT " + " OR ".join([each] * len(parameters)),
+            "SELECT " + " OR ".join([clause] * len(parameters)),
             [value for values in parameters for value in values],
         )
         return bool(cursor.fetchone()[0])
@@ -84,8 +84,11 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         candidates: list[dict[str, Any]] = []
         for state in _CLAIM_ORDER:
             if len(candidates) < limit:
-                locked_rows = _due(policy.id, state, now).select_for_update()
-                candidates += locked_rows.values(*_COLUMNS)[: limit - len(candidates)]
+                due_rows = models.Record.objects.select_for_update().filter(
+                    policy_id=policy.id, state=state, next_at__lte=now
+                )
+                in_order = due_rows.order_by("next_at", "id")
+                candidates += in_order.values(*_COLUMNS)[: limit - len(candidates)]
         operation_ids = list(dict.fromkeys(row["operation_id"] for row in candidates))[:_OPERATIONS]
         rows = [row for row in candidates if row["operation_id"] in operation_ids]
         if not rows:
@@ -107,10 +110,12 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             )  # fmt: skip
         rows = [row for row in rows if row["removal"] != _Removal.PENDING]
         requests = _requests(policy, rows)
+        unsendable: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for row in rows:
             operation = row["operation_id"]
             request = requests.get((operation, row["key"]))
             if request is None or request.erased:
+                unsendable[_LOST if request is None else ERASED].append(row)
                 continue
             # A newer version with the same values has no request of its own: it uses this request.
             request = msgspec.structs.replace(request, version=row["version"])
@@ -121,19 +126,18 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
                 Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
             )
         if rows:
-            _lease([row["id"] for row in rows], due, lease, now)
-        lost, erased = _unsendable(rows, requests)
-        if lost:
-            _mark_dead(policy, crm_id, lost, _LOST, now, end_counts)
-        if erased:
-            _mark_dead(policy, crm_id, erased, ERASED, now, end_counts)
+            claims.update_by_key(
+                models.Record.objects.filter(pk__in=[row["id"] for row in rows]),
+                {
+                    "error_class": _UNKNOWN_IF_QUEUED, "state": _State.QUEUED,
+                    "sending_operation": F("operation_id"), "claimed_by": due.claim, "room": "",
+                    "next_at": lease, "updated_at": now,
+                },
+            )  # fmt: skip
+        for error, dead_rows in unsendable.items():
+            _mark_dead(policy, crm_id, dead_rows, error, now, end_counts)
         add_endings(end_counts, now)
         return due
-
-
-def _due(policy_id: int, state: int, now: datetime) -> Any:
-    rows = models.Record.objects.filter(policy_id=policy_id, state=state, next_at__lte=now)
-    return rows.order_by("next_at", "id")
 
 
 def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Request]:
@@ -148,35 +152,10 @@ def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
                 by_operation[operation, key] = request
     digests = {(row["operation_id"], row["key"]): row["digest"] for row in rows}
     return {
-        at: each
-        for at, each in by_operation.items()
-        if each.erased or orders.digest(each) == digests[at]
+        key: request
+        for key, request in by_operation.items()
+        if request.erased or orders.digest(request) == digests[key]
     }
-
-
-def _unsendable(
-    rows: Sequence[Mapping[str, Any]], requests: Mapping[tuple[int, str], Request]
-) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """The rows without a request, and those whose request was erased."""
-    pairs = [(row, requests.get((row["operation_id"], row["key"]))) for row in rows]
-    lost = [row for row, request in pairs if request is None]
-    return lost, [row for row, request in pairs if request and request.erased]
-
-
-def _lease(row_ids: Sequence[int], due: Due, lease: datetime, now: datetime) -> None:
-    rows = models.Record.objects.filter(pk__in=row_ids)
-    claims.update_by_key(
-        rows,
-        {
-            "error_class": _UNKNOWN_IF_QUEUED,
-            "state": _State.QUEUED,
-            "sending_operation": F("operation_id"),
-            "claimed_by": due.claim,
-            "room": "",
-            "next_at": lease,
-            "updated_at": now,
-        },
-    )
 
 
 def _mark_dead(
@@ -190,15 +169,13 @@ def _mark_dead(
     """Mark records as dead whose values were erased, or whose operation is gone or cannot be read:
     `sync_recover` can restore that from Redis."""
     row_ids = [row["id"] for row in rows]
-    # Records that may be stored are looked up before they are sent: `_lease` has marked them.
+    # Records that may be stored are looked up before they are sent: the lease has marked them.
     may_be_stored = When(error_class=UNKNOWN, then=Value(UNKNOWN))
     models.Record.objects.filter(pk__in=row_ids).update(
         state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0,
         error_class=Case(may_be_stored, default=Value(error)),
     )  # fmt: skip
-    open_entries = models.RecoveryEntry.objects.filter(
-        record_id__in=row_ids, state=models.RecoveryEntry.State.OPEN
-    )
+    open_entries = models.RecoveryEntry.open_entries(record_id__in=row_ids)
     failures.take_back(open_entries)
     open_entries.delete()
     models.RecoveryEntry.objects.bulk_create(

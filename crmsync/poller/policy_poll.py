@@ -45,31 +45,15 @@ from msgplatform.core.data.engines.contract import (
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
 
+log = logging.get(__name__)
+
+# An interval is at most so many times as long while the CRM or the database has much to do.
 _MAX_FACTOR = 8.0
 # Seconds. A CRM with slower calls is busy.
 _SLOW_ANSWER = 2.0
 # Maximum of concurrent statements for each core of this machine: more would wait for each other.
 _THREADS_A_CORE = 4
 _LOOK_SECONDS = 5.0
-
-
-class Pace:
-    """The factor of an interval, from 1 to _MAX_FACTOR: a policy looks for changes less often when
-    its CRM or the database has much to do. For one thread."""
-
-    def __init__(self) -> None:
-        self._next_look = Every(_LOOK_SECONDS)
-        self._database = 1.0
-
-    def factor(self, live: presence.LiveCrm | None) -> float:
-        if self._next_look.take():
-            running = engines.of().running_statements(connection)
-            self._database = running / (_THREADS_A_CORE * (os.cpu_count() or 1))
-        answers = live.latency / _SLOW_ANSWER if live else 1.0
-        return min(_MAX_FACTOR, max(1.0, self._database, answers))
-
-
-log = logging.get(__name__)
 
 # The pause without work, and so the maximum wait of due records and of changes in the console.
 _IDLE_SECONDS = 1.0
@@ -102,7 +86,7 @@ class PolicyPoll:
     ) -> None:
         self.policy_id, self._holder = policy_id, holder
         self._policies, self._crms, self._count_rounds = policies, crms, count_rounds
-        self._pace = Pace()
+        self._next_load, self._load = Every(_LOOK_SECONDS), 1.0  # of the database
         self._trouble = Backoff(first=1.0, factor=2.0, cap=60.0)
         # A CRM may be held for a day: look at its queue less and less often.
         self._full = Backoff(first=_FULL_SECONDS, factor=1.2, cap=_IDLE_SECONDS)
@@ -161,7 +145,7 @@ class PolicyPoll:
         now = sql.now()  # records that the guard has let go are due at once
         pause = self._read_at - time.monotonic()
         look_in = self._wait(policy, changes, live, now)
-        may_compare = _may_go_on(comparison, policy, now)
+        may_compare = comparison.may_go_on(policy, now)
         wait = max(pause, look_in)
         should_read = wait <= 0 or (pause <= 0 and may_compare)
         if capacity:
@@ -179,29 +163,31 @@ class PolicyPoll:
         if not should_read:
             return 0.0  # more records may be due
         limit = min(capacity, policy.batch_size)
-        source, increment = self._open(policy)
+        source = source_from_row(policy.source)
+        if self._increment is None or source != self._source:
+            self._increment, self._source = Increment(source), source
+        increment = self._increment
         if wait <= 0:
-            self._read(policy, crm, changes, increment, limit, now)
-        self._compare(policy, crm, comparison, source, increment, limit, now)
+            if self._requested_kind(policy) in (_Kind.CHANGES, _Kind.FULL):
+                changes.request(policy, increment)
+                self._taken_request = policy
+            self._has_more = changes.round(policy, crm, increment, limit)
+            self._looked_at = None if self._has_more else now
+            self._clear_problem()
+            self._trouble.reset()
+        is_requested = self._requested_kind(policy) == _Kind.SWEEP
+        can_begin = not comparison.run or (is_requested and not comparison.may_go_on(policy, now))
+        if can_begin and (is_requested or self._is_sweep_due(policy, now)):
+            comparison.begin(policy, is_requested)
+            self._taken_request = policy
+            self._compared_at = now
+        if comparison.may_go_on(policy, now):
+            try:
+                comparison.round(policy, crm, source, increment, limit)
+            except SourceMismatch as error:  # without versions changes can still be read
+                comparison.end(str(error))
         self._count_rounds(1)
         return 0.0
-
-    def _read(
-        self,
-        policy: Policy,
-        crm: Crm,
-        changes: Changes,
-        increment: Increment,
-        limit: int,
-        now: datetime,
-    ) -> None:
-        if self._requested_kind(policy) in (_Kind.CHANGES, _Kind.FULL):
-            changes.request(policy, increment)
-            self._taken_request = policy
-        more = changes.round(policy, crm, increment, limit)
-        self._looked_at, self._has_more = None if more else now, more
-        self._clear_problem()
-        self._trouble.reset()
 
     def _is_due(self, policy: Policy, now: datetime, should_read: bool) -> bool:
         """True if a record is due and its turn has come: a long resend must not hold up new leads.
@@ -216,36 +202,17 @@ class PolicyPoll:
     ) -> float:
         """Seconds until the next look for changes."""
         is_requested = self._requested_kind(policy)
-        if is_requested or _may_go_on(changes, policy, now) or self._is_sweep_due(policy, now):
+        if is_requested or changes.may_go_on(policy, now) or self._is_sweep_due(policy, now):
             return 0.0
         if self._looked_at and self._looked_at > now:  # the database's clock went back
             self._looked_at = now
-        interval = policy.interval * self._pace.factor(live)
+        if self._next_load.take():
+            statements = engines.of().running_statements(connection)
+            self._load = statements / (_THREADS_A_CORE * (os.cpu_count() or 1))
+        slowness = live.latency / _SLOW_ANSWER if live else 1.0
+        interval = policy.interval * min(_MAX_FACTOR, max(1.0, self._load, slowness))
         due_at = schedule.next_look(now, self._looked_at, interval, policy.cron, policy.hours)
         return max(0.0, (due_at - now).total_seconds())
-
-    def _compare(
-        self,
-        policy: Policy,
-        crm: Crm,
-        comparison: Comparison,
-        source: Source,
-        increment: Increment,
-        limit: int,
-        now: datetime,
-    ) -> None:
-        is_requested = self._requested_kind(policy) == _Kind.SWEEP
-        if not comparison.run or (is_requested and not _may_go_on(comparison, policy, now)):
-            if not (is_requested or self._is_sweep_due(policy, now)):
-                return
-            comparison.begin(policy, is_requested)
-            self._taken_request = policy
-            self._compared_at = now
-        if _may_go_on(comparison, policy, now):
-            try:
-                comparison.round(policy, crm, source, increment, limit)
-            except SourceMismatch as error:  # without versions changes can still be read
-                comparison.fail(str(error))
 
     def _requested_kind(self, policy: Policy) -> str:
         return "" if policy is self._taken_request else policy.requested
@@ -261,12 +228,6 @@ class PolicyPoll:
         return is_due and schedule.is_open(policy.hours, now)  # else when the hours begin
 
     # -- the source ------------------------------------------------------------------------------
-    def _open(self, policy: Policy) -> tuple[Source, Increment]:
-        source = source_from_row(policy.source)
-        if self._increment is None or source != self._source:
-            self._increment, self._source = Increment(source), source
-        return source, self._increment
-
     def _report(self, policy: Policy, problem: str) -> float:
         """Write to the exception log, once per problem, why the source cannot be read. Returns the
         pause in seconds."""
@@ -309,8 +270,3 @@ def source_from_row(row: models.Source) -> Source:
     if not row.database:
         lag = max(lag, _OWN_LAG)
     return Source(row.table, columns, row.database, row.zone, lag)
-
-
-def _may_go_on(work: Changes | Comparison, policy: Policy, now: datetime) -> bool:
-    """True if a run has begun and may go on now. A requested run may go on at any hour."""
-    return work.run > 0 and (work.is_requested or schedule.is_open(policy.hours, now))

@@ -49,10 +49,6 @@ class PolicyLeases:
         self._stop_work = stop_work
         self._next_renew, self._next_look = Every(RENEW_SECONDS), Every(_LOOK_SECONDS)
 
-    @property
-    def held(self) -> set[int]:
-        return set(self.tokens)
-
     def turn(self, policy_ids: Collection[int]) -> None:
         """Renew leases, release policies beyond the share or switched off, take free ones.
 
@@ -64,12 +60,11 @@ class PolicyLeases:
             return
         _pollers.report({self._poller: True})
         share = math.ceil(len(policy_ids) / max(1, len(_pollers.read())))
-        held = self.held
-        surplus = sorted(held - set(policy_ids))
-        surplus += sorted(held & set(policy_ids))[share:]
+        surplus = sorted(self.tokens.keys() - set(policy_ids))
+        surplus += sorted(self.tokens.keys() & set(policy_ids))[share:]
         if surplus:
             self.release(surplus)
-        unheld_ids = set(policy_ids) - self.held
+        unheld_ids = set(policy_ids) - self.tokens.keys()
         if unheld_ids and len(self.tokens) < share:
             self._take(unheld_ids, share - len(self.tokens))
 
@@ -84,12 +79,12 @@ class PolicyLeases:
     def end(self) -> None:
         """Release every policy, because this poller ends."""
         if self.tokens:
-            self.release(self.held)
+            self.release(list(self.tokens))
         _pollers.withdraw(self._poller)
 
     def _renew(self) -> None:
         for token in set(self.tokens.values()):  # policies that were taken together share a token
-            policy_ids = sorted(key for key, each in self.tokens.items() if each == token)
+            policy_ids = sorted(key for key in self.tokens if self.tokens[key] == token)
             claim = claims.Claim(token, policy_ids, sql.now())
             if claims.renew(models.Policy, claim, LEASE_SECONDS) == len(policy_ids):
                 continue

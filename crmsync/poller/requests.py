@@ -48,7 +48,9 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
         is_outside = not is_carried(policy, row.values)
         if is_outside and not row.deleted:
             continue
-        key = _short(str(row.key))
+        key = str(row.key)
+        if len(key) > MAX_KEY:
+            key = _with_hash(key)
         version = _version(row) if has_versions else operation
         problem, size = None, 0
         try:
@@ -83,18 +85,18 @@ def choosing_columns(policy: Policy) -> list[str]:
     return [name for name, is_limited in choices if is_limited]
 
 
-def without_values(each: RowRequest, error: Exception) -> RowRequest:
+def without_values(row: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that may be the cause."""
-    key, problem = each.key, f"The row cannot be stored: {type(error).__name__}."
+    key, problem = row.key, f"The row cannot be stored: {type(error).__name__}."
     # MariaDB takes keys as equal that differ only in blanks at the end. (SQLite does not.)
     if isinstance(error, IntegrityError) and error.args[:1] == (_DUPLICATE,):
-        key = _with_hash(each.key)
+        key = _with_hash(row.key)
         problem = "Another row has this key, but for blanks at the end: make them differ otherwise."
     request = Request(
-        each.request.key.removesuffix(each.key) + key, each.request.version, {},
-        each.request.deleted, row_digest=each.digest,
+        row.request.key.removesuffix(row.key) + key, row.request.version, {},
+        row.request.deleted, row_digest=row.digest,
     )  # fmt: skip
-    return RowRequest(key, request, each.digest, InvalidInput(problem))
+    return RowRequest(key, request, row.digest, InvalidInput(problem))
 
 
 def _row_digest(row: Row) -> str:
@@ -129,12 +131,8 @@ def _version(row: Row) -> int:
     return row.version if is_storable else _VERSIONS - 1
 
 
-def _short(key: str) -> str:
-    """The key, or for a key that is too long its beginning and a hash."""
-    return key if len(key) <= MAX_KEY else _with_hash(key)
-
-
 def _with_hash(key: str) -> str:
+    """The beginning of a key and a hash of it, in the length of a key."""
     return f"{key[: MAX_KEY - 17]}~{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 
@@ -147,5 +145,5 @@ def _checked_size(request: Request) -> int:
 
 def is_too_large(row_requests: Sequence[RowRequest]) -> bool:
     """True if these are too many bytes for one operation; a single request never is."""
-    size = sum(each.size for each in row_requests)
+    size = sum(row_request.size for row_request in row_requests)
     return len(row_requests) > 1 and size > MAX_BYTES

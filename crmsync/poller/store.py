@@ -11,6 +11,7 @@ from django.db.models import F
 
 from crmsync import models
 from crmsync.directory import Policy
+from crmsync.models import Run, Watermark
 from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
 from crmsync.poller.requests import without_values
 from msgplatform.core import logging
@@ -29,11 +30,11 @@ def store(round: Round) -> StoredRound:
     """Store the round. Raises LeaseLost when another poller holds the policy; then nothing is
     stored."""
     # Reserve ids before the transaction, which may be repeated. Most ids remain unused.
-    buckets = [ids.bucket(round.policy.id, each.key) for each in round.row_requests]
+    buckets = [ids.bucket(round.policy.id, row_request.key) for row_request in round.row_requests]
     buckets.append(ids.bucket(round.policy.id, None))  # the operation of held removals
     new_ids = ids.reserve(len(buckets)).ids(buckets)
     # Rows that the policy no longer carries need a look at their records: they may have been sent.
-    if any(each.is_outside for each in round.row_requests):
+    if any(row_request.is_outside for row_request in round.row_requests):
         round = msgspec.structs.replace(round, are_new=False)
     if round.are_new:
         # Insert without reading records: the read costs more than a rare IntegrityError.
@@ -88,38 +89,33 @@ def require_lease(policy: Policy, holder: str) -> datetime:
 def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
     with transaction.atomic():
         now = require_lease(round.policy, round.holder)
-        rows_by_key = {} if round.are_new else _stored_rows(round)
+        rows_by_key: dict[str, dict[str, Any]] = {}
+        keys = [] if round.are_new else [row_request.key for row_request in round.row_requests]
+        for page in chunks(keys, claims.CHUNK):
+            records = models.Record.objects.filter(policy_id=round.policy.id, key__in=page)
+            # Lock records, because a handler may be marking them.
+            for row in records.select_for_update().order_by().values(*COLUMNS):
+                rows_by_key[row["key"]] = row
         *record_ids, held_operation = new_ids
         decisions = Decisions(round, now, held_operation)
         decisions.result.are_new = not rows_by_key
-        for each, new_id in zip(round.row_requests, record_ids, strict=True):
-            stored_row = rows_by_key.get(each.key)
-            if stored_row or not each.is_outside:  # other outside rows were never sent
-                decisions.take(each, stored_row, new_id)
+        for row_request, new_id in zip(round.row_requests, record_ids, strict=True):
+            stored_row = rows_by_key.get(row_request.key)
+            if stored_row or not row_request.is_outside:  # other outside rows were never sent
+                decisions.take(row_request, stored_row, new_id)
         decisions.write()
         if round.watermark:
             # The key is JSON: a number and the same digits as text are different keys.
             key = msgspec.json.encode(round.watermark.key).decode()
             sql.insert_or_update(
-                models.Watermark._meta.db_table,
+                Watermark._meta.db_table,
                 ("policy_id", "update_time", "key", "moved_at"),
                 [(round.policy.id, round.watermark.time, key, now)],
                 key="policy_id",
             )
         if round.run:
-            models.Run.objects.filter(pk=round.run).update(
+            Run.objects.filter(pk=round.run).update(
                 read=F("read") + decisions.result.read,
                 unchanged=F("unchanged") + decisions.result.unchanged,
             )
     return decisions.result
-
-
-def _stored_rows(round: Round) -> dict[str, dict[str, Any]]:
-    """The records of the round's rows, by key."""
-    rows_by_key = {}
-    for some in chunks([each.key for each in round.row_requests], claims.CHUNK):
-        records = models.Record.objects.filter(policy_id=round.policy.id, key__in=some)
-        # Lock records, because a handler may be marking them.
-        for row in records.select_for_update().order_by().values(*COLUMNS):
-            rows_by_key[row["key"]] = row
-    return rows_by_key

@@ -45,7 +45,7 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     keeps its dead record. Raises InvalidInput with the field at fault, also for a field that the
     CRM does not have; without a field if the entry is no longer open or a newer version was read.
     """
-    entry = RecoveryEntry.objects.filter(pk=entry_id, state=RecoveryEntry.State.OPEN).first()
+    entry = RecoveryEntry.open_entries(pk=entry_id).first()
     if entry is None or entry.record_id is None:
         raise _no_longer_open()
     if not 1 <= len(fields) <= MAX_RULES:

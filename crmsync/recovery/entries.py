@@ -28,12 +28,11 @@ from django.db.models.functions import Now
 
 from crmsync import orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.models.operations import UNKNOWN
+from crmsync.models.operations import MAPPING, UNKNOWN
 from crmsync.monitor import failures
 from crmsync.operations import take_back_endings
 from msgplatform.core.data import chunks, claims, sql, transactions
 
-MAPPING = "mapping"  # the error class of a row that the mapping refused
 _State = Record.State
 
 # A record that begins anew. UNKNOWN stays, so that the record is still looked up first.
@@ -77,9 +76,8 @@ def retry(entry_ids: Sequence[int], by: str) -> int:
         solved_ids = [entry.pk for entry in entries if entry.record_id in confirmed_ids]
         retried_ids = [e.pk for e in entries if e.record_id not in confirmed_ids | unread_ids]
         now = sql.now()
-        if waiting_ids:
-            rows = RecoveryEntry.objects.filter(id__in=waiting_ids)
-            claims.update_by_key(rows, {"handled_at": now, "handled_by": by[:150]})
+        rows = RecoveryEntry.objects.filter(id__in=waiting_ids)
+        claims.update_by_key(rows, {"handled_at": now, "handled_by": by[:150]})
         close(solved_ids, RecoveryEntry.State.SOLVED, now, by)
         close(retried_ids, RecoveryEntry.State.RETRIED, now, by)
     return len(retried_ids) + len(waiting_ids)
@@ -126,9 +124,8 @@ def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     operation_ids = {record.operation_id for record in records}
     stored_ids = set(Operation.objects.filter(id__in=operation_ids).values_list("id", flat=True))
     dead_ids = [record.pk for record in records if record.state == _State.DEAD]
-    entries = RecoveryEntry.objects.filter(record_id__in=dead_ids, state=RecoveryEntry.State.OPEN)
-    refused_entries = entries.filter(error_class=MAPPING)
-    refused_ids = set(refused_entries.order_by().values_list("record_id", flat=True))
+    entries = RecoveryEntry.open_entries(record_id__in=dead_ids, error_class=MAPPING)
+    refused_ids = set(entries.order_by().values_list("record_id", flat=True))
     sendable: list[Record] = []
     unread: list[Record] = []
     for record in records:
@@ -183,8 +180,7 @@ def _lock(entry_ids: Iterable[int]) -> tuple[list[RecoveryEntry], dict[int, Reco
 
 
 def _update(record_ids: Sequence[int], change: Mapping[str, Any]) -> None:
-    if record_ids:
-        claims.update_by_key(Record.objects.filter(id__in=record_ids), change)
+    claims.update_by_key(Record.objects.filter(id__in=record_ids), change)
 
 
 # -- sending records from scratch ----------------------------------------------------------------
@@ -229,8 +225,6 @@ def send_from_scratch(records: Sequence[Record], by: str) -> None:
 def solve_entries(record_ids: Sequence[int], by: str) -> None:
     """Close the open entries of records that are sent again."""
     if record_ids:
-        rows = RecoveryEntry.objects.filter(
-            record_id__in=record_ids, state=RecoveryEntry.State.OPEN
-        )
+        rows = RecoveryEntry.open_entries(record_id__in=record_ids)
         entry_ids = list(rows.select_for_update().order_by("id").values_list("id", flat=True))
         close(entry_ids, RecoveryEntry.State.RETRIED, sql.now(), by)

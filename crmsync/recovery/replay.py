@@ -78,17 +78,6 @@ def _newest(operation: KnownOperation, policy: Policy) -> dict[str, Request]:
     return newest
 
 
-def _as_it_is_now(operation: KnownOperation) -> KnownOperation:
-    """The operation as it is now: values may have been erased since it was read. Raises Unavailable
-    if only Redis has it and Redis cannot be read."""
-    finder = OperationFinder()
-    for present in finder.by_ids([operation.id]):
-        return present
-    if finder.problem:
-        raise Unavailable(finder.problem)
-    return msgspec.structs.replace(operation, requests=[])
-
-
 class _Plan(msgspec.Struct):
     """The records of an operation, by what a replay does with them. `new`: made for requests
     without a record. `older`: behind the operation. These two and `to_resend` are sent. The others
@@ -173,7 +162,12 @@ def _replay(
     with transaction.atomic():
         # This lock keeps apart this transaction, an erasure, and a poller that stores rows.
         policy = Policy.objects.select_for_update().get(pk=operation.policy_id)
-        operation = _as_it_is_now(operation)
+        # Values may have been erased since the operation was read.
+        finder = OperationFinder()
+        present = next(finder.by_ids([operation.id]), None)
+        if present is None and finder.problem:  # only Redis may have it
+            raise Unavailable(finder.problem)
+        operation = present or msgspec.structs.replace(operation, requests=[])
         newest = _newest(operation, policy)
         rows = Record.objects.select_for_update().filter(policy_id=operation.policy_id)
         records = list(rows.filter(key__in=list(newest)).order_by("id"))
@@ -204,9 +198,8 @@ def _replay(
             add_endings({(operation.id, "replaced"): len(plan.newest) - own_count}, now)
         if unsure_class:
             record_ids = [record.pk for record in plan.to_resend if not record.remote_id]
-            if record_ids:
-                lookups = Record.objects.filter(pk__in=record_ids)
-                claims.update_by_key(lookups, {"error_class": UNKNOWN})
+            lookups = Record.objects.filter(pk__in=record_ids)
+            claims.update_by_key(lookups, {"error_class": UNKNOWN})
         # Records that the CRM has confirmed too: that is the purpose of a replay.
         entries.send_from_scratch(plan.to_resend, by)
     return plan.counts()

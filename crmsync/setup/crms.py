@@ -29,11 +29,7 @@ class CrmSerializer(WholeSerializer):
     settings = ObjectField(
         required=False, allow_null=True, help_text="The console's form lists those of each kind"
     )
-    credentials = ObjectField(
-        write_only=True,
-        required=False,
-        allow_null=True,
-    )
+    credentials = ObjectField(write_only=True, required=False, allow_null=True)
     credential_names = serializers.SerializerMethodField(help_text="Names of stored credentials")
     retry_seconds = WaitsField(required=False, allow_null=True)
 
@@ -113,11 +109,8 @@ class CrmResource(Resource):
             return
         adapter, settings = before.row.adapter, before.row.settings
         if row.adapter != adapter:
-            yield (
-                "credentials",
-                _("The stored credentials were entered for the adapter %s: enter them again.")
-                % adapter,
-            )
+            words = _("The stored credentials were entered for the adapter %s: enter them again.")
+            yield "credentials", words % adapter
         new_addresses = addresses_of(row.adapter, row.settings) - addresses_of(adapter, settings)
         if new_addresses:
             words = _("The stored credentials were entered for another address: enter them again "

@@ -6,6 +6,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import Http404
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from drf_spectacular.utils import OpenApiParameter
@@ -60,10 +61,7 @@ class PolicyResource(Resource):
             ["interval_seconds", "cron", "hours", "sweep_cron", "batch_size"],
         ),
         (gettext_lazy("What is sent"), ["biz", "appkeys", "key_prefix", "mapping"]),
-        (
-            gettext_lazy("Records that people made in the CRM"),
-            ["on_conflict", "delete_adopted"],
-        ),
+        (gettext_lazy("Records that people made in the CRM"), ["on_conflict", "delete_adopted"]),
         (gettext_lazy("Guard against removals"), ["guard_percent", "guard_records"]),
     ]
     example = {"mapping": "email = email\nfirstname = name", "interval_seconds": 10}
@@ -105,9 +103,9 @@ class PolicyResource(Resource):
         """Faults in the times, the mapping, the filters, the prefix of keys and the system. In the
         transaction that saves the row it locks the CRM; a preview has none."""
         checks: list[tuple[str, Callable[[Any], Any]]] = [
-            ("cron", schedule.check_cron),
-            ("hours", schedule.check_hours),
-            ("sweep_cron", schedule.check_cron),
+            ("cron", lambda text: schedule.next_time(text, timezone.now())),
+            ("hours", schedule.spans),
+            ("sweep_cron", lambda text: schedule.next_time(text, timezone.now())),
             ("mapping", lambda text: mapping.parse(text).check_columns(row.source.value_columns)),
         ]
         for name, check in checks:

@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiParameter
 from crmsync.models import Policy, Source
 from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import source_from_row
-from crmsync.trials import as_sentence
+from crmsync.trials import describe
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput
 from msgplatform.setup.declaration import Before, Faults
@@ -100,9 +100,9 @@ class SourceResource(Resource):
         try:
             databases.refuse_unsafe(databases.configuration(row.database))
         except InvalidInput as error:
-            yield "database", as_sentence(str(error))
+            yield "database", describe(error)
             return
         try:
             source_from_row(row)
         except InvalidInput as error:
-            yield _COLUMNS.get(error.field, error.field), as_sentence(str(error))
+            yield _COLUMNS.get(error.field, error.field), describe(error)

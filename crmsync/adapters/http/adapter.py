@@ -151,9 +151,8 @@ class HttpAdapter(CRMAdapter):
                 and not held_record.deleted
                 and held_record.remote_id not in ("", record.remote_id)
             ):
-                outcomes[key] = Conflict(
-                    held_record.remote_id, has_key=True
-                )  # under another id by now
+                # The CRM holds the record under another id by now.
+                outcomes[key] = Conflict(held_record.remote_id, has_key=True)
             elif held_record and not held_record.deleted:
                 outcomes[key] = Auth(_("%s: is this the right address?") % text)
             elif key in deletions:
@@ -296,8 +295,8 @@ class HttpAdapter(CRMAdapter):
 
     def _each(self, call: ReadCall, records: Mapping[str, Record]) -> Mapping[str, Stored]:
         requests = [self._requests.about(record, call) for record in records.values()]
-        records_by_name: dict[str, Stored] = {}
-        for name, response in zip(records, self._client.exchange(requests), strict=True):
-            if held_record := call.read_record(self.settings.answer, response):
-                records_by_name[name] = held_record
-        return records_by_name
+        return {
+            name: held_record
+            for name, response in zip(records, self._client.exchange(requests), strict=True)
+            if (held_record := call.read_record(self.settings.answer, response))
+        }

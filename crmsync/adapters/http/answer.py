@@ -100,7 +100,6 @@ class AnswerRules(Rules, frozen=True, kw_only=True):
 def outcomes_of(
     rules: AnswerRules, response: Response, records: Sequence[Record], is_upsert: bool
 ) -> list[Outcome]:
-    """An outcome for each of the records that were in the call."""
     size, wait = len(records), client.wait_seconds(response)
     body = client.read_json(response) if response.body else None
     text = client.describe(response)
@@ -182,10 +181,7 @@ def _outcomes_of_body(
 
 def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
     """The outcome of records whose results cannot be matched; `single_outcome` for one record. Some
-    may be stored: halves are sent only where that makes no second record.
-
-    Others may be stored: halves are sent only where that makes no second record.
-    """
+    may be stored: halves are sent only where that makes no second record."""
     if size == 1:
         return single_outcome
     return Refused(text) if is_upsert else Unknown(text)

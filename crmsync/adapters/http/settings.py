@@ -23,11 +23,7 @@ from crmsync.adapters.http.template import places
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response
 
-_RECORD = {
-    "id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}",
-}  # fmt: skip
-
-
+_RECORD = {"id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}"}
 # No Content is also an answer: there is no record.
 _NO_RECORD = (204, 404, 410)
 
@@ -53,8 +49,9 @@ class ReadCall(Call, frozen=True, kw_only=True):
 
     def read_record(self, rules: AnswerRules, response: Response) -> Stored | None:
         """The record, None when the CRM certainly does not hold it. Raises as `read` does."""
+        body = client.read_json(response)
+        code = rules.code_of(body)
         if not response.error:
-            code = rules.code_of(client.read_json(response))
             if code is not None and str(code) in map(str, self.missing):
                 return None
             # Unless the settings give this status another meaning.
@@ -63,9 +60,7 @@ class ReadCall(Call, frozen=True, kw_only=True):
         client.raise_for(response, rules.throttled_seconds)
         if not client.is_json(response):
             raise Unavailable(_("The answer is no JSON: is this the right address?"))
-        body = client.read_json(response)
         if rules.code:
-            code = rules.code_of(body)
             text = client.describe(response)
             if code is None:
                 raise Unavailable(missing_path(text, rules.code))
@@ -140,10 +135,9 @@ def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
     if settings.records_per_call > 1 and "records" not in places(settings.body):
         raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
     # One URL serves all records of a call, so its only places are secrets.
-    if settings.records_per_call > 1 and any(places(settings.url)):
-        for place in places(settings.url):
-            if not place.startswith("secret."):
-                raise InvalidInput(_("url is the same for all records of a call."), "url")
+    is_fixed = all(place.startswith("secret.") for place in places(settings.url))
+    if settings.records_per_call > 1 and not is_fixed:
+        raise InvalidInput(_("url is the same for all records of a call."), "url")
     for name in ("url", "update", "delete", "read", "read_by_id", "test"):
         call = getattr(settings, name)
         template.check(call.url if isinstance(call, Call) else call, name, secrets)

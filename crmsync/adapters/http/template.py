@@ -27,7 +27,6 @@ _MISSING = object()
 
 
 def places(template: Any) -> Iterator[str]:
-    """The names of all places in a template."""
     if isinstance(template, str):
         yield from _PLACE.findall(template)
     elif isinstance(template, Mapping):
@@ -45,22 +44,15 @@ def check(template: Any, setting: str, secrets: Mapping[str, str], *more: str) -
         kind, name = place.partition(".")[::2]
         # A missing secret is found when the settings are saved, not at the first call.
         if kind == "secret" and name and name not in secrets:
-            raise InvalidInput(
-                _("%(setting)s names {%(place)s}, and no such secret is set.")
-                % {"setting": setting, "place": place},
-                setting,
-            )
+            words = _("%(setting)s names {%(place)s}, and no such secret is set.")
+            raise InvalidInput(words % {"setting": setting, "place": place}, setting)
         if place in _OF_RECORD or place in more or (kind in ("field", "secret") and name):
             continue
-        raise InvalidInput(
-            _("%(setting)s names {%(place)s}, which does not exist.")
-            % {"setting": setting, "place": place},
-            setting,
-        )
+        words = _("%(setting)s names {%(place)s}, which does not exist.")
+        raise InvalidInput(words % {"setting": setting, "place": place}, setting)
 
 
 def values_of(record: Record) -> dict[str, Any]:
-    """The values for the places of a record."""
     return {
         "key": record.key,
         "version": record.version,

@@ -111,7 +111,6 @@ class HubSpotAdapter(UpsertAdapter):
         return {"properties": properties, "objectWriteTraceId": record.key}
 
     def _outcomes(self, records: Sequence[Record], response: Response) -> dict[str, Outcome]:
-        """An outcome for each record of a batch."""
         body = read_json(response)
         if not is_whole(response) or not isinstance(body, dict):
             outcome = self._refusal(response, len(records))
@@ -120,14 +119,15 @@ class HubSpotAdapter(UpsertAdapter):
         by_key = {record.key: record for record in records}
         by_id = {record.remote_id: record.key for record in records if record.remote_id}
         for result in body.get("results") or ():
-            key = result.get("objectWriteTraceId")
-            if key not in by_key:
-                key = (result.get("properties") or {}).get(self.settings.id_property)
-            if key not in by_key:
-                key = by_id.get(str(result.get("id", "")))
-            if key not in by_key:
+            remote_id, properties = str(result.get("id", "")), result.get("properties") or {}
+            keys = (
+                result.get("objectWriteTraceId"),
+                properties.get(self.settings.id_property),
+                by_id.get(remote_id),
+            )
+            record = next((by_key[key] for key in keys if key in by_key), None)
+            if record is None:
                 continue
-            record, remote_id = by_key[str(key)], str(result.get("id", ""))
             is_known = bool(record.remote_id) and not (
                 record.is_adopted or record.should_fill_empty
             )
@@ -204,8 +204,7 @@ class HubSpotAdapter(UpsertAdapter):
     def _refusal(self, response: Response, size: int) -> Outcome:
         if is_whole(response):
             return Retry(0.0, _("HubSpot's answer is no JSON object."))
-        settings = self.settings
-        return errors.of_batch(response, size, settings.time_zone, settings.id_property)
+        return errors.of_batch(response, size, self.settings.time_zone, self.settings.id_property)
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field]:

@@ -139,7 +139,6 @@ class SalesforceAdapter(UpsertAdapter):
         return {} if record.is_adopted else {self.settings.external_id: record.key}
 
     def _outcome_of_one(self, record: Record, response: Response) -> Outcome:
-        """The outcome of a call with one record."""
         name = self.settings.external_id
         if response.status == 300:
             text = _("Several records of Salesforce have %(name)s %(key)s.")

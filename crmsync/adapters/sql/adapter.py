@@ -98,11 +98,9 @@ class SqlAdapter(CRMAdapter):
             if name and name not in table.columns:
                 raise InvalidInput(self._no_column(name), setting)
         if not table.key_is_unique:
-            raise InvalidInput(
-                _("The column %(column)s of the table %(table)s needs a unique key.")
-                % {"column": settings.key_column, "table": settings.table},
-                "key_column",
-            )
+            words = _("The column %(column)s of the table %(table)s needs a unique key.")
+            names = {"column": settings.key_column, "table": settings.table}
+            raise InvalidInput(words % names, "key_column")
         return {name: field for name, field in table.columns.items() if name not in self._own}
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
@@ -208,11 +206,8 @@ class SqlAdapter(CRMAdapter):
         if engines.fault(error) is Fault.REFUSED:
             return CredentialsRefused(_("The database refuses the credentials: %s") % text)
         if engines.fault(error) in _SETUP:
-            return InvalidInput(
-                _("The table %(table)s cannot be used: %(text)s")
-                % {"table": self.settings.table, "text": text},
-                "table",
-            )
+            words = _("The table %(table)s cannot be used: %(text)s")
+            return InvalidInput(words % {"table": self.settings.table, "text": text}, "table")
         return Unavailable(_("The database cannot be reached: %s") % text)
 
     def _drop(self) -> None:

@@ -58,11 +58,8 @@ class Table(msgspec.Struct, frozen=True):
         for name, value in record.fields.items():
             field = self.columns.get(name)
             if field is None:
-                return Invalid(
-                    name,
-                    _("The table %(table)s has no column %(name)s.")
-                    % {"table": self.name, "name": name},
-                )
+                text = _("The table %(table)s has no column %(name)s.")
+                return Invalid(name, text % {"table": self.name, "name": name})
             if fault := self._fault(field, value):
                 return Invalid(name, fault)
         return None

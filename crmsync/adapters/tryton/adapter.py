@@ -17,13 +17,7 @@ from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
 from crmsync.adapters.client import RestAdapter
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Unknown, sentence
 from crmsync.adapters.tryton import session
-from crmsync.adapters.tryton.session import (
-    NotAnswered,
-    RpcError,
-    Session,
-    TrytonCredentials,
-    TrytonSettings,
-)
+from crmsync.adapters.tryton.session import NotAnswered, RpcError, Session
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 _ALL = {"active_test": False}  # inactive records too
@@ -55,13 +49,13 @@ Contacts = Mapping[tuple[int, str], Contact]
 class TrytonAdapter(RestAdapter):
     name = "tryton"
     title = "Tryton"
-    Settings = TrytonSettings
-    Credentials = TrytonCredentials
+    Settings = session.TrytonSettings
+    Credentials = session.TrytonCredentials
     batch_size = 200
     is_upsert = True
 
-    settings: TrytonSettings
-    credentials: TrytonCredentials
+    settings: session.TrytonSettings
+    credentials: session.TrytonCredentials
 
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
@@ -98,11 +92,9 @@ class TrytonAdapter(RestAdapter):
             elif record.deleted:
                 deletions.append(record)
             elif unknown_name is not None:
-                outcomes[record.key] = Invalid(
-                    unknown_name,
-                    _("%(model)s has no field %(field)s.")
-                    % {"model": self.settings.model, "field": unknown_name},
-                )
+                text = _("%(model)s has no field %(field)s.")
+                text %= {"model": self.settings.model, "field": unknown_name}
+                outcomes[record.key] = Invalid(unknown_name, text)
             else:
                 (old if record.key in held_records else new).append(record)
         create_outcomes = self._call_for_all(new, lambda: self._create(new))
@@ -224,11 +216,9 @@ class TrytonAdapter(RestAdapter):
             raise self._error(error) from None
         settings = self.settings
         if settings.key_field not in descriptions:
-            raise InvalidInput(
-                _("%(model)s has no field %(field)s.")
-                % {"model": settings.model, "field": settings.key_field},
-                "key_field",
-            )
+            words = _("%(model)s has no field %(field)s.")
+            names = {"model": settings.model, "field": settings.key_field}
+            raise InvalidInput(words % names, "key_field")
         return {
             name: Field(
                 name,
@@ -272,8 +262,5 @@ class TrytonAdapter(RestAdapter):
                 return CredentialsRefused(text)
             return Unavailable(_("Tryton cannot be reached: %s") % text)
         model = self.settings.model
-        return InvalidInput(
-            _("The model %(model)s cannot be used: %(text)s")
-            % {"model": model, "text": self.clean(str(error))},
-            "model",
-        )
+        words = _("The model %(model)s cannot be used: %(text)s")
+        return InvalidInput(words % {"model": model, "text": self.clean(str(error))}, "model")

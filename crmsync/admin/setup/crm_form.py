@@ -132,7 +132,6 @@ def _rows(kind: type[msgspec.Struct]) -> Iterable[Mapping[str, str]]:
 
 
 def _describe_type(annotation: Any) -> str:
-    """A Python type in words."""
     if get_origin(annotation) is Annotated:
         annotation, *_limits = get_args(annotation)
     names = {
@@ -151,7 +150,7 @@ def _describe_type(annotation: Any) -> str:
 def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     """The class of the settings inside a setting; None when it holds a plain value."""
     classes = [part for part in (annotation, *get_args(annotation)) if isinstance(part, type)]
-    return next((each for each in classes if issubclass(each, msgspec.Struct)), None)
+    return next((part for part in classes if issubclass(part, msgspec.Struct)), None)
 
 
 def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:

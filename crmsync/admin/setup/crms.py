@@ -111,12 +111,8 @@ def queues(row: Any) -> str:
         return cells.unknown()
     if not (health.waiting or health.retries):
         return cells.nothing("0")
-    text = str(health.waiting)
-    return (
-        cells.lines(text, gettext("%d to be tried again") % health.retries)
-        if health.retries
-        else text
-    )
+    below = gettext("%d to be tried again") % health.retries if health.retries else ""
+    return cells.lines(str(health.waiting), below)
 
 
 class CrmList(HealthList):

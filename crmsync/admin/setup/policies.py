@@ -104,7 +104,6 @@ def problem_text(facts: presence.PolicyFacts) -> str:
 
 
 def stop_text(row: Policy) -> str:
-    """The numbers of what the guard has stopped."""
     return gettext("%(removals)s of %(records)s records would be deleted or cleared") % {
         "removals": formats.number_format(row.stopped_removals, force_grouping=True),
         "records": formats.number_format(row.stopped_records, force_grouping=True),
@@ -271,8 +270,7 @@ class PolicyAdmin(ResourceAdmin):
 
     # -- columns ---------------------------------------------------------------------------------
     name = cells.column(_("policy"), lambda row: str(row), "source__name")
-
-    @admin.display(description=_("last run"))
-    def last_run(self, row: Any) -> str:
-        health = row.health
-        return runs.last_run(health.run, health.progress, row.can_open_run)
+    last_run = cells.column(
+        _("last run"),
+        lambda row: runs.last_run(row.health.run, row.health.progress, row.can_open_run),
+    )

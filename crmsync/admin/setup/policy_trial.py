@@ -1,25 +1,62 @@
 """Views that try a policy before it is saved: a mapped sample, a dry run, the fields that a mapping
-can name. `preview` does the reading."""
+can name.
+
+Sample and dry run read the newest rows of the source. Nothing is stored and nothing is sent.
+"""
 
 from collections import Counter
-from contextlib import closing
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import msgspec
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from crmsync import directory, trials
-from crmsync.adapters.registry import open_adapter
-from crmsync.admin.setup import preview, probes
+from crmsync.adapters.base import CRMAdapter, Stored
+from crmsync.adapters.records import is_same_value
+from crmsync.admin.setup import probes
 from crmsync.models import Crm, Policy, Source
+from crmsync.poller.policy_poll import source_from_row
+from crmsync.poller.reading.database import Database, inspect
+from crmsync.poller.reading.increment import Row
+from crmsync.poller.requests import make_requests
 from msgplatform.core import personal
-from msgplatform.core.errors import PlatformError
+from msgplatform.core.data import chunks
+from msgplatform.core.errors import Permanent, PlatformError
 from msgplatform.doors.admin import ModelAdmin, audit, row_id
 
+_SAMPLE, _DRY_RUN = 5, 100
+# Rows that are read when a policy carries only those of a system or of some APPKEYs.
+_LOOKED_AT = 1_000
+
+Fate = Literal["create", "change", "delete", "same", "refused"]
+
+
+class Mapped(msgspec.Struct, frozen=True):
+    """A row with its mapped fields. With a `problem`, `field` is the field at fault."""
+
+    key: str
+    time: str
+    deleted: bool
+    fields: dict[str, Any]
+    problem: str = ""
+    field: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The effect on a row. `changes` are (field, the CRM's value, the new value)."""
+
+    row: Mapped
+    fate: Fate
+    remote_id: str = ""
+    changes: Sequence[tuple[str, Any, Any]] = ()
+
+
 # The words and the tone for each fate of a row; fates that need a look come first.
-FATES: dict[preview.Fate, tuple[Any, str]] = {
+FATES: dict[Fate, tuple[Any, str]] = {
     "refused": (gettext_lazy("refused by the mapping"), "bad"),
     "change": (pgettext_lazy("would be", "changed"), "warn"),
     "create": (pgettext_lazy("would be", "created"), "good"),
@@ -36,7 +73,7 @@ def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     clear = _sees(request, "policy_sample_shown", form.instance)
     try:
         policy = directory.policy_from_row(form.instance)
-        rows = trials.ask(lambda: preview.sample(policy))
+        rows = trials.ask(lambda: _map_rows(policy, _SAMPLE))
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     return probes.piece(
@@ -53,13 +90,10 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
     clear = _sees(request, "policy_dry_run", form.instance)
     try:
         policy = directory.policy_from_row(form.instance)
-        crm = directory.crm_from_row(form.instance.crm)
-
-        def work() -> list[preview.Outcome]:
-            with closing(crm.open()) as adapter:
-                return preview.dry_run(policy, adapter)
-
-        outcomes = trials.ask(work)
+        crm = form.instance.crm
+        outcomes = trials.ask_crm(
+            crm.adapter, crm.settings, crm.credentials, lambda adapter: _dry_run(policy, adapter)
+        )
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     # Count all fates, also those that do not occur.
@@ -85,7 +119,7 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     fields, problem = None, ""
     if crm:
         try:
-            fields = trials.ask(lambda: _fields(crm))
+            fields = trials.ask_crm(crm.adapter, crm.settings, crm.credentials, _fields)
         except PlatformError as error:
             problem = trials.describe(error)
     return probes.piece(
@@ -94,11 +128,10 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     )  # fmt: skip
 
 
-def _fields(crm: Crm) -> list[Any] | None:
+def _fields(adapter: CRMAdapter) -> list[Any] | None:
     """The CRM's fields; those that must be filled in come first, those that cannot be written
     last."""
-    with closing(open_adapter(crm.adapter, crm.settings, crm.credentials)) as adapter:
-        fields = adapter.fields()
+    fields = adapter.fields()
     if fields is None:
         return None
     return sorted(fields.values(), key=lambda f: (not f.writable, not f.required, f.name.lower()))
@@ -116,7 +149,7 @@ def _sees(request: HttpRequest, action: str, policy: Policy) -> bool:
     return clear
 
 
-def _line(name: str, rows: list[preview.Mapped], clear: bool) -> dict[str, Any]:
+def _line(name: str, rows: list[Mapped], clear: bool) -> dict[str, Any]:
     """One field of the CRM, with a cell for each row of the sample."""
     cells: list[dict[str, Any]] = []
     for row in rows:
@@ -132,7 +165,7 @@ def _line(name: str, rows: list[preview.Mapped], clear: bool) -> dict[str, Any]:
     return {"name": name, "cells": cells}
 
 
-def _describe_outcome(outcome: preview.Outcome, clear: bool) -> dict[str, Any]:
+def _describe_outcome(outcome: Outcome, clear: bool) -> dict[str, Any]:
     words, tone = FATES[outcome.fate]
     row = outcome.row
     changes = [(n, _text(old, clear), _text(new, clear)) for n, old, new in outcome.changes]
@@ -150,3 +183,70 @@ def _text(value: Any, clear: bool) -> str:
     if value is None or value == "":
         return _("empty")
     return str(value if clear else personal.masked(value))
+
+
+def _dry_run(policy: directory.Policy, adapter: CRMAdapter) -> list[Outcome]:
+    """The effect of a run on the newest rows. Raises Permanent when the CRM does not take the
+    fields of the mapping, what asking the CRM raises, and what reading the source raises."""
+    # Check the CRM first: with wrong credentials or fields every row fails for the same reason.
+    result = adapter.check(policy.mapping.fields)
+    if not result.is_usable:
+        raise Permanent(result.message)
+    rows = _map_rows(policy, _DRY_RUN)
+    crm_records: dict[str, Stored] = {}
+    for keys in chunks([row.key for row in rows if not row.problem], adapter.batch_size):
+        crm_records.update(adapter.read(keys))
+    return [_outcome(row, crm_records.get(row.key)) for row in rows]
+
+
+def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
+    if row.problem:
+        return Outcome(row, "refused")
+    # The CRM has no live record: create one, unless the row is deleted too.
+    if crm_record is None or crm_record.deleted:
+        return Outcome(row, "same" if row.deleted else "create")
+    if row.deleted:
+        return Outcome(row, "delete", crm_record.remote_id)
+    changes = tuple(
+        (name, crm_record.fields.get(name), value)
+        for name, value in row.fields.items()
+        if not is_same_value(value, crm_record.fields.get(name))
+    )
+    return Outcome(row, "change" if changes else "same", crm_record.remote_id, changes)
+
+
+def _map_rows(policy: directory.Policy, limit: int) -> list[Mapped]:
+    # Read more rows than `limit`: rows of other systems and pages are left out below.
+    is_chosen = policy.biz_id is not None or policy.appkeys
+    rows = _newest(policy.source, _LOOKED_AT if is_chosen else limit)
+    # A request has no time: take the row's time.
+    times = {str(row.key): row.time for row in rows}
+    row_requests = [request for request in make_requests(policy, rows, 0) if not request.is_outside]
+    return [
+        Mapped(
+            item.request.key, times[item.key], item.request.deleted, dict(item.request.fields),
+            str(item.problem or ""), item.problem.field if item.problem else "",
+        )
+        for item in row_requests[:limit]
+    ]  # fmt: skip
+
+
+def _newest(row: Source, limit: int) -> list[Row]:
+    """The newest rows, newest first. Read without the horizon: a missed row does no harm."""
+    source = source_from_row(row)
+    database = Database(source)
+    index = inspect(source, database).index
+    columns, quote = source.columns, database.quote
+    deleted_column = f"COALESCE({quote(columns.is_deleted)}, 0)" if columns.is_deleted else "0"
+    column_list = ", ".join(map(quote, (columns.key, columns.update_time, *columns.values)))
+    engine = database.engine
+    force = engine.force_index(quote(index)) if index and engine.is_server else ""
+    order = f"{quote(columns.update_time)} DESC, {quote(columns.key)} DESC"
+    statement = (
+        f"SELECT {deleted_column}, {column_list} FROM {quote(source.table)} {force} "  # noqa: S608 - quoted
+        f"ORDER BY {order} LIMIT {limit:d}"
+    )
+    return [
+        Row(key, str(time), bool(is_deleted), 0, dict(zip(columns.values, values, strict=True)))
+        for is_deleted, key, time, *values in database.rows(statement)
+    ]

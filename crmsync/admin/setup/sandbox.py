@@ -9,8 +9,8 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from crmsync.adapters.sandbox import adapter
-from crmsync.adapters.sandbox.store import MAX_RECORDS, Call, Records
+from crmsync.adapters import sandbox
+from crmsync.adapters.sandbox import MAX_RECORDS, Call, Records, records_of
 from crmsync.models import Crm, Policy, Source
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
@@ -41,12 +41,12 @@ class SandboxCrms(SandboxPages):
     list_name, page_name = "crmsync_sandboxes", "crmsync_crm_sandbox"
     answers = [
         ("", _("stores the records")),
-        (adapter.INVALID, _("refuses the values: they are dead at once")),
-        (adapter.AUTH, _("refuses the credentials: pauses this CRM")),
-        (adapter.THROTTLED, _("429: wants fewer calls")),
-        (adapter.ERROR, _("500: fails")),
-        (adapter.DOWN, _("is down: no connection")),
-        (adapter.LOST, _("stores the records, and the answer is lost")),
+        (sandbox.INVALID, _("refuses the values: they are dead at once")),
+        (sandbox.AUTH, _("refuses the credentials: pauses this CRM")),
+        (sandbox.THROTTLED, _("429: wants fewer calls")),
+        (sandbox.ERROR, _("500: fails")),
+        (sandbox.DOWN, _("is down: no connection")),
+        (sandbox.LOST, _("stores the records, and the answer is lost")),
     ]
     count_label = _("For so many calls")
     help_texts = {
@@ -81,13 +81,13 @@ class SandboxCrms(SandboxPages):
         return {"rows": rows, "may_look": user.has_perms(self.view_permissions)}
 
     def store(self, row: Crm) -> Records | None:
-        return adapter.records_of(row.settings) if row.adapter == Crm.SANDBOX else None
+        return records_of(row.settings) if row.adapter == Crm.SANDBOX else None
 
     def describe(self, behaviour: Behaviour) -> Mapping[str, Any]:
         return {"answer": behaviour.answer or "store"}
 
     def context(self, request: HttpRequest, row: Crm) -> Mapping[str, Any]:
-        store = adapter.records_of(row.settings)
+        store = records_of(row.settings)
         records, show = store.all(), dict if sees_personal(request) else personal.masked
         labels = dict(self.answers)
         return {
@@ -98,7 +98,7 @@ class SandboxCrms(SandboxPages):
                 {
                     "id": entry.id, "at": entry.at, "call": entry.call,
                     "label": labels.get(entry.call.answer, entry.call.answer),
-                    "is_stored": entry.call.answer in ("", adapter.LOST),
+                    "is_stored": entry.call.answer in ("", sandbox.LOST),
                     "more": entry.call.count - len(entry.call.records),
                     "records": [(record, show(record.fields)) for record in entry.call.records],
                 }

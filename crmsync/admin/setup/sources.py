@@ -1,7 +1,9 @@
 """Sources: the hive, and tables of other databases, whose changes are read."""
 
+from datetime import timedelta
 from typing import Any
 
+import msgspec
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -11,16 +13,40 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import trials
-from crmsync.admin.setup import preview, probes
+from crmsync.admin.setup import probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import source_from_row
+from crmsync.poller.reading.horizon import Bound
+from crmsync.poller.reading.increment import Increment
+from crmsync.poller.reading.source import Source as SourceToRead
 from crmsync.setup.sources import SourceResource
 from msgplatform.core.data import databases
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.secrets.fields import Unreadable
 from msgplatform.doors.admin import AdminPage, ResourceAdmin, audit, cells
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """The result of testing a source. `bounded_by`: the reason why reading misses rows that are
+    committed late, '' where it misses none."""
+
+    bounded_by: Bound
+    behind: timedelta
+    is_indexed: bool
+    is_empty: bool
+    without_time: int
+
+
+def examine(source: SourceToRead) -> Facts:
+    """Read one row as the poller does. Raises SourceUnavailable, SourceRefused, SourceMismatch,
+    InvalidInput."""
+    increment = Increment(source)
+    page = increment.read(None, 1)
+    facts = page.facts
+    is_empty = not (page.rows or facts.waiting or facts.without_time)
+    return Facts(facts.bounded_by, facts.age, increment.is_indexed, is_empty, facts.without_time)
 
 
 @admin.register(Source)
@@ -75,7 +101,7 @@ class SourceAdmin(ResourceAdmin):
         audit(request, "sync_source_tested", row.name)
         try:
             source = source_from_row(row)
-            facts = trials.ask(lambda: preview.examine(source))
+            facts = trials.ask(lambda: examine(source))
         except PlatformError as error:
             return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
         return probes.piece(
@@ -130,7 +156,7 @@ _BOUNDS = {
 }
 
 
-def _result(facts: preview.Facts) -> str:
+def _result(facts: Facts) -> str:
     sentence = (
         gettext("The table can be read; it is empty.")
         if facts.is_empty
@@ -142,7 +168,7 @@ def _result(facts: preview.Facts) -> str:
     return f"{sentence} {late % age(facts.behind.total_seconds())}"
 
 
-def _reservations(facts: preview.Facts, row: Source) -> Any:
+def _reservations(facts: Facts, row: Source) -> Any:
     """Facts to know before using the source."""
     if facts.bounded_by:
         late = gettext(

@@ -20,7 +20,7 @@ from crmsync.poller.reading.source import (
 )
 from msgplatform.core import outbound
 from msgplatform.core.data import databases, engines, transactions
-from msgplatform.core.data.engines.contract import Column, Engine, Fault, Index
+from msgplatform.core.data.engines.contract import Engine, Fault, Index
 
 _PREFIX = "source-"
 NEEDS_PROCESS = 1227  # the number of MySQL's error, which MariaDB shares
@@ -137,7 +137,15 @@ def inspect(source: Source, database: Database) -> Table:
             raise SourceMismatch(
                 f"the table {source.table} has no column {name}, or it may not be read"
             )
-    _check_columns(source, by_name, engine.time_types)
+    rules = (
+        (source.columns.update_time, engine.time_types, "a date with a time"),
+        (source.columns.key, _INTEGERS | _TEXTS, "an integer or text"),
+        (source.columns.is_deleted, _INTEGERS, "an integer or a truth value"),
+        (source.columns.version, _INTEGERS, "an integer"),
+    )
+    for name, types, meaning in rules:
+        if name and (kind := by_name[name.lower()].type) not in types:
+            raise SourceMismatch(f"the column {name} has the type {kind}, it must be {meaning}")
     key = source.columns.key.lower()
     if not is_view and by_name[key].nullable:
         raise SourceMismatch(f"the column {source.columns.key} must not allow NULL: it is the key")
@@ -162,18 +170,6 @@ def inspect(source: Source, database: Database) -> Table:
         zones,
         own_zone,
     )
-
-
-def _check_columns(source: Source, columns: dict[str, Column], times: frozenset[str]) -> None:
-    rules = (
-        (source.columns.update_time, times, "a date with a time"),
-        (source.columns.key, _INTEGERS | _TEXTS, "an integer or text"),
-        (source.columns.is_deleted, _INTEGERS, "an integer or a truth value"),
-        (source.columns.version, _INTEGERS, "an integer"),
-    )
-    for name, types, meaning in rules:
-        if name and (kind := columns[name.lower()].type) not in types:
-            raise SourceMismatch(f"the column {name} has the type {kind}, it must be {meaning}")
 
 
 def _order_index(source: Source, indexes: list[Index]) -> str:

@@ -2,23 +2,58 @@
 
 `UpdateTime` is set when a statement begins, and its row appears when the transaction commits, so
 rows do not appear in the order of their times. A program that reads up to the newest row misses
-rows that are committed later with an earlier time. `server_horizon.py` has the horizon of servers.
+rows that are committed later with an earlier time.
 
 **SQLite** has one writer at a time. While this program holds the write lock there is no other
 writer, and the present time is the horizon. While another writer holds it, its rows are not older
 than the newest committed row, which is the horizon then.
+
+**MySQL and MariaDB.** A row that is yet to appear is written by a statement that runs now, in a
+transaction that is open now, or by one that begins later. So nothing can appear below the smallest
+of: the present time, the beginning of the oldest statement that runs, the beginning of the oldest
+transaction that has written. They are read in this order, before the rows:
+
+1. the server's time, and the statements (`PROCESSLIST`): one may have its time already and wait
+   for a lock of the table, before its transaction begins;
+2. a transaction of our own begins;
+3. the transactions (`INNODB_TRX`). The server answers with a copy that it renews only when it was
+   not read for 0.1 s; a copy in which our own transaction is listed was made after step 2, so it is
+   new enough. Readers have the number 0 and are left out.
+
+A horizon stays true, so pages that follow each other closely, and the sources of one server, share
+it within a process, which asks five times a second at most: each would keep the copy old for the
+others.
+
+`trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
+PROCESS is needed; without it the horizon is the present time minus `lag`, which is a promise of
+the source's owner and no proof. So it is on a replica and in a cluster: a transaction is open on
+another server, and its rows come here later. A replica shows by its threads, whatever `read_only`
+says, and is taken for one until the program looks at the table anew: its threads may be stopped
+for a while.
 """
 
 import os
+import random
+import threading
 import time
-from datetime import UTC, datetime, tzinfo
-from typing import Literal, Protocol
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Literal
 
 import msgspec
 from django.db import OperationalError
 
-from crmsync.poller.reading.database import Database
-from crmsync.poller.reading.source import Source, SourceUnavailable, earliest_wall_clock
+from crmsync.poller.reading.database import NEEDS_PROCESS, Database
+from crmsync.poller.reading.source import (
+    Source,
+    SourceRefused,
+    SourceUnavailable,
+    earliest_wall_clock,
+)
+from msgplatform.core import logging
+from msgplatform.core.data.engines.contract import Activity
+
+log = logging.get(__name__)
 
 Bound = Literal["", "privilege", "replica", "cluster", "file"]
 
@@ -39,22 +74,10 @@ class Reading(msgspec.Struct, frozen=True):
     asked_at: float
     bounded_by: Bound = ""
 
-    @property
-    def exact(self) -> bool:
-        return not self.bounded_by
-
-
-class Horizon(Protocol):
-    """Reads the horizon of a source."""
-
-    def read(self) -> Reading:
-        """The horizon now. Raises SourceUnavailable, SourceRefused."""
-
-    def column_text(self, moment: datetime) -> str:
-        """A moment as the column would have it."""
-
 
 class FileHorizon:
+    """The horizon of a source in SQLite. `read` raises SourceUnavailable."""
+
     def __init__(self, source: Source, database: Database, zone: tzinfo) -> None:
         self._lag = source.lag
         self._database = database
@@ -110,6 +133,7 @@ class FileHorizon:
         return utc(text)
 
     def column_text(self, moment: datetime) -> str:
+        """A moment as the column would have it."""
         wall = earliest_wall_clock(moment, self._zone)
         return f"{wall:%Y-%m-%d %H:%M:%S}.{wall.microsecond // 1000:03d}"
 
@@ -117,3 +141,130 @@ class FileHorizon:
 def utc(text: str) -> datetime:
     """The moment that a database has written in UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+# Margin below the three bounds, two of which are in whole seconds.
+MARGIN = timedelta(seconds=2)
+_SHARED_SECONDS = 0.2
+# INNODB_TRX is renewed after 0.1 s without a read. Pauses are random, because others ask too.
+_RENEWAL_SECONDS = (_SHARED_SECONDS, 0.36)
+_RENEWALS = 20
+_SECOND = timedelta(seconds=1)
+
+
+class _Moments(msgspec.Struct, frozen=True):
+    """Times of a server in UTC, except `asked_at`."""
+
+    asked_at: float
+    now: datetime
+    horizon: datetime
+
+
+class _Server(msgspec.Struct):
+    """The last reading of a server, for all its sources: one source asks, the others wait."""
+
+    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    moments: _Moments | None = None  # None: only bounded, or the server did not answer
+    failure: str = ""
+    ended_at: float = float("-inf")
+
+    def moments_by(self, ask: Callable[[], _Moments | None]) -> _Moments | None:
+        """The last reading if it is fresh, else what `ask` reads now. Raises SourceUnavailable,
+        also if another source asked in vain meanwhile: all wait only once for a server that
+        hangs."""
+        began = time.monotonic()
+        with self.lock:
+            if self.moments and time.monotonic() - self.ended_at < _SHARED_SECONDS:
+                return self.moments
+            if self.failure and self.ended_at > began:
+                raise SourceUnavailable(self.failure)
+            self.moments, self.failure = None, ""
+            try:
+                self.moments = ask()
+            except SourceUnavailable as error:
+                self.failure = str(error)
+                raise
+            finally:
+                self.ended_at = time.monotonic()
+            return self.moments
+
+
+_servers: dict[str, _Server] = {}
+
+
+class ServerHorizon:
+    """The horizon of a source on a server. `read` raises SourceUnavailable, SourceRefused."""
+
+    def __init__(
+        self, source: Source, database: Database, zone: tzinfo, activity: Activity
+    ) -> None:
+        self._lag = source.lag
+        self._database = database
+        self._zone = zone
+        self._bounded_by: Bound = ""
+        self._activity = activity
+        if activity.is_in_cluster(database.rows):
+            self._bound("cluster")
+        identity = self._activity.identity(database.rows)
+        self._server = _servers.setdefault(identity, _Server())
+
+    def read(self) -> Reading:
+        moments = None if self._bounded_by else self._server.moments_by(self._ask)
+        if moments is not None:
+            until = self.column_text(moments.horizon)
+            return Reading(moments.now, moments.horizon, until, until, moments.asked_at)
+        asked_at = time.monotonic()
+        now = utc(self._activity.now(self._database.rows))
+        horizon = now - self._lag
+        early = self.column_text(now - min(MARGIN, self._lag))
+        return Reading(now, horizon, self.column_text(horizon), early, asked_at, self._bounded_by)
+
+    def _ask(self) -> _Moments | None:
+        """None if the horizon is only bounded, for the reason that `_bounded_by` now has."""
+        asked_at = time.monotonic()
+        text, longest_seconds, is_replica = self._activity.statements(self._database.rows)
+        now = utc(text)
+        server_second = (now - self._activity.clock_lag).replace(microsecond=0)
+        if is_replica:
+            self._bound("replica")
+            return None
+        try:
+            oldest = self._oldest_transaction(server_second)
+        except SourceRefused as refused:
+            if refused.code != NEEDS_PROCESS:
+                raise
+            self._bound("privilege")
+            return None
+        bounds = [server_second]  # an accepted copy of INNODB_TRX may be this old
+        if longest_seconds is not None:
+            bounds.append(now - timedelta(seconds=longest_seconds) - _SECOND)
+        if oldest is not None:
+            bounds.append(oldest)
+        return _Moments(asked_at, now, min(bounds) - MARGIN)
+
+    def _bound(self, reason: Bound) -> None:
+        log.warning("source_horizon_is_bounded", reason=reason)
+        self._bounded_by = reason
+
+    def _oldest_transaction(self, since: datetime) -> datetime | None:
+        """The beginning of the oldest open transaction that has written; None without one. The
+        server made the list at `since` (whole seconds) or later."""
+        self._database.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        try:
+            for _ in range(_RENEWALS):
+                is_new, oldest = self._activity.oldest_transaction(self._database.rows, since)
+                if is_new:
+                    return None if oldest is None else utc(oldest)
+                time.sleep(random.uniform(*_RENEWAL_SECONDS))  # noqa: S311
+        finally:
+            # An error may have closed the connection, and so the transaction.
+            if self._database.connection.connection is not None:
+                self._database.rows("COMMIT")
+        raise SourceUnavailable(
+            "other programs ask the source's server for its open transactions (INNODB_TRX) so "
+            "often that it does not renew the list: let them ask less often than every 0.1 s"
+        )
+
+    def column_text(self, moment: datetime) -> str:
+        """A moment as the column would have it."""
+        return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"

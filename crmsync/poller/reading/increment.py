@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from crmsync.poller.reading.database import FIRST_TIME, Database, Table, inspect
-from crmsync.poller.reading.horizon import Bound, FileHorizon, Horizon, Reading
-from crmsync.poller.reading.server_horizon import ServerHorizon
+from crmsync.poller.reading.horizon import Bound, FileHorizon, Reading, ServerHorizon
 from crmsync.poller.reading.source import Source
 from msgplatform.core import logging
 from msgplatform.core.daemons.bisect import isolate
@@ -102,7 +101,7 @@ class Increment:
         table = inspect(source, self._database)
         self._zone = table.zone
         activity = self._database.engine.activity
-        self._horizon: Horizon = (
+        self._horizon = (
             ServerHorizon(source, self._database, table.zone, activity)
             if activity
             else FileHorizon(source, self._database, table.zone)
@@ -169,7 +168,7 @@ class Increment:
 
     def rows(self, keys: Sequence[Key]) -> list[Row]:
         """The rows with these keys as they are now; keys without a row are left out."""
-        return [row for some in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(some)]
+        return [row for page in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(page)]
 
     def count_after(self, watermark: Watermark | None, limit: int) -> int:
         """The number of rows after the watermark, counted up to `limit`."""
@@ -241,26 +240,26 @@ class _Select:
 
     def page(self, after: Watermark | None, until: str, limit: int) -> list[Row]:
         condition, parameters = self._after(after)
-        rest = (
+        clause = (
             f"{self._from} WHERE {condition} AND {self._time} < %s "
             f"ORDER BY {self._time}, {self._key} LIMIT {limit:d}"
         )
-        return self._readable(rest, [*parameters, until])
+        return self._readable(clause, [*parameters, until])
 
     def of(self, keys: Sequence[Key]) -> list[Row]:
         places = ", ".join(["%s"] * len(keys))
         return self._readable(f"{self._table} WHERE {self._key} IN ({places})", list(keys))
 
-    def _readable(self, rest: str, parameters: list[Any]) -> list[Row]:
+    def _readable(self, clause: str, parameters: list[Any]) -> list[Row]:
         """The rows of a statement. A row with a value that the driver cannot read comes without its
         values."""
         try:
-            return self._read(f"SELECT {self._columns} {rest}", parameters)
+            return self._read(f"SELECT {self._columns} {clause}", parameters)
         except PlatformError:
             raise
         except Exception as error:  # noqa: BLE001 - of the driver, for a value
             log.warning("source_values_unreadable", error_class=type(error).__name__)
-        bare = self._read(f"SELECT {self._own} {rest}", parameters)
+        bare = self._read(f"SELECT {self._own} {clause}", parameters)
         unreadable: dict[Key, Exception] = {}
         keys = [row.key for row in bare]
         whole = isolate(keys, self._of_readable, unreadable.__setitem__, _is_of_source)
@@ -297,27 +296,22 @@ class _Select:
         }
 
     def count_after(self, after: Watermark | None, limit: int) -> int:
-        condition, parameters = self._after(after)
-        ((count,),) = self._database.rows(
-            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {condition} LIMIT {limit:d}) AS x",  # noqa: S608
-            parameters,
-        )
-        return int(count)
+        return self._count(*self._after(after), limit)
 
     def count_from(self, until: str) -> int:
         """The number of rows at a time or beyond it, up to WAITING_CAP."""
-        ((count,),) = self._database.rows(
-            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {self._time} >= %s "  # noqa: S608
-            f"LIMIT {WAITING_CAP}) AS beyond",
-            [until],
-        )
-        return int(count)
+        return self._count(f"{self._time} >= %s", [until])
 
     def count_without_time(self) -> int:
         """The number of rows without a place in the order of time, up to WAITING_CAP."""
+        return self._count(f"{self._time} IS NULL OR {self._time} < '{FIRST_TIME}'")
+
+    def _count(
+        self, condition: str, parameters: Sequence[Any] = (), limit: int = WAITING_CAP
+    ) -> int:
         ((count,),) = self._database.rows(
-            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {self._time} IS NULL "  # noqa: S608
-            f"OR {self._time} < '{FIRST_TIME}' LIMIT {WAITING_CAP}) AS timeless"
+            f"SELECT COUNT(*) FROM (SELECT 1 {self._from} WHERE {condition} LIMIT {limit:d}) AS x",  # noqa: S608
+            parameters,
         )
         return int(count)
 

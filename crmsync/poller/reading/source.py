@@ -30,7 +30,7 @@ class SourceRefused(Permanent):
 
 
 class SourceMismatch(Permanent):
-    """The source's database, table or columns are not as they are source_from_row."""
+    """The source's database, table or columns are not as its description has them."""
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ def earliest_wall_clock(moment: datetime, zone: tzinfo) -> datetime:
     upcoming = moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     quarters = (upcoming + n * _QUARTER for n in range(17))  # four hours
     moments = [moment, *(quarter for quarter in quarters if quarter >= moment)]
-    return min(one.astimezone(zone).replace(tzinfo=None) for one in moments)
+    return min(instant.astimezone(zone).replace(tzinfo=None) for instant in moments)
 
 
 def _check_name(name: str, part: str) -> None:

@@ -26,8 +26,11 @@ def switch_on() -> None:
 def ask(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
     """Return `work()`. After `switch_on` raise TimeoutError if `work` takes longer than `patience`
     seconds; the thread then goes on without its caller."""
-    if not _is_on:
-        return work()
+    return begin(work).result(patience) if _is_on else work()
+
+
+def begin(work: Callable[[], T]) -> Future[T]:
+    """Begin `work()` in a daemon thread with database connections of its own."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -42,4 +45,4 @@ def ask(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
         threading.Thread(target=run, name="bounded-call", daemon=True).start()
     except RuntimeError:  # no thread can be started, and only `work` releases what the caller holds
         run()
-    return answer.result(patience)
+    return answer

@@ -81,6 +81,7 @@ def test_what_is_shown_is_what_is_saved(admin_client: Client, biz: Biz) -> None:
         ({"allowed_origins": "cars.example"}, "cars.example: write it as https://"),
         ({"allowed_origins": "https://cars.example/page"}, "without a path"),
         ({"allowed_origins": "*"}, "write it as https://"),
+        ({"allowed_origins": "https://[cars.example"}, "write it as https://"),
     ],
 )
 def test_wrong_pages(admin_client: Client, biz: Biz, wrong: dict[str, str], says: str) -> None:

@@ -99,7 +99,7 @@ def test_each_version_of_one_person_is_cut_out_and_nothing_else(policy: Policy) 
 
     result = erasure.erase([record_of(policy, "a").pk])
 
-    assert (result.requests, result.unreadable_operations) == (3, set())
+    assert result.requests == 3
     assert result.operations == {operation(each).pk for each in rounds}
     for number, each in enumerate(rounds, 1):
         row = Operation.objects.get(pk=operation(each).pk)
@@ -244,6 +244,6 @@ def test_a_deleted_policy_unreadable_data_and_records_that_are_gone(policy: Poli
 
     result = erasure.erase([one.pk, 1, 2])
 
-    assert (result.requests, result.unreadable_operations) == (1, {one.operation_id})
+    assert result.requests == 1
     assert not [text for text in texts() if SECRET in text]
     assert erasure.erase([]).requests == 0

@@ -545,7 +545,7 @@ class TestPolicyLeases:
         leases.turn([row.pk])
         models.Policy.objects.update(claimed_by="x" * 32)
         look_again(leases, [row.pk])
-        assert (leases.held, stopped) == (set(), [row.pk])
+        assert (leases.tokens, stopped) == ({}, [row.pk])
 
 
 def test_the_program_reads_in_threads_of_its_own() -> None:

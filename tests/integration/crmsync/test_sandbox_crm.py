@@ -7,10 +7,10 @@ from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from crmsync.adapters import sandbox as sandbox_adapter
 from crmsync.adapters.base import Record as AdapterRecord
 from crmsync.adapters.registry import open_adapter
-from crmsync.adapters.sandbox import store as store_module
-from crmsync.adapters.sandbox.store import Records
+from crmsync.adapters.sandbox import Records
 from crmsync.models import Crm, Record
 from crmsync.monitor import conditions, failures
 from crmsync.setup.policies import PolicyResource
@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said(crm: Crm, manager: Manager, settings: LazySetting
 def test_what_it_holds_is_bounded(
     crm: Crm, work_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "MAX_RECORDS", 3)
+    monkeypatch.setattr(sandbox_adapter, "MAX_RECORDS", 3)
     records = Records("sandbox")
     queued = sync.queued(sync.policy(crm), sync.requests("abc"))
     sync.handled(queued)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.harness.plans import read_plan
 from crmsync import presence
 from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
-from crmsync.monitor import backlog, conditions, counters, findings
+from crmsync.monitor import backlog, conditions, counters
 from crmsync.monitor import metrics as gauges
 from crmsync.orders import Order, RetryQueue
 from crmsync.presence import LiveCrm, PolicyFacts
@@ -348,12 +348,12 @@ def report(policy: Policy, **facts: Any) -> None:
 
 class TestDoctor:
     def test_what_is_wrong_and_how_to_repair_it(self, policy: Policy) -> None:
-        assert [f.level for f in findings.examine()] == ["ok", "warn"]
+        assert [f.level for f in conditions.examine()] == ["ok", "warn"]
         report(policy)
-        assert [f.level for f in findings.examine()] == ["ok", "ok"]
+        assert [f.level for f in conditions.examine()] == ["ok", "ok"]
         report(policy, problem="no route")
         Crm.objects.update(paused_at=sql.now(), paused_because="the password is wrong")
-        _triggers, crm, source = findings.examine()
+        _triggers, crm, source = conditions.examine()
         assert (crm.level, crm.what) == (
             "bad", "CRM sync: sales is paused: the password is wrong"
         )  # fmt: skip
@@ -363,7 +363,7 @@ class TestDoctor:
         with connection.schema_editor() as editor:
             lead_triggers.drop(editor)
         try:
-            (finding, *_) = findings.examine()
+            (finding, *_) = conditions.examine()
             assert (finding.level, "migrate" in finding.repair) == ("bad", True)
         finally:
             with connection.schema_editor() as editor:

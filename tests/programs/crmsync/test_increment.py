@@ -18,7 +18,7 @@ from django.db import connections
 
 from bench.harness.mariadb import MariaDb, numbers
 from bench.harness.plans import read_plan
-from crmsync.poller.reading import server_horizon
+from crmsync.poller.reading import horizon
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
@@ -210,7 +210,7 @@ def test_an_old_copy_of_the_transactions_is_not_believed(
         late, following = f"late{attempt}", f"next{attempt}"
         with monkeypatch.context() as patch:
             # So long the server must not renew the copy: a busy machine makes others ask late.
-            patch.setattr(server_horizon, "_RENEWALS", 3)
+            patch.setattr(horizon, "_RENEWALS", 3)
             is_refused = _is_refused_while_others_ask(follower, mariadb, late, following)
         if is_refused:
             break

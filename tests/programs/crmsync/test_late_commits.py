@@ -15,9 +15,8 @@ import pytest
 from msgspec import structs
 
 from bench.harness.mariadb import MariaDb
-from crmsync.poller.reading.horizon import Reading
+from crmsync.poller.reading.horizon import MARGIN, Reading, ServerHorizon
 from crmsync.poller.reading.increment import Increment, Row, Watermark
-from crmsync.poller.reading.server_horizon import MARGIN, ServerHorizon
 from crmsync.poller.reading.source import Source
 from tests.support.lead_tables import (
     LEADS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from crmsync.admin.setup import preview
+from crmsync.admin.setup.sources import examine
 from crmsync.poller.reading.source import Source
 from tests.servers import DATABASE, DatabaseServer
 from tests.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
@@ -110,12 +110,12 @@ def test_the_test_of_a_source_says_what_it_is(pair: tuple[MariaDb, MariaDb]) -> 
     primary, replica = pair
     run_as_owner(primary, INSERT.format(uid="shown"))
     until_replicated(replica, "shown")
-    assert preview.examine(source_on(primary)).bounded_by == ""
-    assert preview.examine(source_on(replica)).bounded_by == "replica"
+    assert examine(source_on(primary)).bounded_by == ""
+    assert examine(source_on(replica)).bounded_by == "replica"
     primary.execute("SET GLOBAL read_only = 1")
     try:  # what was read of it a moment ago still holds
         deadline = time.monotonic() + SECONDS
-        while preview.examine(source_on(primary)).bounded_by != "replica":
+        while examine(source_on(primary)).bounded_by != "replica":
             assert time.monotonic() < deadline
     finally:
         primary.execute("SET GLOBAL read_only = 0")

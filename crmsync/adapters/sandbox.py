@@ -1,7 +1,9 @@
-"""The sandbox as a CRM: it keeps records for an hour, and fails as its behaviour says."""
+"""A CRM of the platform's own, for trying things out: it keeps records and calls in the work Redis
+for an hour, and fails as its behaviour says."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -19,32 +21,119 @@ from crmsync.adapters.base import (
     Stored,
     TooManyCalls,
 )
+from crmsync.adapters.client import THROTTLED_SECONDS
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled, Unknown
 from crmsync.adapters.records import NOT_JSON, describe_not_json
-from crmsync.adapters.sandbox.store import (
-    MAX_RECORD_BYTES,
-    MAX_RECORDS,
-    MAX_SENT,
-    Call,
-    Records,
-    RecordsFull,
-    SentRecord,
-    StoredRecord,
-)
 from crmsync.adapters.settings import read_settings
 from msgplatform.core import sandbox
-from msgplatform.core.connections import RedisError
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.sandbox import Behaviour
+from msgplatform.core.sandbox import KEEP_SECONDS, Behaviour, Sandbox
+
+MAX_RECORDS = 1000
+MAX_RECORD_BYTES = 16 * 1024
+# Records of a call that are kept with it.
+MAX_SENT = 20
+
+
+class StoredRecord(msgspec.Struct, frozen=True):
+    """A record as the sandbox holds it; `at` is the time of its last change in unix seconds."""
+
+    key: str
+    version: int
+    fields: dict[str, Any]
+    at: float
+
+    @property
+    def changed_at(self) -> datetime:
+        return datetime.fromtimestamp(self.at, UTC)
+
+
+class SentRecord(msgspec.Struct, frozen=True):
+    """A record as it was sent."""
+
+    key: str
+    version: int
+    fields: dict[str, Any]
+    is_deleted: bool = False
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call of the adapter: `count` records, of which the first are in `records`; its answer is
+    one of the adapter's words."""
+
+    answer: str
+    count: int
+    records: list[SentRecord]
+    delay: float = 0.0
+
+
+class RecordsFull(Exception):
+    """The sandbox holds MAX_RECORDS records of the last hour."""
+
+
+class Records(Sandbox):
+    """The sandbox `space` with its records. All methods raise RedisError."""
+
+    def __init__(self, space: str) -> None:
+        super().__init__(f"crm:{space}")
+        self._name = f"sandbox:crm:{space}:records"
+
+    def get(self, keys: Collection[str]) -> dict[str, StoredRecord]:
+        if not keys:
+            return {}
+        contents = work_redis().hmget(self._name, list(keys))
+        return _current(content for content in contents if content)
+
+    def all(self) -> list[StoredRecord]:
+        """Every record, the one that was changed last first."""
+        records = _current(work_redis().hvals(self._name)).values()
+        return sorted(records, key=lambda record: -record.at)
+
+    def put(self, records: Mapping[str, StoredRecord | None]) -> None:
+        """Store records by key; None deletes one. Raises RecordsFull before it stores any."""
+        client = work_redis()
+        contents = {key: msgspec.json.encode(record) for key, record in records.items() if record}
+        if client.hlen(self._name) + len(contents) > MAX_RECORDS:
+            current_keys = {record.key for record in self.all()}
+            names = {key.encode() for key in current_keys}
+            if outdated_names := [name for name in client.hkeys(self._name) if name not in names]:
+                client.hdel(self._name, *outdated_names)
+            if len(current_keys | contents.keys()) > MAX_RECORDS:
+                raise RecordsFull
+        pipeline = client.pipeline()
+        if contents:
+            pipeline.hset(self._name, mapping=contents)
+        if deleted_keys := [key for key, record in records.items() if record is None]:
+            pipeline.hdel(self._name, *deleted_keys)
+        pipeline.expire(self._name, KEEP_SECONDS)
+        pipeline.execute()
+
+    def empty(self) -> int:
+        """Drop the records and the calls; returns the number of calls."""
+        work_redis().delete(self._name)
+        return super().empty()
+
+
+def _current(contents: Any) -> dict[str, StoredRecord]:
+    """Decode records of the last hour; others, as of another release, are left out."""
+    oldest = time.time() - KEEP_SECONDS
+    records = {}
+    for content in contents:
+        try:
+            record = msgspec.json.decode(content, type=StoredRecord)
+        except msgspec.DecodeError:
+            continue
+        if record.at >= oldest:
+            records[record.key] = record
+    return records
+
 
 # The answers of which an operator can choose one. '' stores the records.
 INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST = (
     "invalid", "auth", "throttled", "error", "down", "lost",
 )  # fmt: skip
 ANSWERS = (INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST)
-# The wait of a 429 without Retry-After, as for CRMs over HTTP.
-THROTTLED_SECONDS = 10.0
-
 _TEXTS = {
     INVALID: gettext_noop("The sandbox refuses these values, as it was told to."),
     AUTH: gettext_noop("The sandbox refuses the credentials, as it was told to."),
@@ -127,18 +216,18 @@ class SandboxAdapter(CRMAdapter):
             self._records.keep(Call(behaviour.answer, len(batch), records, behaviour.delay))
             if behaviour.answer in ("", LOST):
                 outcomes = self._store(batch)
-                lost = [Unknown(_(_TEXTS[LOST]))] * len(batch)
-                return lost if behaviour.answer == LOST else outcomes
+                unknown = Unknown(_(_TEXTS[LOST]))
+                return [unknown] * len(batch) if behaviour.answer == LOST else outcomes
         except RedisError as error:
             return [Retry(0.0, _("Redis does not answer: %s") % error)] * len(batch)
         return [_failure(behaviour)] * len(batch)
 
     def _store(self, batch: Sequence[Record]) -> list[Outcome]:
-        stored = self._records.get([record.key for record in batch])
+        present_records = self._records.get([record.key for record in batch])
         changes: dict[str, StoredRecord | None] = {}
         outcomes: list[Outcome] = []
         for record in batch:
-            before = stored.get(record.key)
+            before = present_records.get(record.key)
             problem = self._problem(record)
             outcomes.append(problem or Ok(record.key, created=before is None))
             if problem:

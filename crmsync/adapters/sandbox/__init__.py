@@ -1,1 +1,0 @@
-"""A CRM of the platform's own, for trying things out."""
