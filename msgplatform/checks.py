@@ -18,7 +18,7 @@ from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.data import engines, migration_stages
-from msgplatform.doors.api.access import rates
+from msgplatform.core.rates import shared
 
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
@@ -111,11 +111,11 @@ def _rates() -> Iterator[CheckMessage]:
     rates_by_scope: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
     for scope, rate in rates_by_scope.items():
         try:
-            rates.parse(rate)
+            shared.parse_rate(rate)
         except ValueError as error:
             variable = f"API_RATE_{scope.upper()}"
             yield Error(
-                f"{variable}: {error}", hint=rates.HINT, obj=variable, id="msgplatform.E003"
+                f"{variable}: {error}", hint=shared.RATE_HINT, obj=variable, id="msgplatform.E003"
             )
 
 

@@ -10,7 +10,7 @@ from django.shortcuts import render
 
 from msgplatform.core import logging
 from msgplatform.doors.api.access import throttling
-from msgplatform.doors.api.access.rates import Rate
+from msgplatform.core.rates.shared import Rate
 from msgplatform.models import AuditLog
 
 log = logging.get(__name__)

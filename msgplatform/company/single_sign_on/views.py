@@ -32,7 +32,7 @@ from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 from msgplatform.doors.admin import confirmed, next_page
 from msgplatform.doors.api.access import throttling
-from msgplatform.doors.api.access.rates import Rate
+from msgplatform.core.rates.shared import Rate
 from msgplatform.doors.console.views.page import page, staff_view
 
 log = logging.get(__name__)

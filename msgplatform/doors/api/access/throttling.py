@@ -24,8 +24,7 @@ from rest_framework.throttling import BaseThrottle
 
 from msgplatform.core import logging, long_polls
 from msgplatform.core.connections import RedisError, work_redis
-from msgplatform.core.rates.shared import Quota, Spent
-from msgplatform.doors.api.access import rates
+from msgplatform.core.rates.shared import Quota, Rate, Spent, parse_rate
 from msgplatform.doors.api.access.key_cache import ApiCaller
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
@@ -63,23 +62,23 @@ _CALLERS_OF_A_PROXY = 20
 _quota = Quota(work_redis)
 
 
-def _rate(scope: str) -> rates.Rate | None:
-    return rates.parse(api_settings.DEFAULT_THROTTLE_RATES.get(scope))
+def _rate(scope: str) -> Rate | None:
+    return parse_rate(api_settings.DEFAULT_THROTTLE_RATES.get(scope))
 
 
-def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
+def seconds_to_wait(key: str, rate: Rate, add: int = 1) -> float:
     """Seconds until another request may pass; 0 for now, or while Redis is unavailable."""
     usage = _take(key, rate, add)
     return usage.wait if usage else 0.0
 
 
-def is_within(key: str, rate: rates.Rate) -> bool:
+def is_within(key: str, rate: Rate) -> bool:
     """True if another request may pass, and Redis has confirmed that."""
     usage = _take(key, rate)
     return usage is not None and not usage.wait
 
 
-def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
+def _take(key: str, rate: Rate, add: int = 1) -> Spent | None:
     """Count `add` requests. None while Redis is unavailable."""
     global _paused_until
     if time.monotonic() < _paused_until:
@@ -141,7 +140,7 @@ def headers_without_redis(caller: ApiCaller) -> dict[str, str]:
     return _headers(rate, remaining, reserve.until - time.monotonic())
 
 
-def _headers(rate: rates.Rate, remaining: int, reset: float) -> dict[str, str]:
+def _headers(rate: Rate, remaining: int, reset: float) -> dict[str, str]:
     """The headers of draft-ietf-httpapi-ratelimit-headers-06."""
     return {
         "RateLimit-Limit": str(rate.limit),
@@ -150,7 +149,7 @@ def _headers(rate: rates.Rate, remaining: int, reset: float) -> dict[str, str]:
     }
 
 
-def _fill_reserve(caller: ApiCaller, rate: rates.Rate) -> None:
+def _fill_reserve(caller: ApiCaller, rate: Rate) -> None:
     """Fill the key's reserve after a write that was allowed, if the fast intake has asked for the
     key and the reserve is within the limit."""
     count = rate.limit // _RESERVES_IN_LIMIT
@@ -210,7 +209,7 @@ def _check_failures(request: Request, add: int) -> None:
                 raise Throttled(math.ceil(waiting))
 
 
-def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[str, rates.Rate]]:
+def origins(request: HttpRequest | Request, rate: Rate) -> Iterator[tuple[str, Rate]]:
     """The origins for which a caller's wrong attempt is counted, each with its limit: the address.
     With an X-Forwarded-For and no configured proxy: the peer, then the caller that it reports.
 
@@ -223,7 +222,7 @@ def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[
     if not reported_address:
         yield address, rate
         return
-    yield f"peer {address}", rates.Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
+    yield f"peer {address}", Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
     yield f"{address} for {network_of(reported_address)[:64]}", rate
 
 
