@@ -33,7 +33,7 @@ from msgplatform.doors.api.access.key_cache import ApiCaller
 from msgplatform.doors.api.intake import SingleIntake, encode_verdict, unquote_key
 from msgplatform.doors.api.json import parse
 from msgplatform.doors.api.problems import error_pages, handler
-from msgplatform.doors.web.answers import Answer, Headers, of_response
+from msgplatform.doors.web.bodies import Answer, Headers, of_response
 
 Scope = dict[str, Any]
 HeadersByName = dict[bytes, bytes]
