@@ -56,14 +56,14 @@ from msgplatform.doors.admin.filters import (
 )
 from msgplatform.doors.admin.pages import SecretPageAdmin
 from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
-from msgplatform.doors.admin.rows import RowList, RowsAdmin
+from msgplatform.doors.admin.rows import RowsAdmin
 from msgplatform.doors.admin.systems import ApiKeyForm
 
 __all__ = [
     "MESSAGE_RESENT", "AdminPage", "ApiKeyForm", "AutocompleteFilter", "BoundedPaginator",
     "ChoiceFilter", "Confirmed", "HealthList", "IdTimeFilter", "ModelAdmin", "MomentFilter",
     "PasswordInput", "PickFilter", "PlainList", "ReadOnlyAdmin", "ResourceAdmin",
-    "ResourceForm", "RowList", "RowSelect", "RowsAdmin", "SecretPageAdmin", "Select",
+    "ResourceForm", "RowSelect", "RowsAdmin", "SecretPageAdmin", "Select",
     "TextInput", "Textarea", "alerts", "audit", "audit_messages", "cells", "confirmed",
     "limited_choices", "message_target", "next_page", "row_id", "sees_personal",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from msgplatform.core import personal
 from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.filters import MomentFilter, PickFilter
-from msgplatform.doors.admin.rows import RecentRowsList, RowList, RowsAdmin, first_recent
+from msgplatform.doors.admin.rows import RecentRowsList, RowsAdmin, first_recent
 from msgplatform.models import AuditLog
 
 _LOOKED_AT = 500  # newest entries whose masked texts are searched
@@ -57,10 +57,6 @@ def _first_at(moment: datetime) -> int | None:
     return entries.values_list("pk", flat=True).first()
 
 
-class EntryList(RecentRowsList, RowList):
-    """The newest entries: no entry is ever deleted, and no index finds a part of a word."""
-
-
 @admin.register(AuditLog)
 class AuditLogAdmin(RowsAdmin):
     sentence_fields = ("target", "detail")
@@ -74,7 +70,8 @@ class AuditLogAdmin(RowsAdmin):
     search_help_text = _("A part of who, or of on what")
     list_before_template = "admin/recent_bar.html"
     page_template = "admin/audit_entry.html"
-    list_class = EntryList
+    # No entry is ever deleted, and no index finds a part of a word.
+    list_class = RecentRowsList
 
     def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"action", "at_since", "at_until"}

@@ -62,9 +62,6 @@ class Seen(msgspec.Struct, frozen=True):
         except (msgspec.DecodeError, UnicodeError):
             return None
 
-    def text(self) -> str:
-        return msgspec.json.encode(self).decode()
-
     def changed_names(self, now: Seen) -> list[str]:
         """The fields whose values have changed."""
         return [name for name, digest in now.digests.items() if self.digests.get(name) != digest]
@@ -108,7 +105,7 @@ class ComparedForm:
     @property
     def seen(self) -> str:
         """The value of the hidden field."""
-        return self.now.text()
+        return msgspec.json.encode(self.now).decode()
 
     def clean(self) -> Any:
         form: Any = self
@@ -197,7 +194,7 @@ class ComparedAdmin(UnfoldModelAdmin):
 
     def audit_action_name(self, what: str) -> str:
         """An action in the audit log: for a consumer and "changed", consumer_changed."""
-        raise NotImplementedError
+        return f"{self.opts.model_name}_{what}"
 
     def _is_change_page(self, request: HttpRequest) -> bool:
         page = request.resolver_match
