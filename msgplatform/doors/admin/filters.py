@@ -1,17 +1,14 @@
 """List filters for tables of any size: their choices do not grow with the table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
 from django.contrib.admin import FieldListFilter
-from django.contrib.admin.options import ModelAdmin
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.admin.widgets import AutocompleteSelect
-from django.db.models import Field, Model, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -109,17 +106,8 @@ class IdTimeFilter(FieldListFilter):
 
     template = "admin/time_filter.html"
 
-    def __init__(
-        self,
-        field: Field[Any, Any],
-        request: HttpRequest,
-        params: dict[str, Any],
-        model: type[Model],
-        model_admin: ModelAdmin[Any],
-        field_path: str,
-    ) -> None:
-        self.field_path = field_path
-        super().__init__(field, request, params, model, model_admin, field_path)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.title = _("time")
 
     def expected_parameters(self) -> list[str | None]:

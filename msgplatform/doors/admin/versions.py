@@ -176,17 +176,12 @@ class ComparedAdmin(UnfoldModelAdmin):
         return super().get_object(request, object_id, from_field)
 
     def render_change_form(
-        self,
-        request: HttpRequest,
-        context: Any,
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         """The page. It says so if a platform file keeps the row."""
-        context["kept"] = labels.of_row(obj) if obj is not None else None
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        row = kwargs.get("obj")
+        context["kept"] = None if row is None else labels.of_row(row)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def audit_target(self, obj: Any) -> str:
         """The name of a row in the audit log."""
