@@ -232,17 +232,9 @@ class JsonFirst(DefaultContentNegotiation):
         try:
             return super().select_renderer(request, renderers, format_suffix)
         except NotAcceptable:
-            if accepts_problems(meta.get("HTTP_ACCEPT", "")) or is_bodiless(request):
+            view = request.parser_context.get("view") if request.parser_context else None
+            is_bodiless = request.method in ("DELETE", *getattr(view, "bodiless_methods", ()))
+            takes_problems = CONTENT_TYPE in map(media_type, meta.get("HTTP_ACCEPT", "").split(","))
+            if is_bodiless or takes_problems:
                 return first, MEDIA_TYPE
             raise
-
-
-def accepts_problems(accept: str) -> bool:
-    """True if the header names the media type of errors, with or without parameters."""
-    return CONTENT_TYPE in map(media_type, accept.split(","))
-
-
-def is_bodiless(request: Request) -> bool:
-    """True if no success of the operation has a body."""
-    view = request.parser_context.get("view") if request.parser_context else None
-    return request.method == "DELETE" or request.method in getattr(view, "bodiless_methods", ())

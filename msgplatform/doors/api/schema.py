@@ -27,11 +27,8 @@ from drf_spectacular.utils import (
 from rest_framework.fields import empty
 
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
-from msgplatform.doors.api.access.authentication import (
-    ApiCaller,
-    answers_limited_keys,
-    required_scope,
-)
+from msgplatform.doors.api.access.authentication import answers_limited_keys, required_scope
+from msgplatform.doors.api.access.key_cache import ApiCaller
 from msgplatform.doors.api.bodies import KEY_PATTERN
 from msgplatform.doors.api.intake import BatchView
 from msgplatform.doors.api.problems.problem import CONTENT_TYPE, KINDS

@@ -197,8 +197,8 @@ class ApiKeyThrottle(BaseThrottle):
         return math.ceil(self.waiting)
 
 
-def _check_failures(request: Request, add: int) -> None:
-    """Count `add` wrong keys. Raises Throttled when there were too many."""
+def count_wrong_keys(request: HttpRequest | Request, add: int) -> None:
+    """Count `add` wrong keys of this caller. Raises Throttled when there were too many."""
     rate = _rate("failed")
     if rate is None:
         return
@@ -237,13 +237,3 @@ def network_of(address: str) -> str:
     if ip.ipv4_mapped:  # all IPv4-mapped addresses share one /64
         return str(ip.ipv4_mapped)
     return str(ipaddress.ip_network((ip, 64), strict=False))
-
-
-def count_failure(request: Request) -> None:
-    """A wrong key came from this address. Raises Throttled when there were too many."""
-    _check_failures(request, 1)
-
-
-def refuse_guesser(request: Request) -> None:
-    """Raises Throttled when this address has sent too many wrong keys to look up another one."""
-    _check_failures(request, 0)
