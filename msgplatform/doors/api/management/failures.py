@@ -80,8 +80,6 @@ def _failures(request: Request, flow: Flow) -> Sequence[Failure]:
 
 
 class FailureListView(QueryView):
-    """List failures."""
-
     tag = "failures"
     required_scope = SCOPE
     answers_limited_keys = True
@@ -160,8 +158,6 @@ class AcknowledgedSerializer(serializers.Serializer[Any]):
 
 
 class FailureAcknowledgeView(_GroupView):
-    """Acknowledge failures."""
-
     @operation(
         FailureAcknowledgementBody,
         {200: AcknowledgedSerializer},
@@ -199,8 +195,6 @@ class FailureResendBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FailureResendView(_GroupView):
-    """Send failures again."""
-
     @operation(
         FailureResendBody, {201: (JobSerializer, "The job was started.")}, ("paced", {"rate": 50})
     )

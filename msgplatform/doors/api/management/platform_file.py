@@ -121,8 +121,6 @@ _PUT_QUERY = (
 
 
 class PlatformView(QueryView):
-    """All that is set up, as one file."""
-
     tag = "platform file"
     required_scope = SCOPE
     answers_limited_keys = True
@@ -229,8 +227,6 @@ class PlatformView(QueryView):
 
 
 class PlatformSchemaView(APIView):
-    """The JSON Schema of platform files."""
-
     tag = "platform file"
     required_scope = SCOPE
     answers_limited_keys = True
