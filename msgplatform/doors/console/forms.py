@@ -115,24 +115,6 @@ def _is_finer_than_picked(at: datetime) -> bool:
     return at.microsecond % 1000 > 0
 
 
-def presets() -> list[tuple[str, str, str]]:
-    """Periods for a choice: (title, since, until) as a field for a time takes them, in the person's
-    time zone; '' is no bound."""
-    now = timezone.localtime()
-    hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may jump
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    evening, morning = (today - timedelta(days=1)).replace(hour=20), today.replace(hour=8)
-    return [
-        (gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
-        (gettext("Today"), today.strftime(_FORMAT), ""),
-        (
-            gettext("Last night"),
-            evening.strftime(_FORMAT),
-            morning.strftime(_FORMAT) if morning < now else "",
-        ),
-    ]
-
-
 class FilterForm(forms.Form):
     """A text field for each of a flow's filter fields; the flow reads the texts.
 
@@ -188,8 +170,20 @@ class FilterForm(forms.Form):
 
     @property
     def presets(self) -> list[tuple[str, str, str]]:
-        """Periods to choose from, if the form has a period."""
-        return presets() if {"since", "until"} <= self.fields.keys() else []
+        """Periods to choose from, if the form has a period: (title, since, until) as a field for a time
+        takes them, in the person's time zone; '' is no bound."""
+        if not {"since", "until"} <= self.fields.keys():
+            return []
+        now = timezone.localtime()
+        hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may jump
+        today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        evening, morning = (today - timedelta(days=1)).replace(hour=20), today.replace(hour=8)
+        night_end = morning.strftime(_FORMAT) if morning < now else ""
+        return [
+            (gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
+            (gettext("Today"), today.strftime(_FORMAT), ""),
+            (gettext("Last night"), evening.strftime(_FORMAT), night_end),
+        ]
 
 
 class SearchForm(FilterForm):

@@ -98,7 +98,8 @@ class _Application:
     def run(self) -> Outcome:
         for kind in kinds.kinds():
             entries = self._entries.get(kind, ())
-            kept_objects = labels.of_section(kinds.section_of(kind)) if entries else {}
+            kept_rows = KeptObject.objects.filter(section=kinds.section_of(kind))
+            kept_objects = {row.name: row for row in kept_rows} if entries else {}
             refused_entries = [
                 entry for entry in entries if self._put(entry, kept_objects.get(entry.name))
             ]
@@ -191,7 +192,7 @@ class _Application:
                     note = str(error)
                 else:
                     action = Action.REMOVED
-                    labels.drop(section, name)
+                    KeptObject.objects.filter(section=section, name=name).delete()
                     self._audit_entries += resource.audit_entries or ()
             self._outcome.changes.append(Change(action, section, name, note=note))
 

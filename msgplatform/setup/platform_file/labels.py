@@ -21,11 +21,6 @@ _BUSY = "Another platform file is being applied: repeat it later."
 _turn_of_file = threading.Lock()
 
 
-def of_section(section: str) -> dict[str, KeptObject]:
-    """The objects of one section that files keep, by name."""
-    return {row.name: row for row in KeptObject.objects.filter(section=section)}
-
-
 def of_row(row: Any) -> KeptObject | None:
     """The entry of a stored row, or None when no file keeps it."""
     for kind in kinds.kinds():
@@ -80,8 +75,3 @@ def lock_turn() -> None:
         if not transactions.is_of_lock(error):
             raise
         raise NotNow(_BUSY) from None
-
-
-def drop(section: str, name: str) -> None:
-    """Remove the entry of an object that was removed."""
-    KeptObject.objects.filter(section=section, name=name).delete()

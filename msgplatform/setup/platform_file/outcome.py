@@ -154,13 +154,9 @@ def lines(outcome: Outcome, is_verbose: bool = False) -> Iterator[str]:
                     yield f"        {line}"
         for name in change.changed_secrets:
             yield f"    {'+' if change.action == Action.ADDED else '~'} {name}: {_SECRET}"
-    yield summary(outcome)
-
-
-def summary(outcome: Outcome) -> str:
     counts = outcome.counts
     words = [f"{counts[action]} {action}" for action in ("added", "changed", "removed")]
-    return (
+    yield (
         f"{', '.join(words)}, {counts['unchanged']} unchanged, "
         f"{counts['unlisted']} left alone that the files do not have."
     )
