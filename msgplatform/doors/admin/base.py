@@ -274,10 +274,9 @@ class ModelAdmin(ComparedAdmin):
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """True if the person may operate these rows or change them; for actions that change no
         setting."""
-        user: Any = request.user
         label, model = self.opts.app_label, self.opts.model_name
         return not self.is_refused(request) and any(
-            user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change")
+            request.user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change")
         )
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:

@@ -304,8 +304,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fields = [*super().get_readonly_fields(request, obj)]
-        user: Any = request.user
-        return fields if user.is_superuser else [*fields, "is_superuser"]
+        return fields if request.user.is_superuser else [*fields, "is_superuser"]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_delete_permission(request, obj) and obj != request.user

@@ -45,7 +45,6 @@ _ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """Unfold's navigation structure for this user."""
-    user: Any = request.user
     groups = [_pages(request)]
     icons = {
         **_ICONS,
@@ -66,7 +65,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             for flow in flows.all()
             for link in flow.links
             if flow.permission.startswith(f"{app['app_label']}.")
-            and user.has_perms(link.permissions)
+            and request.user.has_perms(link.permissions)
         ]
         # A link's page may lie below a model's address; then only the link is marked as active.
         if any(request.path.startswith(link["link"]) for link in links):
@@ -88,9 +87,9 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         groups.append(group | {"collapsible": True} if is_unused else group)
     # The pages for people who know how the platform works inside.
     items = []
-    if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
+    if request.user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
         items.append(_item(_("Queues"), "stacks", reverse("django_rq:home")))
-    if user.has_perm("msgplatform.view_minutecounter"):
+    if request.user.has_perm("msgplatform.view_minutecounter"):
         address = reverse("admin:msgplatform_minutecounter_changelist")
         items.append(_item(_("Counters"), "pin", address))
     title = _("Internals")
@@ -129,7 +128,6 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
 
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
-    user: Any = request.user
     # The status is on every page. It is green only when no problem is known.
     state, status = condition.of_request(request), {}
     if state.number:
@@ -161,9 +159,9 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
     })  # fmt: skip
     if any(flow.health.activity for flow in visible(request)):
         items.append(_item(_("Statistics"), "bar_chart", reverse("console:statistics")))
-    if any(can_start_jobs(user, flow) for flow in flows.all()):
+    if any(can_start_jobs(request.user, flow) for flow in flows.all()):
         items.append(_item(_("Bulk jobs"), "replay", reverse("console:bulk")))
-    elif user.has_perm("msgplatform.view_bulkjob"):  # people who may only look
+    elif request.user.has_perm("msgplatform.view_bulkjob"):  # people who may only look
         address = reverse("admin:msgplatform_bulkjob_changelist")
         items.append(_item(_("Bulk jobs"), "replay", address))
     items += [

@@ -6,7 +6,6 @@ whoever did the work and however.
 
 import json
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -131,11 +130,10 @@ def is_new(request: HttpRequest) -> bool:
 
 
 def _lines(request: HttpRequest, steps: Sequence[FirstStep], anchor: str) -> list[Line]:
-    user: Any = request.user
     checklist_url = f"{reverse('console:getting-started')}#{anchor}"
     lines = []
     for step in steps:
-        link = reverse(step.view) if step.view and user.has_perms(step.permissions) else ""
+        link = reverse(step.view) if step.view and request.user.has_perms(step.permissions) else ""
         if link and step.view.endswith("_add"):  # the form leads back to the checklist
             link = f"{link}?{urlencode({'next': checklist_url})}"
         lines.append(Line(str(step.title), str(step.help), step.done, link))
@@ -143,13 +141,12 @@ def _lines(request: HttpRequest, steps: Sequence[FirstStep], anchor: str) -> lis
 
 
 def _part(request: HttpRequest, flow: Flow) -> Part:
-    user: Any = request.user
     try:
         lines = _lines(request, flow.setup.first_steps(), flow.name)
         calls = flow.setup.first_calls()
         scope = calls[0].scope if calls else ""
         key = f"mp_{_SECRET}"
-        if calls and user.has_perm("msgplatform.view_apikey"):
+        if calls and request.user.has_perm("msgplatform.view_apikey"):
             # The newest key with the scope, with only its public prefix.
             rows = _usable_keys().order_by("-id").values_list("prefix", "scopes")[:50]
             prefixes = (prefix for prefix, scopes in rows if scope in scopes)
