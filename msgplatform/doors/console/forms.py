@@ -1,7 +1,6 @@
 """The forms of the console's pages; each flow defines their fields."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -72,17 +71,12 @@ class MomentField(forms.CharField):
 
     def clean(self, value: Any) -> str:
         text = str(super().clean(value))
-        try:
-            local_time = timezone.localtime(moment(text, "")) if text else None
-        except (InvalidInput, OverflowError):  # the first and the last day may have no local time
+        at = _local_time(text)
+        if at is None:
             return text
-        if local_time is None:
-            return ""
-        if _is_finer_than_picked(local_time):
-            return local_time.isoformat()
-        return local_time.isoformat(
-            timespec="milliseconds" if local_time.microsecond else "seconds"
-        )
+        is_exact = _is_finer_than_picked(at)
+        exact = "auto" if is_exact else "milliseconds" if at.microsecond else "seconds"
+        return at.isoformat(timespec=exact)
 
 
 class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
@@ -93,20 +87,26 @@ class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
 
     def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context(name, value, attrs)
-        try:
-            read = timezone.localtime(moment(str(value), name)) if value else None
-        except (InvalidInput, OverflowError):
+        at = _local_time(str(value or ""))
+        if value and (at is None or _is_finer_than_picked(at)):
             return context
         widget = context["widget"]
-        if read is not None and _is_finer_than_picked(read):
-            return context
         widget["type"] = "datetime-local"
         widget["attrs"]["step"] = "any"  # seconds are accepted, but not required
-        if read is not None:
+        if at is not None:
             # To the minute, as people enter times; a link may have a more exact time.
-            exact = "milliseconds" if read.microsecond else "seconds" if read.second else "minutes"
-            widget["value"] = read.replace(tzinfo=None).isoformat(timespec=exact)
+            exact = "milliseconds" if at.microsecond else "seconds" if at.second else "minutes"
+            widget["value"] = at.replace(tzinfo=None).isoformat(timespec=exact)
         return context
+
+
+def _local_time(text: str) -> datetime | None:
+    """The time in the person's zone; None for another text, and for a time without a local one, such
+    as the first and the last day may have."""
+    try:
+        return timezone.localtime(moment(text, "")) if text else None
+    except (InvalidInput, OverflowError):
+        return None
 
 
 def _is_finer_than_picked(at: datetime) -> bool:
@@ -157,8 +157,8 @@ class FilterForm(forms.Form):
             field, text = self.fields.get(name), str(value)
             label = str(field.label) if field else name
             if isinstance(field, MomentField):
-                with suppress(InvalidInput, OverflowError):
-                    text = timezone.localtime(moment(text, "")).strftime("%Y-%m-%d %H:%M")
+                at = _local_time(text)
+                text = at.strftime("%Y-%m-%d %H:%M") if at else text
             elif field:
                 text = str(dict(getattr(field.widget, "choices", ())).get(text, text))
             lines.append((label, text))
