@@ -19,9 +19,9 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from msgplatform import person_limits
 from msgplatform.core.data import ids
+from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.doors.admin.base import limited_choices
 
-_MAX_ID = 2**63 - 1  # the largest BIGINT
 _TEMPLATE = "admin/form_filter.html"
 _PRESETS = (
     (timedelta(hours=1), _("last hour")),
@@ -37,7 +37,7 @@ def row_id(text: Any) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         return None
     number = int(text)
-    return number if number <= _MAX_ID else None
+    return number if number <= MAX_ID else None
 
 
 class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unfold has no types
@@ -105,6 +105,7 @@ class IdTimeFilter(FieldListFilter):
     """
 
     template = "admin/time_filter.html"
+    column = ""  # the column that is compared, if it is not the field
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -118,15 +119,16 @@ class IdTimeFilter(FieldListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         since, until = (self.moment(name) for name in self.expected_parameters())
+        column = self.column or self.field_path
         if since:
-            queryset = queryset.filter(**{f"{self.field_path}__gte": self.bound(since)})
+            queryset = queryset.filter(**{f"{column}__gte": self.bound(since)})
         if until:
-            queryset = queryset.filter(**{f"{self.field_path}__lt": self.bound(until)})
+            queryset = queryset.filter(**{f"{column}__lt": self.bound(until)})
         return queryset
 
     def bound(self, moment: datetime) -> Any:
         """The column's value at a time."""
-        return min(ids.first_id_at(moment), _MAX_ID)  # a time far in the future fits no BIGINT
+        return min(ids.first_id_at(moment), MAX_ID)  # a time far in the future fits no BIGINT
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         data = {name: self._text(name) for name in self.expected_parameters()}
