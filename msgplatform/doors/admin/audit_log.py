@@ -59,7 +59,6 @@ class AuditLogAdmin(RowsAdmin):
     list_display = ["at", "actor", "action", "target", "what"]
     list_display_links = ["at"]
     list_filter = [ActionFilter, ("at", WhenFilter)]
-    list_filter_submit = True
     search_fields = ["actor", "target"]
     search_help_text = _("A part of who, or of on what")
     list_before_template = "admin/recent_bar.html"
