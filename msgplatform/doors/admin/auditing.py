@@ -100,12 +100,10 @@ def _as_json(value: Any, field: forms.Field) -> Any:
         rows: Any = field.queryset
         row = rows.model._default_manager.filter(pk=value).first() if value != "" else None
         return None if row is None else str(row)
-    if value is None or isinstance(value, bool | int | float):
-        return value
     if isinstance(value, Mapping):
-        return {str(name): _cut(each) for name, each in value.items()}
+        return {str(name): _cut(part) for name, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_cut(each) for each in value]
+        return [_cut(part) for part in value]
     return _cut(value)
 
 

@@ -56,14 +56,8 @@ class Entry(msgspec.Struct):
 
     def fault(self, path: text.Path, message: str) -> Fault:
         """A fault of a value of the body; it has the line of the nearest value that is there."""
-        line = next(
-            (
-                self.lines[path[:end]]
-                for end in range(len(path), -1, -1)
-                if path[:end] in self.lines
-            ),
-            0,
-        )
+        beginnings = (path[:end] for end in range(len(path), -1, -1))
+        line = next((self.lines[part] for part in beginnings if part in self.lines), 0)
         names = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         whole_path = (self.section, self.name, *path)
         return Fault(self.file, line, f"{self.section}.{self.name}{names}", message, whole_path)

@@ -142,7 +142,6 @@ class StatisticsForm(forms.Form):
 
     def zone(self) -> str:
         """The time zone of the shown times. Days are counted in the platform's zone."""
-        is_day = self.cleaned_data["step"] == "day"
-        return (
-            timezone.get_default_timezone_name() if is_day else timezone.get_current_timezone_name()
-        )
+        if self.cleaned_data["step"] == "day":
+            return timezone.get_default_timezone_name()
+        return timezone.get_current_timezone_name()
