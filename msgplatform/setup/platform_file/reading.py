@@ -20,16 +20,9 @@ import msgspec
 
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.setup.fields import fields_of
-from msgplatform.setup.platform_file import kinds, text
+from msgplatform.setup.platform_file import kinds, references, text
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.outcome import Fault, FileFaults
-from msgplatform.setup.platform_file.references import (
-    SecretReader,
-    Secrets,
-    SentSecrets,
-    WrongReference,
-    is_reference,
-)
 
 VERSION = 1
 VERSION_KEY = "msgplatform"
@@ -70,7 +63,7 @@ class Description(msgspec.Struct):
     sections: set[str] = msgspec.field(default_factory=set)
 
 
-def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
+def read_files(paths: Iterable[Path], secrets: references.Secrets) -> Description:
     """The entries of all files and folders. Raises FileFaults."""
     result, faults = Description(), list[Fault]()
     files: list[Path] = []
@@ -106,11 +99,11 @@ def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
     return result
 
 
-def read_sent(content: text.Text, secrets: SecretReader | None = None) -> Description:
+def read_sent(content: text.Text, secrets: references.SecretReader | None = None) -> Description:
     """The entries of a file that a client has sent, with its secrets as they are unless there is
     another way to read them. Raises FileFaults."""
     result, faults = Description(), list[Fault]()
-    _Reader("", content, secrets or SentSecrets(), result, faults).read()
+    _Reader("", content, secrets or references.SentSecrets(), result, faults).read()
     if faults:
         raise FileFaults(faults)
     return result
@@ -145,7 +138,7 @@ class _Reader:
         self,
         file: str,
         content: text.Text,
-        secrets: SecretReader,
+        secrets: references.SecretReader,
         result: Description,
         faults: list[Fault],
     ) -> None:
@@ -214,9 +207,9 @@ class _Reader:
             elif fields[field_name].source in kind.secret_fields:
                 try:
                     entry.body[field_name] = self._secrets.resolve(value)
-                except WrongReference as error:
+                except references.WrongReference as error:
                     self._faults.append(entry.fault((field_name, *error.path), str(error)))
-            elif is_reference(value):
+            elif references.is_reference(value):
                 words = "References are read in secret fields only, and this is none."
                 self._faults.append(entry.fault((field_name,), words))
         self._by_name[kind, name] = entry

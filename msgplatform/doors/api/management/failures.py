@@ -105,17 +105,10 @@ class FailureListView(QueryView):
                 for failure in _failures(request, flow):
                     resend = {"action": failure.action, "filter": failure.filter}
                     results.append({
-                        "id": str(failure.id),
+                        **msgspec.structs.asdict(failure),
                         "flow": flow.name,
-                        "place": str(lazy_text.translated(failure.where)),
-                        "answer": str(failure.answer),
-                        "meaning": str(failure.meaning),
+                        "place": lazy_text.translated(failure.where),
                         "example": failure.said,
-                        "message": failure.message,
-                        "count": failure.count,
-                        "lost": failure.lost,
-                        "since": failure.since,
-                        "last_at": failure.last_at,
                         "resend": resend if failure.action in flow.actions else None,
                     })  # fmt: skip
             except UNAVAILABLE as error:
