@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.doors.admin import auditing
 from msgplatform.models import AuditLog
-from msgplatform.setup.platform_file import labels
+from msgplatform.setup.platform_file import kinds
 
 if TYPE_CHECKING:  # unfold's classes are Django's with additions, but without types
     from django.contrib import admin
@@ -180,7 +180,7 @@ class ComparedAdmin(UnfoldModelAdmin):
     ) -> HttpResponse:
         """The page. It says so if a platform file keeps the row."""
         row = kwargs.get("obj")
-        context["kept"] = None if row is None else labels.of_row(row)
+        context["kept"] = None if row is None else kinds.kept_object(row)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def audit_target(self, obj: Any) -> str:

@@ -14,6 +14,7 @@ from django.urls.converters import get_converters
 from rest_framework import serializers
 
 from msgplatform.core import flows
+from msgplatform.models import KeptObject
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.resource import Resource
 
@@ -92,6 +93,15 @@ def can_name(kind: Kind, address: dict[str, str]) -> bool:
         return parse_name(section_of(kind), name_of(address)) == (kind, address)
     except ValueError:
         return False
+
+
+def kept_object(row: Any) -> KeptObject | None:
+    """The entry of a stored row that a platform file keeps; None if none keeps it."""
+    for kind in kinds():
+        if kind.model is type(row) and kind.all_rows().filter(pk=row.pk).exists():
+            name = name_of(address_of(kind, row))
+            return KeptObject.objects.filter(section=section_of(kind), name=name).first()
+    return None
 
 
 def _named_models(kind: Kind) -> Iterator[type[Model]]:

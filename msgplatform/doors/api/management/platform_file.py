@@ -24,7 +24,7 @@ from msgplatform.doors.api.management.resources import actor, audit
 from msgplatform.doors.api.query import QueryView, values_of
 from msgplatform.doors.api.schema import operation
 from msgplatform.setup.fields import ObjectField, fields_of
-from msgplatform.setup.platform_file import applying, exporting, kinds, labels, reading, text
+from msgplatform.setup.platform_file import applying, exporting, kinds, reading, text
 from msgplatform.setup.platform_file.outcome import Action
 from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
 
@@ -108,7 +108,7 @@ _PUT_QUERY = (
     ),
     OpenApiParameter(
         "label",
-        {"type": "string", "maxLength": labels.MAX_LABEL},
+        {"type": "string", "maxLength": applying.MAX_LABEL},
         description="Where the file comes from, such as a commit: the console shows it",
     ),
     OpenApiParameter(
@@ -191,8 +191,8 @@ class PlatformView(QueryView):
         """
         query = values_of(request, _PUT_QUERY, [parameter.name for parameter in _PUT_QUERY])
         label = query.get("label", "")
-        if len(label) > labels.MAX_LABEL:
-            raise InvalidInput(f"A label has at most {labels.MAX_LABEL} characters.", "label")
+        if len(label) > applying.MAX_LABEL:
+            raise InvalidInput(f"A label has at most {applying.MAX_LABEL} characters.", "label")
         options = applying.Options(
             actor(request),
             is_trial=query.get("dry_run") == "true",
