@@ -7,7 +7,7 @@ that are really read.
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -167,12 +167,7 @@ class JSONParser(BaseParser):
 
     media_type = MEDIA_TYPE
 
-    def parse(
-        self,
-        stream: Any,
-        media_type: str | None = None,
-        parser_context: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         context = parser_context or {}
         max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
         return parse_any(read_body(context["request"], max_bytes))
@@ -196,12 +191,7 @@ class JSONRenderer(BaseRenderer):
     format = "json"
     charset = None  # JSON is always UTF-8, and its media type has no such parameter
 
-    def render(
-        self,
-        data: Any,
-        accepted_media_type: str | None = None,
-        renderer_context: Mapping[str, Any] | None = None,
-    ) -> bytes:
+    def render(self, data: Any, *_arguments: Any, **_options: Any) -> bytes:
         return b"" if data is None else _encoder.encode(data)
 
 

@@ -157,17 +157,8 @@ class PlatformSchema(AutoSchema):
             return {200: _response(view.answer)}
         return super().get_response_serializers()
 
-    def get_operation(
-        self,
-        path: str,
-        path_regex: str,
-        path_prefix: str,
-        method: str,
-        registry: ComponentRegistry,
-    ) -> dict[str, Any] | None:
-        operation: dict[str, Any] | None = super().get_operation(
-            path, path_regex, path_prefix, method, registry
-        )
+    def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is None:
             return None
         if scope := required_scope(self.view, self.method):
@@ -203,7 +194,7 @@ class PlatformSchema(AutoSchema):
             statuses += [412]
         for status in sorted(statuses):
             # If a view describes one of these answers itself, keep its description.
-            operation["responses"].setdefault(str(status), _problem_response(status, registry))
+            operation["responses"].setdefault(str(status), _problem_response(status, self.registry))
         return operation
 
     def get_override_parameters(self) -> list[Any]:

@@ -5,14 +5,12 @@ intake (`web/fast_intake.py`) need not ask Redis. While Redis is unavailable eve
 the limit protects the platform, and must not stop it.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import math
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 from django.http import HttpRequest
@@ -26,9 +24,6 @@ from msgplatform.core import logging, long_polls
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.rates.shared import Quota, Rate, Spent, parse_rate
 from msgplatform.doors.api.access.key_cache import ApiCaller
-
-if TYPE_CHECKING:  # rest_framework.views imports this module
-    from rest_framework.views import APIView
 
 log = logging.get(__name__)
 
@@ -171,7 +166,7 @@ class ApiKeyThrottle(BaseThrottle):
 
     waiting = 0.0
 
-    def allow_request(self, request: Request, view: APIView) -> bool:
+    def allow_request(self, request: Request, view: Any) -> bool:
         scope = "read" if request.method in SAFE_METHODS else "write"
         rate = _rate(scope)
         if rate is None:
