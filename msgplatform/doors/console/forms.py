@@ -115,28 +115,31 @@ def _is_finer_than_picked(at: datetime) -> bool:
     return at.microsecond % 1000 > 0
 
 
+def page_fields(flow: Flow, page: str) -> Fields:
+    """The filter fields of the search, or of a bulk action; none if the flow has no such action."""
+    if page == SavedFilter.SEARCH:
+        return flow.messages.fields
+    action = flow.actions.get(page)
+    return action.fields if action else {}
+
+
 class FilterForm(forms.Form):
     """A text field for each of a flow's filter fields; the flow reads the texts.
 
-    `clear`: for somebody who may see personal data. Others have no field for it, and an address
-    with one is refused: without it, something else would be found than was asked for.
+    `page` is the search, or a bulk action. `clear`: for somebody who may see personal data. Others
+    have no field for it, and an address with one is refused: without it, something else would be
+    found than was asked for.
     """
 
-    def __init__(
-        self,
-        flow: Flow,
-        fields: Fields,
-        page: str,
-        clear: bool,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, flow: Flow, page: str, clear: bool, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        fields = page_fields(flow, page)
         refused_names = set() if clear else personal_names(fields)
         self._refused = {name: fields[name].label for name in refused_names}
         self._names = [name for name in fields if name not in self._refused]
         for name in self._names:
             self.fields[name] = form_field(name, fields[name], (flow.name, page))
+        self.order_fields(self._names)
 
     def clean(self) -> dict[str, Any]:
         for name, label in self._refused.items():
@@ -170,8 +173,8 @@ class FilterForm(forms.Form):
 
     @property
     def presets(self) -> list[tuple[str, str, str]]:
-        """Periods to choose from, if the form has a period: (title, since, until) as a field for a time
-        takes them, in the person's time zone; '' is no bound."""
+        """Periods to choose from, if the form has a period: (title, since, until) as a field for a
+        time takes them, in the person's time zone; '' is no bound."""
         if not {"since", "until"} <= self.fields.keys():
             return []
         now = timezone.localtime()
@@ -186,13 +189,6 @@ class FilterForm(forms.Form):
         ]
 
 
-class SearchForm(FilterForm):
-    """The search over one flow's fields."""
-
-    def __init__(self, flow: Flow, clear: bool, *args: Any, **kwargs: Any) -> None:
-        super().__init__(flow, flow.messages.fields, SavedFilter.SEARCH, clear, *args, **kwargs)
-
-
 class BulkForm(FilterForm):
     """A bulk action's filter, and its pace."""
 
@@ -204,10 +200,6 @@ class BulkForm(FilterForm):
         help_text=_("Empty: the receiver's own limit, else as fast as possible"),
         widget=TextInput({"type": "number", "min": 1}),
     )
-
-    def __init__(self, flow: Flow, action: str, clear: bool, *args: Any, **kwargs: Any) -> None:
-        super().__init__(flow, flow.actions[action].fields, action, clear, *args, **kwargs)
-        self.order_fields([*self._names, "rate"])
 
     @property
     def pace(self) -> int:

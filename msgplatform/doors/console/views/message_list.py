@@ -21,7 +21,7 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import SearchResult
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.forms import SearchForm
+from msgplatform.doors.console.forms import FilterForm
 from msgplatform.doors.console.statistics.views import csv_response
 from msgplatform.doors.console.views.message import may_resend, resend_messages
 from msgplatform.doors.console.views.page import (
@@ -50,7 +50,7 @@ _MAX_CSV_PAGES = 40  # pages may have few matches, and a file must not take minu
 def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Messages of one flow that match its fields, page by page; without a filter all of them."""
     flow = _searchable(request, flow_name)
-    form = SearchForm(flow, sees_personal(request), request.GET)
+    form = FilterForm(flow, SavedFilter.SEARCH, sees_personal(request), request.GET)
     result = _read(request, flow, form) if form.is_valid() else None
     following = ""
     if result and result.cursor:
@@ -103,7 +103,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
 def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     """The messages that match, newest first, up to MAX_CSV_LINES; masked as the list is."""
     flow = _searchable(request, flow_name)
-    form = SearchForm(flow, sees_personal(request), request.GET)
+    form = FilterForm(flow, SavedFilter.SEARCH, sees_personal(request), request.GET)
     first = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
     if first is None:  # the list shows the filter's error
         return redirect(f"{reverse('console:find', args=[flow.name])}?{request.GET.urlencode()}")
@@ -135,7 +135,7 @@ def _searchable(request: HttpRequest, name: str) -> Flow:
 
 
 def _read(
-    request: HttpRequest, flow: Flow, form: SearchForm, limit: int = LINES
+    request: HttpRequest, flow: Flow, form: FilterForm, limit: int = LINES
 ) -> SearchResult | None:
     """A page as this person may see it. None if the filter is wrong: the form then says so."""
     try:
@@ -153,7 +153,7 @@ def _read(
 
 
 def _csv_rows(
-    request: HttpRequest, flow: Flow, form: SearchForm, first: SearchResult
+    request: HttpRequest, flow: Flow, form: FilterForm, first: SearchResult
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
     # A message in flight on the first page may be read again from the archive: show it once.

@@ -20,9 +20,9 @@ from msgplatform.core import cells, flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.doors.admin import sees_personal
+from msgplatform.doors.console.forms import page_fields
 from msgplatform.doors.console.views.page import as_seen, flow_of, page, staff_view, visible
 from msgplatform.messages import engine
-from msgplatform.models import SavedFilter
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
@@ -145,12 +145,7 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
 def options(request: HttpRequest, flow_name: str, page_name: str, field_name: str) -> HttpResponse:
     """The values for a field of a search or a bulk action, by a part of their names."""
     flow = flow_of(request, flow_name)
-    if page_name == SavedFilter.SEARCH:
-        fields = flow.messages.fields
-    else:
-        action = flow.actions.get(page_name)
-        fields = action.fields if action else {}
-    field = fields.get(field_name)
+    field = page_fields(flow, page_name).get(field_name)
     if field is None or field.options is None or (field.personal and not sees_personal(request)):
         raise Http404(_("There is no such field."))
     text = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")
