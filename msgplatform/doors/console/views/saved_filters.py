@@ -21,7 +21,7 @@ from msgplatform.doors.console.views.page import bulk_address, can_start_jobs, f
 from msgplatform.models import SavedFilter
 
 SHOWN = 50
-MOST = 100  # maximum for one person
+MAX_FILTERS = 100  # maximum for one person
 MAY_FORGET = "auth.change_user"  # the permission to delete shared filters
 PREFIX = "filter"  # prefix of the filter's fields in the saving form
 
@@ -29,8 +29,8 @@ PREFIX = "filter"  # prefix of the filter's fields in the saving form
 class Saved(msgspec.Struct, frozen=True):
     row: SavedFilter
     link: str
-    mine: bool
-    may_delete: bool
+    is_own: bool
+    can_delete: bool
 
 
 def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[Saved]:
@@ -79,8 +79,8 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
     )
     if not name:
         messages.error(request, _("Give the filter a name."))
-    elif others.count() >= MOST:
-        messages.error(request, _("You have %d saved filters: delete one first.") % MOST)
+    elif others.count() >= MAX_FILTERS:
+        messages.error(request, _("You have %d saved filters: delete one first.") % MAX_FILTERS)
     else:
         SavedFilter.objects.update_or_create(
             owner=user,
