@@ -163,10 +163,6 @@ def _value(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
         return members
     if isinstance(node, yaml.SequenceNode):
         return [_value(part, (*path, index), lines) for index, part in enumerate(node.value)]
-    return _scalar(node, path)
-
-
-def _scalar(node: yaml.Node, path: Path) -> Any:
     kind, text = node.tag.removeprefix(_TAG), str(node.value)
     if kind == "null":
         return None

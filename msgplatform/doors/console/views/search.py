@@ -4,7 +4,6 @@ import re
 from datetime import timedelta
 from urllib.parse import urlencode
 
-import msgspec
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -90,15 +89,9 @@ def search(request: HttpRequest) -> HttpResponse:
     )
 
 
-class _OtherCell(msgspec.Struct, frozen=True):
-    """The cell that made an id, and the same search in its console, '' without an address."""
-
-    label: str
-    address: str
-
-
-def _other_cell(query: str) -> _OtherCell | None:
-    """The cell that an id names, unless it is this one."""
+def _other_cell(query: str) -> dict[str, str] | None:
+    """The cell that an id names, unless it is this one: its label, and the address of the same search
+    in its console, '' without an address."""
     this_cell = cells.own()
     if not _ID.fullmatch(query) or this_cell.is_only:
         return None
@@ -108,7 +101,7 @@ def _other_cell(query: str) -> _OtherCell | None:
         return None
     url = settings.CELL_URLS.get(number, "")
     address = f"{url}{reverse('console:search')}?{urlencode({'q': query})}" if url else ""
-    return _OtherCell(f"{number}/{this_cell.count}", address)
+    return {"label": f"{number}/{this_cell.count}", "address": address}
 
 
 @staff_view("GET", answers_limited_people=True)
