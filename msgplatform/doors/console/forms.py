@@ -101,8 +101,8 @@ class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
 
 
 def _local_time(text: str) -> datetime | None:
-    """The time in the person's zone; None for another text, and for a time without a local one, such
-    as the first and the last day may have."""
+    """The time in the person's zone; None for another text, and for a time without a local one,
+    such as the first and the last day may have."""
     try:
         return timezone.localtime(moment(text, "")) if text else None
     except (InvalidInput, OverflowError):

@@ -35,8 +35,8 @@ from msgplatform.doors.web import stopping
 CONNECTIONS = 16_384
 _BACKLOG = 4096
 _OTHER_FILES = 512  # files that a worker may open beside its connections
-# A client without a whole head after so many seconds is disconnected, and so is a connection that is
-# idle for as long: granian's maximum, and the time for which proxies keep idle connections.
+# A client without a whole head after so many seconds is disconnected, and so is a connection that
+# is idle for as long: granian's maximum, and the time for which proxies keep idle connections.
 _HEAD_SECONDS = 60
 # For an address in use; the end of a killed process takes less, also on a busy machine.
 IN_USE_SECONDS = 10.0
@@ -47,7 +47,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the peer: SO_PEERCRED 
 
 @dataclass(frozen=True)
 class Options:
-    """The address to listen at, and limits; `drain_seconds` is for requests in flight at the end."""
+    """The address to listen at, and limits; `drain_seconds`: for requests in flight at the end."""
 
     host: str = "127.0.0.1"
     port: int = 8000

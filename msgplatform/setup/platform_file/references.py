@@ -93,8 +93,8 @@ class Secrets(SecretReader):
             return self._content(value.removeprefix(_FILE))
         if not _VARIABLE.search(value):
             raise ValueError(
-                "A secret does not belong in a file: write ${NAME}, a variable of the environment, or "
-                "file:NAME, a file of the folder --secrets."
+                "A secret does not belong in a file: write ${NAME}, a variable of the environment, "
+                "or file:NAME, a file of the folder --secrets."
             )
         return _VARIABLE.sub(lambda match: self._variable(match[1]), value)
 

@@ -43,8 +43,8 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 
 def find_caller(request: HttpRequest | Request, key: str) -> ApiCaller | None:
-    """The key's owner; None for a wrong key, which is counted. Raises Throttled when this caller has
-    sent too many wrong keys to look up another one."""
+    """The key's owner; None for a wrong key, which is counted. Raises Throttled when this caller
+    has sent too many wrong keys to look up another one."""
     caller = keys.verify(key.strip(), admit=partial(throttling.count_wrong_keys, request, 0))
     if caller is None:
         throttling.count_wrong_keys(request, 1)

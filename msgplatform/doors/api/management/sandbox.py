@@ -16,8 +16,9 @@ class AnswerBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """How the sandbox answers from now on; {} is the usual answer, at once."""
 
     delay: Annotated[
-        float | None, field("Seconds before the answer", minimum=0, maximum=sandbox.MAX_DELAY_SECONDS)
-    ] = None
+        float | None, field("Seconds before the answer",
+                            minimum=0, maximum=sandbox.MAX_DELAY_SECONDS)
+    ] = None  # fmt: skip
     retry_after: Annotated[
         int | None, field("Seconds until the next try, as a Retry-After says it",
                           minimum=0, maximum=sandbox.MAX_RETRY_AFTER)

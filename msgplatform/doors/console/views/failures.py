@@ -64,21 +64,15 @@ class AcknowledgeForm(forms.Form):
     )
 
 
-class ResendForm(msgspec.Struct, frozen=True):
-    """The form that resends several groups of a place: its address, and the number of messages."""
-
-    url: str
-    count: int
-
-
 class FailurePlace(msgspec.Struct, frozen=True):
     """The failures of one place, with the address of the form that sends each group again.
 
-    `resend_forms` are the forms for all groups together; `button` acts on the place, at an address.
+    `resend_forms` resend several groups together: (address of the form, number of messages).
+    `button` acts on the place, at an address.
     """
 
     failures: list[tuple[Failure, str]]
-    resend_forms: list[ResendForm]
+    resend_forms: list[tuple[str, int]]
     button: tuple[Button, str] | None
 
     @property
@@ -168,7 +162,7 @@ def _flow_failures(
             if group.place_filter and (url := _bulk_url(flow, group.action, group.place_filter)):
                 counts_by_url[url].append(group.count)
         resend_forms = [
-            ResendForm(url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]
+            (url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]
         ]
         failures = [
             (group, _bulk_url(flow, group.action, group.filter) if starts_jobs else "")

@@ -32,8 +32,8 @@ _SECRET = "…"  # noqa: S105
 
 
 class Part(msgspec.Struct, frozen=True):
-    """The steps of the platform or of one flow, each with the address where it is done; '' for people
-    who may not do it.
+    """The steps of the platform or of one flow, each with the address where it is done; '' for
+    people who may not do it.
 
     `commands` bring the first message, with a key that has the `scope`; `snippet` is the one of
     the `snippets` that the page shows. `anchor` names the part in the page's address.

@@ -90,8 +90,8 @@ def search(request: HttpRequest) -> HttpResponse:
 
 
 def _other_cell(query: str) -> dict[str, str] | None:
-    """The cell that an id names, unless it is this one: its label, and the address of the same search
-    in its console, '' without an address."""
+    """The cell that an id names, unless it is this one: its label, and the address of the same
+    search in its console, '' without an address."""
     this_cell = cells.own()
     if not _ID.fullmatch(query) or this_cell.is_only:
         return None
