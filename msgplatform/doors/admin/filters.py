@@ -65,8 +65,6 @@ class RowSelect(AutocompleteSelect):
 
 
 class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has no types
-    """One of a field's choices."""
-
     template = _TEMPLATE
 
 

@@ -65,13 +65,10 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         return values
 
     def kept_secrets(self) -> set[str]:
-        """The secret fields whose stored values are kept."""
         return {name for name in self.resource.secret_fields if name not in self.changed_data}
 
 
 class ResourceAdmin(ModelAdmin):
-    """The admin of one kind of object."""
-
     resource: ClassVar[type[Resource]]
     form = ResourceForm
     # True if people may delete rows. None: only if DELETE deletes and does not switch off.

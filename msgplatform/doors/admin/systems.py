@@ -217,7 +217,6 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
 
     @admin.display(description=_("limited to"), empty_value="")
     def limited_to(self, obj: ApiKey) -> str:
-        """The business systems that a limited key sees."""
         return ", ".join(obj.systems or ())
 
     def response_add(

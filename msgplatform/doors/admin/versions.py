@@ -63,7 +63,6 @@ class Seen(msgspec.Struct, frozen=True):
             return None
 
     def changed_names(self, now: Seen) -> list[str]:
-        """The fields whose values have changed."""
         return [name for name, digest in now.digests.items() if self.digests.get(name) != digest]
 
 
@@ -184,7 +183,6 @@ class ComparedAdmin(UnfoldModelAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def audit_target(self, obj: Any) -> str:
-        """The name of a row in the audit log."""
         return str(obj)
 
     def audit_action_name(self, what: str) -> str:

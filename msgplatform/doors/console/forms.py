@@ -149,7 +149,6 @@ class FilterForm(forms.Form):
         return self.cleaned_data
 
     def filter(self) -> dict[str, str]:
-        """The filter fields that were filled in."""
         return {name: self.cleaned_data[name] for name in self._names if self.cleaned_data[name]}
 
     def summary(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -44,7 +44,6 @@ _ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
-    """Unfold's navigation structure for this user."""
     groups = [_pages(request)]
     icons = {
         **_ICONS,
@@ -127,7 +126,6 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
 
 
 def _pages(request: HttpRequest) -> dict[str, Any]:
-    """The group of the console's own pages."""
     # The status is on every page. It is green only when no problem is known.
     state, status = condition.of_request(request), {}
     if state.number:
@@ -183,7 +181,6 @@ def environment(request: HttpRequest) -> list[str] | None:
 
 
 def account(request: HttpRequest) -> list[dict[str, Any]]:
-    """The links of the user's menu."""
     user: Any = request.user
     if not user.is_authenticated:  # the theme asks for the login page too
         return []

@@ -176,7 +176,6 @@ class Application:
 
 
 def intakes() -> list[SingleIntake]:
-    """The single intakes of every flow."""
     return [import_string(name) for flow in flows.all() for name in flow.single_intakes]
 
 

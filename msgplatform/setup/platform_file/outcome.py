@@ -83,7 +83,6 @@ class Change(msgspec.Struct, frozen=True):
     action: Action
     section: str
     name: str
-    # The fields of an added object, without secrets.
     body: Mapping[str, Any] = msgspec.field(default_factory=dict)
     differences: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     changed_secrets: Sequence[str] = ()

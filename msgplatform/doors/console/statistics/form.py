@@ -125,7 +125,6 @@ class StatisticsForm(forms.Form):
         return {**values, "since": since, "until": until, "step": step}
 
     def query(self, activity: Activity) -> CounterQuery:
-        """The query for the counters of the period and groups of this form."""
         values = self.cleaned_data
         since: datetime = values["since"]
         return CounterQuery(

@@ -52,7 +52,6 @@ class Table(msgspec.Struct, frozen=True):
 def of_flow(
     form: StatisticsForm, flow: Flow, activity: Activity, request: HttpRequest
 ) -> dict[str, Any]:
-    """The statistics of one flow."""
     query = form.query(activity)
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
