@@ -162,5 +162,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -108,8 +108,8 @@ def _named_models(kind: Kind) -> Iterator[type[Model]]:
     """Models of the objects that objects of this kind refer to."""
     yield from kind.named_models
     for lookup in kind.address_lookups.values():
-        relation, _, rest = lookup.partition("__")
-        if rest:
+        relation, separator, _name = lookup.partition("__")
+        if separator:
             yield kind.model._meta.get_field(relation).related_model  # type: ignore[misc]
     serializer: Any = kind.serializer_class()
     for field in serializer.fields.values():

@@ -43,7 +43,7 @@ class SecretReader(ABC):
         if isinstance(value, dict):
             return {name: self.resolve(part, (*path, name)) for name, part in value.items()}
         if isinstance(value, list):
-            return [self.resolve(each, (*path, index)) for index, each in enumerate(value)]
+            return [self.resolve(part, (*path, index)) for index, part in enumerate(value)]
         if not isinstance(value, str):
             return value
         try:

@@ -57,7 +57,7 @@ _KINDS = (
 _TAG = "tag:yaml.org,2002:"
 for _name, _pattern, _first in _KINDS:
     for _class in (_Loader, _Dumper):
-        _firsts = ["" if each == "\0" else each for each in _first]
+        _firsts = ["" if letter == "\0" else letter for letter in _first]
         _class.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _firsts)
 
 

@@ -172,14 +172,14 @@ class ApiKeyThrottle(BaseThrottle):
         if rate is None:
             return True
         caller = request.user
-        who = (
+        origin = (
             f"key:{caller.key_id}"
             if isinstance(caller, ApiCaller)
             else f"address:{network_of(client_address(request))}"
         )
         # A long poll that has waited was counted at its arrival.
         has_waited = bool(request.META.get(long_polls.HAS_WAITED))
-        usage = _take(f"{scope}:{who}", rate, 0 if has_waited else 1)
+        usage = _take(f"{scope}:{origin}", rate, 0 if has_waited else 1)
         if usage:
             request.META[HEADERS] = _headers(rate, usage.left, usage.reset)
             self.waiting = 0.0 if has_waited else usage.wait

@@ -65,7 +65,7 @@ class ObjectChangeSerializer(serializers.Serializer[Any]):
     """The change of one object."""
 
     action = serializers.ChoiceField(
-        choices=[each.value for each in Action],
+        choices=[action.value for action in Action],
         help_text="unlisted: the file does not have it, and it is left alone",
     )
     section = serializers.CharField()
@@ -252,9 +252,7 @@ def json_schema() -> dict[str, Any]:
     properties: dict[str, Any] = {VERSION_KEY: {"const": VERSION}}
     for section, kinds_of_section in kinds.sections().items():
         kind = kinds_of_section[0]
-        names = " or ".join(
-            "/".join(kind_of_section.address_lookups) for kind_of_section in kinds_of_section
-        )
+        names = " or ".join("/".join(part.address_lookups) for part in kinds_of_section)
         # The body of this kind's PUT.
         path = "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", kind.path)
         content = document["paths"][path]["put"]["requestBody"]["content"]
