@@ -33,7 +33,7 @@ from msgplatform.doors.admin import (  # noqa: F401
     people,
     systems,
 )
-from msgplatform.doors.admin.auditing import MESSAGE_RESENT, audit, audit_messages, message_target
+from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import (
     AdminPage,
     HealthList,
@@ -59,9 +59,9 @@ from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.doors.admin.rows import RowsAdmin
 
 __all__ = [
-    "MESSAGE_RESENT", "AdminPage", "AutocompleteFilter", "ChoiceFilter", "Confirmed", "HealthList",
-    "IdTimeFilter", "ModelAdmin", "MomentFilter", "PasswordInput", "PickFilter", "PlainList",
-    "ReadOnlyAdmin", "ResourceAdmin", "ResourceForm", "RowSelect", "RowsAdmin", "SecretPageAdmin",
-    "Select", "TextInput", "Textarea", "alerts", "audit", "audit_messages", "cells", "confirmed",
-    "limited_choices", "message_target", "next_page", "row_id", "sees_personal",
+    "AdminPage", "AutocompleteFilter", "ChoiceFilter", "Confirmed", "HealthList", "IdTimeFilter",
+    "ModelAdmin", "MomentFilter", "PasswordInput", "PickFilter", "PlainList", "ReadOnlyAdmin",
+    "ResourceAdmin", "ResourceForm", "RowSelect", "RowsAdmin", "SecretPageAdmin", "Select",
+    "TextInput", "Textarea", "alerts", "audit", "cells", "confirmed", "limited_choices",
+    "next_page", "row_id", "sees_personal",
 ]  # fmt: skip
