@@ -14,13 +14,7 @@ from msgplatform import person_limits
 from msgplatform.core import cells, features, flows, outbound, personal
 from msgplatform.doors.console import condition
 from msgplatform.doors.console.views import api_docs, retention
-from msgplatform.doors.console.views.page import (
-    can_start_jobs,
-    is_set_up,
-    list_name,
-    model_of,
-    visible,
-)
+from msgplatform.doors.console.views import page as pages
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
@@ -82,7 +76,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         # People who use one flow do not scroll past the others.
         label = f"{app['app_label']}."
         app_flows = [flow for flow in flows.all() if flow.permission.startswith(label)]
-        is_unused = app_flows and not any(map(is_set_up, app_flows))
+        is_unused = app_flows and not any(map(pages.is_set_up, app_flows))
         groups.append(group | {"collapsible": True} if is_unused else group)
     # The pages for people who know how the platform works inside.
     items = []
@@ -105,14 +99,14 @@ def _apps(request: HttpRequest) -> list[dict[str, Any]]:
     """The admin's apps, with the console's list of messages for a flow whose model has no admin."""
     # The frame of the page has the same list: an entry of it is replaced, and none is changed.
     apps_by_label = {app["app_label"]: app for app in admin.site.get_app_list(request)}
-    for flow in visible(request):
-        model, label = model_of(flow), flow.permission.partition(".")[0]
+    for flow in pages.visible(request):
+        model, label = pages.model_of(flow), flow.permission.partition(".")[0]
         if not flow.messages.fields or admin.site.is_registered(model):
             continue
         name = apps.get_app_config(label).verbose_name
         app = apps_by_label.get(label, {"app_label": label, "name": name, "models": []})
         messages = {
-            "name": list_name(flow),
+            "name": pages.list_name(flow),
             "object_name": model.__name__,
             "admin_url": reverse("console:find", args=[flow.name]),
         }
@@ -144,7 +138,7 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
             "active": request.path == reverse("console:overview"),
         }
     ]
-    if visible(request):
+    if pages.visible(request):
         failures = _item(_("Failures"), "heart_broken", reverse("console:failures"))
         # No count for limited people: it would take several statements for each flow.
         if not person_limits.is_limited(request) and (number := condition.failures(request)):
@@ -155,9 +149,9 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
         # Compare the whole path: addresses of the flows' lists begin with this one.
         "active": request.path == reverse("console:search"),
     })  # fmt: skip
-    if any(flow.health.activity for flow in visible(request)):
+    if any(flow.health.activity for flow in pages.visible(request)):
         items.append(_item(_("Statistics"), "bar_chart", reverse("console:statistics")))
-    if any(can_start_jobs(request.user, flow) for flow in flows.all()):
+    if any(pages.can_start_jobs(request.user, flow) for flow in flows.all()):
         items.append(_item(_("Bulk jobs"), "replay", reverse("console:bulk")))
     elif request.user.has_perm("msgplatform.view_bulkjob"):  # people who may only look
         address = reverse("admin:msgplatform_bulkjob_changelist")

@@ -21,14 +21,7 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import MAX_FAILURES, Button, Failure
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.views.page import (
-    bulk_address,
-    can_start_jobs,
-    flow_of,
-    page,
-    staff_view,
-    visible,
-)
+from msgplatform.doors.console.views import page as pages
 from msgplatform.models import Acknowledgement
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_groups
@@ -107,10 +100,10 @@ class FlowFailures(msgspec.Struct, frozen=True):
         return activity.dimensions[0].title if activity and activity.dimensions else ""
 
 
-@staff_view("GET", answers_limited_people=True)
+@pages.staff_view("GET", answers_limited_people=True)
 def failures(request: HttpRequest) -> HttpResponse:
     """The groups that nobody has resent or acknowledged, and the latest acknowledgements."""
-    visible_flows, clear = visible(request), sees_personal(request)
+    visible_flows, clear = pages.visible(request), sees_personal(request)
     systems = person_limits.systems_of(request)
     listings = [_flow_failures(flow, request.user, clear, systems) for flow in visible_flows]
     acknowledgements: list[Acknowledgement] = []
@@ -120,7 +113,7 @@ def failures(request: HttpRequest) -> HttpResponse:
     for row in acknowledgements:
         row.answer = answer_title(row.answer)
         row.note = row.note if clear else personal.in_sentence(row.note)
-    return page(
+    return pages.page(
         request,
         "failures.html",
         _("Failures"),
@@ -152,7 +145,7 @@ def _flow_failures(
         groups_by_place[group.subject].append(group)
     places = []
     for groups in groups_by_place.values():
-        button, starts_jobs = groups[0].button, can_start_jobs(user, flow)
+        button, starts_jobs = groups[0].button, pages.can_start_jobs(user, flow)
         acting = None
         if button is not None and user.has_perm(button.permission):
             acting = button, reverse(button.view, args=[groups[0].subject])
@@ -176,14 +169,14 @@ def _bulk_url(flow: Flow, action: str, filter: Mapping[str, str]) -> str:
     """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
     if action not in flow.actions:
         return ""
-    return bulk_address(flow.name, action, filter, count=1)
+    return pages.bulk_address(flow.name, action, filter, count=1)
 
 
-@staff_view("POST", answers_limited_people=True)
+@pages.staff_view("POST", answers_limited_people=True)
 @permission_required(ACKNOWLEDGE_PERMISSION, raise_exception=True)
 def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Acknowledge a group with a note; failures since it was shown stay listed."""
-    flow = flow_of(request, flow_name)
+    flow = pages.flow_of(request, flow_name)
     form = AcknowledgeForm(request.POST)
     if not form.is_valid():
         sentence = " ".join(str(error) for errors in form.errors.values() for error in errors)
