@@ -195,9 +195,7 @@ def _target(flow: Flow, id: str) -> str:
 
 
 def _unavailable(request: HttpRequest, flow: Flow, error: Unavailable) -> HttpResponse:
-    answer = page(request, "message.html", _("Message"), flow=flow, notice=str(error))
-    answer.status_code = 503
-    return answer
+    return page(request, "message.html", _("Message"), 503, flow=flow, notice=str(error))
 
 
 def _require_own(request: HttpRequest, flow: Flow, id: str) -> None:

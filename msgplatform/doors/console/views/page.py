@@ -46,9 +46,11 @@ def staff_view(*methods: str, answers_limited_people: bool = False) -> Callable[
     return decorated
 
 
-def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
+def page(
+    request: HttpRequest, template: str, title: str, status: int = 200, **context: Any
+) -> HttpResponse:
     context = {**admin.site.each_context(request), "title": title, **context}
-    return render(request, f"console/{template}", context)
+    return render(request, f"console/{template}", context, status=status)
 
 
 def visible(request: HttpRequest) -> list[Flow]:
