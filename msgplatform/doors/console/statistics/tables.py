@@ -88,10 +88,9 @@ def of_flow(
     title, more = _("Per %s, the latest first") % STEPS[query.step], len(busy_points) - len(rows)
     file = _address(request, "console:statistics-csv")
     selected_groups = [
-        (group, can_open and person_limits.may_open(request, group.url))
+        (group, _can_open(request, dimension, group))
         for dimension in activity.dimensions
         if dimension.name in query.selection
-        for can_open in [request.user.has_perm(dimension.permission)]
         for group in dimension.named([query.selection[dimension.name]]).values()
     ]
     return {
@@ -166,14 +165,13 @@ def _by_dimension(
 ) -> Table:
     lines = groups.table(query, dimension, sums)
     can_choose = dimension.name in form.fields
-    may_open = request.user.has_perm(dimension.permission)
     uncounted_names = {*dimension.uncounted, *query.activity.uncounted(query.selection)}
     rows = [
         Row(
             line.group.title,
             _values(query.activity, line.counts, uncounted_names),
             _address(request, **{dimension.name: line.group.key}) if can_choose else "",
-            line.group.url if may_open and person_limits.may_open(request, line.group.url) else "",
+            line.group.url if _can_open(request, dimension, line.group) else "",
         )
         for line in lines[:SHOWN]
     ]
@@ -181,6 +179,12 @@ def _by_dimension(
     file = _address(request, "console:statistics-csv", by=dimension.name)
     more = max(0, len(lines) - SHOWN)
     return Table(title, capfirst(str(dimension.title)), _columns(query.activity), rows, more, file)
+
+
+def _can_open(request: HttpRequest, dimension: Dimension, group: Group) -> bool:
+    """True if this person may open the page of the group itself."""
+    has_permission = request.user.has_perm(dimension.permission)
+    return has_permission and person_limits.may_open(request, group.url)
 
 
 def _columns(activity: Activity) -> list[Text]:
