@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from msgplatform.core import logging
-from msgplatform.doors.api.access import throttling
 from msgplatform.core.rates.shared import Rate
+from msgplatform.doors.api.access import throttling
 from msgplatform.models import AuditLog
 
 log = logging.get(__name__)

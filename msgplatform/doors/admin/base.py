@@ -326,6 +326,7 @@ class ModelAdmin(ComparedAdmin):
                 audit(request, self.audit_action_name("deleted"), self.audit_target(row))
             super().delete_queryset(request, queryset)
 
+
 def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
     """The rows that a limited person may choose in a form's field: the rows of their own list."""
     none: QuerySet[Any] = rows.none()

@@ -154,9 +154,7 @@ def _flow_failures(
         for group in groups if starts_jobs else ():
             if group.place_filter and (url := _bulk_url(flow, group.action, group.place_filter)):
                 counts_by_url[url].append(group.count)
-        resend_forms = [
-            (url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]
-        ]
+        resend_forms = [(url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]]
         failures = [
             (group, _bulk_url(flow, group.action, group.filter) if starts_jobs else "")
             for group in groups

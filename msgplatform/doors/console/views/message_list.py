@@ -23,8 +23,8 @@ from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import FilterForm
 from msgplatform.doors.console.statistics.views import csv_response
-from msgplatform.doors.console.views.message import may_resend, resend_messages
 from msgplatform.doors.console.views import page as pages
+from msgplatform.doors.console.views.message import may_resend, resend_messages
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
