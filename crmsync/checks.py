@@ -9,7 +9,7 @@ from django.db import connections, router
 
 from crmsync.models import Lead, lead_triggers
 from msgplatform import env
-from msgplatform.doors.api.access import rates
+from msgplatform.core.rates import shared
 
 
 @checks.register(env.CHECKS_TAG)
@@ -17,11 +17,11 @@ def rates_are_readable(app_configs: Any, **kwargs: Any) -> list[checks.CheckMess
     errors: list[checks.CheckMessage] = []
     for variable in ("CRM_RATE_PER_IP", "CRM_RATE_APPKEY"):
         try:
-            rates.parse(getattr(settings, variable))
+            shared.parse_rate(getattr(settings, variable))
         except ValueError as error:
             errors.append(
                 checks.Error(
-                    f"{variable}: {error}", hint=rates.HINT, obj=variable, id="crmsync.E001"
+                    f"{variable}: {error}", hint=shared.RATE_HINT, obj=variable, id="crmsync.E001"
                 )
             )
     return errors

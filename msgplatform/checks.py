@@ -17,7 +17,7 @@ from django.db import connections
 from msgplatform import env
 from msgplatform.core.data import engines, migration_stages
 from msgplatform.core.flows.programs import redis_roles
-from msgplatform.doors.api.access import rates
+from msgplatform.core.rates import shared
 
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 
@@ -46,11 +46,11 @@ def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     rates_by_scope: Any = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]
     for scope, rate in rates_by_scope.items():
         try:
-            rates.parse(rate)
+            shared.parse_rate(rate)
         except ValueError as error:
             variable = f"API_RATE_{scope.upper()}"
             yield Error(
-                f"{variable}: {error}", hint=rates.HINT, obj=variable, id="msgplatform.E003"
+                f"{variable}: {error}", hint=shared.RATE_HINT, obj=variable, id="msgplatform.E003"
             )
     if settings.DEBUG and settings.PUBLIC_URL.startswith("https://") and env.text("PUBLIC_URL"):
         yield Warning(

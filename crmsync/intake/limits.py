@@ -7,8 +7,7 @@ from django.conf import settings
 
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
-from msgplatform.core.rates.shared import Quota
-from msgplatform.doors.api.access import rates
+from msgplatform.core.rates.shared import Quota, parse_rate
 from msgplatform.doors.api.access.throttling import network_of
 
 log = logging.get(__name__)
@@ -36,7 +35,7 @@ def wait_of_page(appkey: str, address: str) -> int:
 def _wait(key: str, limit: str) -> int:
     """Seconds until another lead may come. 0 while Redis is unavailable: leads count for more than
     the limit."""
-    rate = rates.parse(limit)
+    rate = parse_rate(limit)
     if rate is None:
         return 0
     try:

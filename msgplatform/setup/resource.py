@@ -124,7 +124,6 @@ class Resource(Declaration):
         if version and is_new:
             raise Changed("There is nothing of this name any more.")
         row: Any = self.new() if is_new else copy(stored_row)
-        version_before = "" if is_new else self.version(row)
         body: Any = self.serializer_class(row, data=data, context={"systems": self.systems})
         body.is_valid(raise_exception=True)
         before = self.values(row)
@@ -134,7 +133,7 @@ class Resource(Declaration):
         row.full_clean(validate_unique=False, validate_constraints=False)
         after = self.values(row) | related_names
         changed_names = sorted(name for name in after if not is_same(before[name], after[name]))
-        if version not in ("", "*", version_before):
+        if version not in ("", "*") and version != self.version(stored_row):
             raise changed_error(self.differences(stored_row, row, before, related_names))
         if not is_new and not changed_names:
             return Stored(row)

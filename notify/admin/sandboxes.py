@@ -17,7 +17,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.sandbox import USUAL, Behaviour, Sandbox
 from msgplatform.doors.admin import Select, audit, sees_personal
-from msgplatform.doors.admin.fields import LinesField, each
+from msgplatform.doors.admin.fields import LinesField, item_check
 from msgplatform.doors.admin.sandbox_pages import SandboxPages
 from msgplatform.models import Biz
 from notify.admin import publish
@@ -86,7 +86,7 @@ class MakeForm(forms.Form):
     )  # fmt: skip
     event_types = LinesField(
         label=_("Event types"),
-        check=each(limits.event_types),
+        check=item_check(limits.event_types),
         help_text=_("Patterns: order.* or stock.empty. Empty: every event type."),
     )
     format = forms.ChoiceField(label=_("Format"), choices=formats.Format.choices, widget=Select)

@@ -9,8 +9,8 @@ from django.core.handlers.wsgi import WSGIHandler
 
 from gateway.intake import accept
 from msgplatform.doors.api.access import keys
-from msgplatform.doors.web.answers import Answer
 from msgplatform.doors.web.application import Application, intakes
+from msgplatform.doors.web.bodies import Answer
 from msgplatform.doors.web.django_app import DjangoApp
 from msgplatform.doors.web.fast_intake import FastIntake
 from msgplatform.models import Biz

@@ -9,7 +9,6 @@ import re
 import secrets
 import xmlrpc.client
 from datetime import UTC, datetime
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,8 +23,8 @@ from gateway.api.xmlrpc import methods
 from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, count_messages, find_method
 from msgplatform.core import logging
 from msgplatform.core.errors import InvalidInput
-from msgplatform.doors.api.access import keys
-from msgplatform.doors.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
+from msgplatform.doors.api.access.authentication import find_caller
+from msgplatform.doors.api.access.throttling import ApiKeyThrottle
 from msgplatform.doors.api.json import read_body
 from msgplatform.doors.api.problems.problem import MissingScope
 
@@ -82,10 +81,8 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     if not method.scope:
         return method.call(*parameters)
     key, *arguments = parameters
-    api = cast(Any, request)  # the throttle only uses META
-    caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
+    caller = find_caller(request, str(key))
     if caller is None:
-        count_failure(api)
         raise methods.Fault(
             methods.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
         )

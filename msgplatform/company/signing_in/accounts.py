@@ -19,7 +19,7 @@ from django.utils.translation import gettext_noop
 from msgplatform.core import logging
 from msgplatform.doors.admin import confirmation
 from msgplatform.doors.api.access import throttling
-from msgplatform.doors.api.access.rates import Rate
+from msgplatform.core.rates.shared import Rate
 from msgplatform.models import AuditLog
 
 log = logging.get(__name__)

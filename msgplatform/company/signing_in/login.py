@@ -28,8 +28,8 @@ from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
 
 from msgplatform.core import logging
+from msgplatform.core.rates.shared import Rate
 from msgplatform.doors.api.access import throttling
-from msgplatform.doors.api.access.rates import Rate
 
 if TYPE_CHECKING:  # Unfold's is Django's with its own widgets, but has no types
     from django.contrib.admin.forms import AdminAuthenticationForm as AuthenticationForm

@@ -30,9 +30,9 @@ from msgplatform.company.single_sign_on.tokens import Refused
 from msgplatform.company.single_sign_on.trouble import refuse_answer
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.rates.shared import Rate
 from msgplatform.doors.admin import confirmed, next_page
 from msgplatform.doors.api.access import throttling
-from msgplatform.doors.api.access.rates import Rate
 from msgplatform.doors.console.views.page import page, staff_view
 
 log = logging.get(__name__)

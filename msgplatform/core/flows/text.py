@@ -10,7 +10,7 @@ Text = str | Promise  # a string, or a lazy translation
 
 class ViewLink(msgspec.Struct, frozen=True):
     """The page of a view. Programs have no URLs: only the console makes its address
-    (`templatetags/view_links.py`)."""
+    (`templatetags/pages.py`)."""
 
     view: str  # name of its URL
     args: Sequence[str | int] = ()

@@ -3,9 +3,10 @@
 `rate_limit.py` spreads the calls of one loop without any I/O; here each decision is one script.
 """
 
+import re
 from collections.abc import Callable
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 from redis import Redis
@@ -13,6 +14,10 @@ from redis.commands.core import Script
 
 # The algorithm of `rate_limit.py`, by Redis' clock. Bursts are longer, as each costs a round trip.
 BURST_SECONDS = 0.1
+
+_SECONDS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+_RATE = re.compile(rf"([1-9][0-9]{{0,8}})/({'|'.join(_SECONDS)})")
+RATE_HINT = "Write it as 100/s, 600/min, 5000/hour or 20000/day, or off for no limit."
 
 # KEYS: when the next call is due. ARGV: rate, wanted, burst in seconds.
 _TAKE = """
@@ -51,6 +56,25 @@ end
 local ends = math.max(redis.call('PTTL', KEYS[1]), 1)
 return {allowed and 1 or 0, math.max(limit - spent, 0), ends}
 """
+
+
+class Rate(NamedTuple):
+    """At most `limit` requests in a window of `seconds`."""
+
+    limit: int
+    seconds: int
+
+
+@lru_cache(maxsize=64)
+def parse_rate(text: str | None) -> Rate | None:
+    """The rate of a setting in the form `600/min`; None for "no limit" (None, empty, `off`). Raises
+    ValueError if it is not a rate."""
+    if not text or text.lower() == "off":
+        return None
+    match = _RATE.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not a rate")
+    return Rate(int(match[1]), _SECONDS[match[2]])
 
 
 class Spent(msgspec.Struct, frozen=True):

@@ -31,11 +31,11 @@ from msgplatform.doors.admin import (  # noqa: F401
     cells,
     jobs,
     people,
+    systems,
 )
-from msgplatform.doors.admin.auditing import MESSAGE_RESENT, audit, audit_messages, message_target
+from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import (
     AdminPage,
-    BoundedPaginator,
     HealthList,
     ModelAdmin,
     PlainList,
@@ -56,14 +56,12 @@ from msgplatform.doors.admin.filters import (
 )
 from msgplatform.doors.admin.pages import SecretPageAdmin
 from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
-from msgplatform.doors.admin.rows import RowList, RowsAdmin
-from msgplatform.doors.admin.systems import ApiKeyForm
+from msgplatform.doors.admin.rows import RowsAdmin
 
 __all__ = [
-    "MESSAGE_RESENT", "AdminPage", "ApiKeyForm", "AutocompleteFilter", "BoundedPaginator",
-    "ChoiceFilter", "Confirmed", "HealthList", "IdTimeFilter", "ModelAdmin", "MomentFilter",
-    "PasswordInput", "PickFilter", "PlainList", "ReadOnlyAdmin", "ResourceAdmin",
-    "ResourceForm", "RowList", "RowSelect", "RowsAdmin", "SecretPageAdmin", "Select",
-    "TextInput", "Textarea", "alerts", "audit", "audit_messages", "cells", "confirmed",
-    "limited_choices", "message_target", "next_page", "row_id", "sees_personal",
+    "AdminPage", "AutocompleteFilter", "ChoiceFilter", "Confirmed", "HealthList", "IdTimeFilter",
+    "ModelAdmin", "MomentFilter", "PasswordInput", "PickFilter", "PlainList", "ReadOnlyAdmin",
+    "ResourceAdmin", "ResourceForm", "RowSelect", "RowsAdmin", "SecretPageAdmin", "Select",
+    "TextInput", "Textarea", "alerts", "audit", "cells", "confirmed", "limited_choices",
+    "next_page", "row_id", "sees_personal",
 ]  # fmt: skip

@@ -12,10 +12,11 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
 from msgplatform.core import personal
+from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.base import sees_personal
-from msgplatform.doors.admin.filters import MomentFilter, PickFilter
-from msgplatform.doors.admin.rows import RecentRowsList, RowList, RowsAdmin, first_recent
+from msgplatform.doors.admin.filters import IdTimeFilter, PickFilter
+from msgplatform.doors.admin.rows import RecentRowsList, RowsAdmin, first_recent
 from msgplatform.models import AuditLog
 
 _LOOKED_AT = 500  # newest entries whose masked texts are searched
@@ -38,27 +39,16 @@ class ActionFilter(PickFilter):
         return [(action, action) for action in actions]
 
 
-class WhenFilter(MomentFilter):
+class WhenFilter(IdTimeFilter):
     """A period, as a range of ids: ids of entries are in the order of time, and the list is read by
     ids."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        since, until = (self.moment(name) for name in self.expected_parameters())
-        if since:
-            first = _first_at(since)
-            queryset = queryset.none() if first is None else queryset.filter(pk__gte=first)
-        if until and (first := _first_at(until)) is not None:
-            queryset = queryset.filter(pk__lt=first)
-        return queryset
+    column = "pk"
 
-
-def _first_at(moment: datetime) -> int | None:
-    entries = AuditLog.objects.filter(at__gte=moment).order_by("at", "id")
-    return entries.values_list("pk", flat=True).first()
-
-
-class EntryList(RecentRowsList, RowList):
-    """The newest entries: no entry is ever deleted, and no index finds a part of a word."""
+    def bound(self, moment: datetime) -> int:
+        """The id of the first entry at this time or later."""
+        entries = AuditLog.objects.filter(at__gte=moment).order_by("at", "id")
+        return entries.values_list("pk", flat=True).first() or MAX_ID
 
 
 @admin.register(AuditLog)
@@ -69,12 +59,12 @@ class AuditLogAdmin(RowsAdmin):
     list_display = ["at", "actor", "action", "target", "what"]
     list_display_links = ["at"]
     list_filter = [ActionFilter, ("at", WhenFilter)]
-    list_filter_submit = True
     search_fields = ["actor", "target"]
     search_help_text = _("A part of who, or of on what")
     list_before_template = "admin/recent_bar.html"
     page_template = "admin/audit_entry.html"
-    list_class = EntryList
+    # No entry is ever deleted, and no index finds a part of a word.
+    list_class = RecentRowsList
 
     def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"action", "at_since", "at_until"}

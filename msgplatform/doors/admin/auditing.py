@@ -13,7 +13,6 @@ from msgplatform.models import AuditLog
 
 # The words of the log for a secret value, and for no value.
 SECRET, NOTHING = "•••", None
-MESSAGE_RESENT = "message_resent"
 _MAX_VALUE_CHARS = 2000  # a mapping may have pages
 _MAX_ROWS = 200  # maximum rows of a relation
 
@@ -27,21 +26,6 @@ def hidden_fields(model: type[models.Model] | None = None) -> frozenset[str]:
 def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> None:
     """Store an action with the person. `changes`: field → its values before and after."""
     AuditLog.record(request.user.get_username(), action, target, **detail)
-
-
-def message_target(flow: str, id: int | str) -> str:
-    """The target of a message's entries in the audit log; an index finds them."""
-    return f"{flow} {id}"[:200]
-
-
-def audit_messages(
-    request: HttpRequest, flow: str, ids: Iterable[int | str], **detail: Any
-) -> None:
-    """Store who resent these messages, one entry for each: the messages' pages show it."""
-    actor = request.user.get_username()
-    AuditLog.objects.bulk_create(
-        AuditLog.entry(actor, MESSAGE_RESENT, message_target(flow, id), **detail) for id in ids
-    )
 
 
 def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
@@ -100,12 +84,10 @@ def _as_json(value: Any, field: forms.Field) -> Any:
         rows: Any = field.queryset
         row = rows.model._default_manager.filter(pk=value).first() if value != "" else None
         return None if row is None else str(row)
-    if value is None or isinstance(value, bool | int | float):
-        return value
     if isinstance(value, Mapping):
-        return {str(name): _cut(each) for name, each in value.items()}
+        return {str(name): _cut(part) for name, part in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_cut(each) for each in value]
+        return [_cut(part) for part in value]
     return _cut(value)
 
 

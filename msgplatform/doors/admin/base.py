@@ -107,8 +107,6 @@ class ModelAdmin(ComparedAdmin):
 
     list_per_page = 50
     show_full_result_count = False  # no COUNT of the whole table
-    # The audit log's name for a row: "consumer" for consumer_created; '' means the model's name.
-    audit_name = ""
     empty_text: Text = ""  # text of the empty list; '': a sentence for any model
     # Field → the column that people see instead if they may not change the row.
     shown_instead: Mapping[str, str] = {}
@@ -276,10 +274,9 @@ class ModelAdmin(ComparedAdmin):
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """True if the person may operate these rows or change them; for actions that change no
         setting."""
-        user: Any = request.user
         label, model = self.opts.app_label, self.opts.model_name
         return not self.is_refused(request) and any(
-            user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change")
+            request.user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change")
         )
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -328,9 +325,6 @@ class ModelAdmin(ComparedAdmin):
             for row in queryset:
                 audit(request, self.audit_action_name("deleted"), self.audit_target(row))
             super().delete_queryset(request, queryset)
-
-    def audit_action_name(self, what: str) -> str:
-        return f"{self.audit_name or self.opts.model_name}_{what}"
 
 
 def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
@@ -398,6 +392,7 @@ class BoundedList(PlainList):
             self.result_list = self.paginator.page(1).object_list
         rows_admin: Any = self.model_admin
         rows_admin.mask(request, self.result_list)
+        self.result_list = rows_admin.add_details(list(self.result_list))
 
 
 class ReadOnlyAdmin(ModelAdmin):
@@ -432,6 +427,11 @@ class ReadOnlyAdmin(ModelAdmin):
         if row is not None:
             self.mask(request, [row])
         return row
+
+    def add_details(self, rows: list[Any]) -> list[Any]:
+        """Add what the rows' columns need. The number of queries does not depend on the number of
+        rows."""
+        return rows
 
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
         """Mask personal data in rows that are only shown, and never saved."""

@@ -86,16 +86,12 @@ class Confirmed(ModelAdmin):
     asked."""
 
     def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         can_write = object_id is None or self.has_change_permission(request)
         if can_write and not is_recent(request):
             return ask(request)
-        return super().changeform_view(request, object_id, form_url, extra_context)
+        return super().changeform_view(request, object_id, *args, **kwargs)
 
     @confirmed
     def delete_view(
@@ -103,10 +99,8 @@ class Confirmed(ModelAdmin):
     ) -> HttpResponse:
         return super().delete_view(request, object_id, extra_context)
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> Any:
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         """Ask here too: actions on ticked rows are sent to the list."""
         if request.method == "POST" and not is_recent(request):
             return ask(request)
-        return super().changelist_view(request, extra_context)
+        return super().changelist_view(request, *args, **kwargs)

@@ -23,9 +23,14 @@ Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
 
 
-def each(check_list: Check) -> Check:
-    """Turn the validator of a list into one for a single item."""
-    return lambda item: check_list([item])
+def item_check(*list_checks: Check) -> Check:
+    """A validator of a single item, made of validators of the list."""
+
+    def check(item: Any) -> None:
+        for check_list in list_checks:
+            check_list([item])
+
+    return check
 
 
 class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types

@@ -1,17 +1,14 @@
 """List filters for tables of any size: their choices do not grow with the table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
 from django.contrib.admin import FieldListFilter
-from django.contrib.admin.options import ModelAdmin
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.admin.widgets import AutocompleteSelect
-from django.db.models import Field, Model, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -22,9 +19,9 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from msgplatform import person_limits
 from msgplatform.core.data import ids
+from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.doors.admin.base import limited_choices
 
-_MAX_ID = 2**63 - 1  # the largest BIGINT
 _TEMPLATE = "admin/form_filter.html"
 _PRESETS = (
     (timedelta(hours=1), _("last hour")),
@@ -40,7 +37,7 @@ def row_id(text: Any) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         return None
     number = int(text)
-    return number if number <= _MAX_ID else None
+    return number if number <= MAX_ID else None
 
 
 class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unfold has no types
@@ -68,8 +65,6 @@ class RowSelect(AutocompleteSelect):
 
 
 class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has no types
-    """One of a field's choices."""
-
     template = _TEMPLATE
 
 
@@ -108,18 +103,10 @@ class IdTimeFilter(FieldListFilter):
     """
 
     template = "admin/time_filter.html"
+    column = ""  # the column that is compared, if it is not the field
 
-    def __init__(
-        self,
-        field: Field[Any, Any],
-        request: HttpRequest,
-        params: dict[str, Any],
-        model: type[Model],
-        model_admin: ModelAdmin[Any],
-        field_path: str,
-    ) -> None:
-        self.field_path = field_path
-        super().__init__(field, request, params, model, model_admin, field_path)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.title = _("time")
 
     def expected_parameters(self) -> list[str | None]:
@@ -130,15 +117,16 @@ class IdTimeFilter(FieldListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         since, until = (self.moment(name) for name in self.expected_parameters())
+        column = self.column or self.field_path
         if since:
-            queryset = queryset.filter(**{f"{self.field_path}__gte": self.bound(since)})
+            queryset = queryset.filter(**{f"{column}__gte": self.bound(since)})
         if until:
-            queryset = queryset.filter(**{f"{self.field_path}__lt": self.bound(until)})
+            queryset = queryset.filter(**{f"{column}__lt": self.bound(until)})
         return queryset
 
     def bound(self, moment: datetime) -> Any:
         """The column's value at a time."""
-        return min(ids.first_id_at(moment), _MAX_ID)  # a time far in the future fits no BIGINT
+        return min(ids.first_id_at(moment), MAX_ID)  # a time far in the future fits no BIGINT
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         data = {name: self._text(name) for name in self.expected_parameters()}

@@ -99,10 +99,8 @@ class SecretPageAdmin(ModelAdmin):
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
     @confirmed  # a secret that is made before the proof may never be seen
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        return super().add_view(request, form_url, extra_context)
+    def add_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return super().add_view(request, *args, **kwargs)
 
     @answers_limited_people  # the secret comes from the person's own form
     @confirmed

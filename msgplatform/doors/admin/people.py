@@ -79,6 +79,16 @@ def _groups_to_give(user: Any) -> QuerySet[Group]:
 class OwnPermissionsOnly(Confirmed):
     """Offers only permissions that the person has, and groups without other permissions."""
 
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and not self.is_beyond(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and not self.is_beyond(request, obj)
+
+    def is_beyond(self, request: HttpRequest, obj: Any) -> bool:
+        """True if this row is none that the person may change or delete."""
+        raise NotImplementedError
+
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
         user: Any = request.user
@@ -283,35 +293,25 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
+        values = form.cleaned_data
         if not change:
-            form.instance.groups.set([form.cleaned_data["role"]])
-            if form.cleaned_data["systems"]:
-                person_limits.set_limit(form.instance, form.cleaned_data["systems"])
-            return
-        if {"is_limited", "systems"}.intersection(form.changed_data):
-            values = form.cleaned_data
+            form.instance.groups.set([values["role"]])
+            if values["systems"]:
+                person_limits.set_limit(form.instance, values["systems"])
+        elif {"is_limited", "systems"}.intersection(form.changed_data):
             system_names = values["systems"] if values["is_limited"] else None
             person_limits.set_limit(form.instance, system_names)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fields = [*super().get_readonly_fields(request, obj)]
-        user: Any = request.user
-        return fields if user.is_superuser else [*fields, "is_superuser"]
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """True unless the other person has further permissions: whoever sets their password could
-        log in as them."""
-        return super().has_change_permission(request, obj) and not self._has_more_rights(
-            request, obj
-        )
+        return fields if request.user.is_superuser else [*fields, "is_superuser"]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        can_delete = super().has_delete_permission(request, obj) and not self._has_more_rights(
-            request, obj
-        )
-        return can_delete and obj != request.user
+        return super().has_delete_permission(request, obj) and obj != request.user
 
-    def _has_more_rights(self, request: HttpRequest, obj: Any) -> bool:
+    def is_beyond(self, request: HttpRequest, obj: Any) -> bool:
+        """True if the other person has further permissions: whoever sets their password could log
+        in as them."""
         user: Any = request.user
         if obj is None or user.is_superuser:
             return False
@@ -332,14 +332,9 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
 
 @admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin, OwnPermissionsOnly):
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """True unless the group is a role of the platform, which `migrate` keeps as it is."""
-        return super().has_change_permission(request, obj) and not self._is_kept(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_delete_permission(request, obj) and not self._is_kept(request, obj)
-
-    def _is_kept(self, request: HttpRequest, obj: Any) -> bool:
+    def is_beyond(self, request: HttpRequest, obj: Any) -> bool:
+        """True if the group is a role of the platform, which `migrate` keeps as it is, or has
+        permissions that the person lacks."""
         if obj is None:
             return False
         is_role = Role.objects.filter(group=obj).exists()

@@ -4,7 +4,7 @@ The resource says which fields are in which group, the texts, the refusals, the 
 whether rows can be deleted. A subclass adds lists, cells and widgets.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from typing import Any, ClassVar
@@ -65,13 +65,10 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         return values
 
     def kept_secrets(self) -> set[str]:
-        """The secret fields whose stored values are kept."""
         return {name for name in self.resource.secret_fields if name not in self.changed_data}
 
 
 class ResourceAdmin(ModelAdmin):
-    """The admin of one kind of object."""
-
     resource: ClassVar[type[Resource]]
     form = ResourceForm
     # True if people may delete rows. None: only if DELETE deletes and does not switch off.
@@ -155,9 +152,9 @@ def _form_field(resource: type[Resource], column: Any) -> Callable[..., forms.Fi
     by_column = {field.source: field for field in fields_of(resource.serializer_class).values()}
     json_field = by_column.get(column.name)
     if isinstance(json_field, json_fields.TextListField):
-        return partial(fields.LinesField, check=_check_item(column.validators))
+        return partial(fields.LinesField, check=fields.item_check(*column.validators))
     if isinstance(json_field, json_fields.WaitsField):
-        return partial(fields.WaitsField, check=_check_item(column.validators))
+        return partial(fields.WaitsField, check=fields.item_check(*column.validators))
     if isinstance(json_field, json_fields.ObjectField):
         return fields.SecretObjectField if json_field.write_only else fields.ObjectField
     if isinstance(json_field, json_fields.SecretTextField):
@@ -165,13 +162,3 @@ def _form_field(resource: type[Resource], column: Any) -> Callable[..., forms.Fi
         make = partial(fields.SecretTextField, max_length=json_field.max_length)
         return lambda **options: make(**{**options, "required": True})
     return None
-
-
-def _check_item(validators: Sequence[Callable[[Any], None]]) -> fields.Check:
-    """The validators of a list's column, for a single item."""
-
-    def check(item: Any) -> None:
-        for validate in validators:
-            validate([item])
-
-    return check

@@ -13,15 +13,6 @@ from msgplatform.doors.admin.filters import row_id
 from msgplatform.doors.admin.pages import show_page
 
 
-class RowList(BoundedList):
-    """The rows of the page, completed by `RowsAdmin.add_details`."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        rows_admin: Any = self.model_admin
-        self.result_list = rows_admin.add_details(list(self.result_list))
-
-
 class RowsAdmin(ReadOnlyAdmin):
     """A list of a table of any size; a row has a page of its own instead of a form."""
 
@@ -33,12 +24,6 @@ class RowsAdmin(ReadOnlyAdmin):
     page_template = ""
     # The template of the changing parts of a page that renews itself (`live.js`).
     live_template = ""
-    list_class = RowList
-
-    def add_details(self, rows: list[Any]) -> list[Any]:
-        """Add what the rows' columns need. The number of queries does not depend on the number of
-        rows."""
-        return rows
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

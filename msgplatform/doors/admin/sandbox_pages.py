@@ -115,8 +115,7 @@ class SandboxPages:
         """Show the list. A POST makes a sandbox and redirects to its page."""
         if not self.model_admin.has_view_permission(request):
             raise PermissionDenied
-        user: Any = request.user
-        may_make = user.has_perms(self.make_permissions) and sandbox.is_on()
+        may_make = request.user.has_perms(self.make_permissions) and sandbox.is_on()
         if request.method == "POST" and not may_make:
             raise PermissionDenied
         form = self.make_form(request.POST or None, initial=request.GET.dict())
@@ -132,9 +131,8 @@ class SandboxPages:
         store = self.store(row) if row else None
         if row is None or store is None:
             raise Http404(gettext("There is no such sandbox."))
-        user: Any = request.user
         is_viewer = self.model_admin.has_view_permission(request, row)
-        if not (is_viewer and user.has_perms(self.view_permissions)):
+        if not (is_viewer and request.user.has_perms(self.view_permissions)):
             raise PermissionDenied
         may_operate = self.model_admin.has_operate_permission(request, row)
         form = BehaviourForm(self, request.POST if "minutes" in request.POST else None)

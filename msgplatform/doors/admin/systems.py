@@ -1,7 +1,5 @@
 """Business systems and their API keys. Nobody can give a key permissions that they do not have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms
@@ -9,7 +7,6 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import QuerySet
-from django.forms import ModelForm
 from django.forms.widgets import Script
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -209,26 +206,21 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
         # A new key has no prefix and no history yet.
         return fields if obj else []
 
-    def save_model(
-        self, request: HttpRequest, obj: ApiKey, form: ModelForm[ApiKey], change: bool
-    ) -> None:
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
             super().save_model(request, obj, form, change)
             return
         # `keys.create` makes the row. `response_add` shows the plain text, which is stored nowhere.
-        row, obj.plain = keys.create(  # type: ignore[attr-defined]
-            obj.biz, obj.name, obj.scopes, obj.expires_at, obj.systems or ()
-        )
-        obj.pk = row.pk
-        obj.prefix = row.prefix
+        limit = obj.systems or ()
+        row, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at, limit)
+        obj.pk, obj.prefix = row.pk, row.prefix
 
     @admin.display(description=_("limited to"), empty_value="")
     def limited_to(self, obj: ApiKey) -> str:
-        """The business systems that a limited key sees."""
         return ", ".join(obj.systems or ())
 
     def response_add(
-        self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
         return self.show_secret(
             request,
@@ -236,7 +228,7 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
             if obj.biz
             else gettext("Management key"),
             gettext("The key is shown this once; copy it now:"),
-            obj.plain,  # type: ignore[attr-defined]
+            obj.plain,
             next_page(request) or reverse("admin:msgplatform_apikey_changelist"),
             f"MSGP_URL={settings.PUBLIC_URL} MSGP_KEY={{secret}} msgp whoami",
         )

@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.doors.admin import auditing
 from msgplatform.models import AuditLog
-from msgplatform.setup.platform_file import labels
+from msgplatform.setup.platform_file import kinds
 
 if TYPE_CHECKING:  # unfold's classes are Django's with additions, but without types
     from django.contrib import admin
@@ -62,11 +62,7 @@ class Seen(msgspec.Struct, frozen=True):
         except (msgspec.DecodeError, UnicodeError):
             return None
 
-    def text(self) -> str:
-        return msgspec.json.encode(self).decode()
-
     def changed_names(self, now: Seen) -> list[str]:
-        """The fields whose values have changed."""
         return [name for name, digest in now.digests.items() if self.digests.get(name) != digest]
 
 
@@ -108,7 +104,7 @@ class ComparedForm:
     @property
     def seen(self) -> str:
         """The value of the hidden field."""
-        return self.now.text()
+        return msgspec.json.encode(self.now).decode()
 
     def clean(self) -> Any:
         form: Any = self
@@ -179,25 +175,19 @@ class ComparedAdmin(UnfoldModelAdmin):
         return super().get_object(request, object_id, from_field)
 
     def render_change_form(
-        self,
-        request: HttpRequest,
-        context: Any,
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Any = None,
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         """The page. It says so if a platform file keeps the row."""
-        context["kept"] = labels.of_row(obj) if obj is not None else None
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        row = kwargs.get("obj")
+        context["kept"] = None if row is None else kinds.kept_object(row)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def audit_target(self, obj: Any) -> str:
-        """The name of a row in the audit log."""
         return str(obj)
 
     def audit_action_name(self, what: str) -> str:
         """An action in the audit log: for a consumer and "changed", consumer_changed."""
-        raise NotImplementedError
+        return f"{self.opts.model_name}_{what}"
 
     def _is_change_page(self, request: HttpRequest) -> bool:
         page = request.resolver_match

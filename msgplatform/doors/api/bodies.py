@@ -18,6 +18,7 @@ from msgspec import Meta
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 
 KEY_PATTERN = "^[!-~]+$"  # the same characters as in `idempotency.check_key`
+KEY_HELP = "Repeat with the same key and get the first answer; the header works as well"
 MAX_BATCH = 1000  # items of one request
 
 
@@ -50,11 +51,4 @@ def items(description: str) -> Meta:
     return field(description, minItems=1, maxItems=MAX_BATCH)
 
 
-IdempotencyKey = Annotated[
-    str | None,
-    text(
-        "Repeat with the same key and get the first answer; the header works as well",
-        MAX_KEY_LENGTH,
-        KEY_PATTERN,
-    ),
-]
+IdempotencyKey = Annotated[str | None, text(KEY_HELP, MAX_KEY_LENGTH, KEY_PATTERN)]

@@ -18,9 +18,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 from msgplatform.core.intake.verdicts import Verdict, judge_each, limit_items
-from msgplatform.doors.api.bodies import KEY_PATTERN, MAX_BATCH
+from msgplatform.doors.api.bodies import MAX_BATCH
 from msgplatform.doors.api.json import MEDIA_TYPE, decode, decode_item
 
 # Maximum bytes. A web worker holds 256 MiB of bodies, so that several of the largest batches fit.
@@ -137,18 +136,6 @@ def _raw_items(name: str) -> type[msgspec.Struct]:
 
 
 # -- schema --------------------------------------------------------------------------------------
-class IdempotencyKeyField(serializers.RegexField):
-    def __init__(self, **options: Any) -> None:
-        text = "Repeat with the same key and get the first answer; the header works as well"
-        options_of_field = {"max_length": MAX_KEY_LENGTH, "help_text": text, **options}
-        super().__init__(KEY_PATTERN, required=False, allow_null=True, **options_of_field)
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return super().to_internal_value(data)
-
-
 class AcceptedSerializer(serializers.Serializer[dict[str, Any]]):
     id = serializers.CharField(help_text="Its id, stable across repeats")
     outcome = serializers.ChoiceField(choices=["created", "duplicate"])

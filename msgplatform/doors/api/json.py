@@ -7,7 +7,7 @@ that are really read.
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -167,12 +167,7 @@ class JSONParser(BaseParser):
 
     media_type = MEDIA_TYPE
 
-    def parse(
-        self,
-        stream: Any,
-        media_type: str | None = None,
-        parser_context: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         context = parser_context or {}
         max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
         return parse_any(read_body(context["request"], max_bytes))
@@ -196,12 +191,7 @@ class JSONRenderer(BaseRenderer):
     format = "json"
     charset = None  # JSON is always UTF-8, and its media type has no such parameter
 
-    def render(
-        self,
-        data: Any,
-        accepted_media_type: str | None = None,
-        renderer_context: Mapping[str, Any] | None = None,
-    ) -> bytes:
+    def render(self, data: Any, *_arguments: Any, **_options: Any) -> bytes:
         return b"" if data is None else _encoder.encode(data)
 
 
@@ -232,17 +222,9 @@ class JsonFirst(DefaultContentNegotiation):
         try:
             return super().select_renderer(request, renderers, format_suffix)
         except NotAcceptable:
-            if accepts_problems(meta.get("HTTP_ACCEPT", "")) or is_bodiless(request):
+            view = request.parser_context.get("view") if request.parser_context else None
+            is_bodiless = request.method in ("DELETE", *getattr(view, "bodiless_methods", ()))
+            takes_problems = CONTENT_TYPE in map(media_type, meta.get("HTTP_ACCEPT", "").split(","))
+            if is_bodiless or takes_problems:
                 return first, MEDIA_TYPE
             raise
-
-
-def accepts_problems(accept: str) -> bool:
-    """True if the header names the media type of errors, with or without parameters."""
-    return CONTENT_TYPE in map(media_type, accept.split(","))
-
-
-def is_bodiless(request: Request) -> bool:
-    """True if no success of the operation has a body."""
-    view = request.parser_context.get("view") if request.parser_context else None
-    return request.method == "DELETE" or request.method in getattr(view, "bodiless_methods", ())

@@ -14,7 +14,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.utils.urls import replace_query_param
-from rest_framework.views import APIView
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
@@ -38,10 +37,7 @@ class MessagePagination(KeysetPagination):
     cursor_help = "From `next` of the page before"
     cursor_schema = ID
 
-    def paginate_queryset(
-        self, queryset: Any, request: Request, view: APIView | None = None
-    ) -> list[Any]:
-        assert isinstance(view, MessageListView)  # noqa: S101 - for the type checker
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         self._request = request
         try:
             before = position(request.query_params.get(self.cursor_param, ""))
@@ -50,7 +46,7 @@ class MessagePagination(KeysetPagination):
             raise InvalidInput(words, self.cursor_param) from None
         biz = caller_of(request).biz_id
         ids, following = engine.find_ids(view.store, view.values(biz), before, self._limit())
-        records = view.records(biz, ids)
+        records = view.store.records(biz, ids) if ids else {}
         # `store.records` leaves out some messages at the end, or these were deleted meanwhile.
         if records and (last_id := list(records)[-1]) != ids[-1]:
             following = last_id
@@ -75,11 +71,6 @@ class MessageListView(ListView):
             for name, field in self.store.fields.items()
             if name not in _FIELDS_WITHOUT_PARAMETER
         ]
-
-    def records(self, biz: int, ids: Sequence[int]) -> Any:
-        """Id → message as the serializer reads it, in the order of `ids`."""
-        assert self.store.records is not None  # noqa: S101 - declared by every flow with a list
-        return self.store.records(biz, ids) if ids else {}
 
     def values(self, biz: int) -> Values:
         """The values of the filter of this request, by field. Raises InvalidInput naming the

@@ -6,13 +6,11 @@ It may also set `keyset_within`: columns that all rows of the list have in commo
 selects them, when the index begins with these.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from django.core import signing
@@ -25,9 +23,6 @@ from rest_framework.utils.urls import remove_query_param, replace_query_param
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.doors.api.converters import ID
-
-if TYPE_CHECKING:  # rest_framework.views imports this module
-    from rest_framework.views import APIView
 
 
 class Cursor(NamedTuple):
@@ -48,9 +43,7 @@ class KeysetPagination(BasePagination):
     cursor_schema: Mapping[str, Any] = {"type": "string"}
     limit_param = "limit"
 
-    def paginate_queryset(
-        self, queryset: Any, request: Request, view: APIView | None = None
-    ) -> list[Any]:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         self._request = request
         self._ordering = tuple(getattr(view, "keyset_ordering", self.ordering))
         limit = self._limit()
@@ -120,7 +113,7 @@ class KeysetPagination(BasePagination):
         # The salt has the ordering: a cursor of another list has values of other columns.
         return signing.Signer(sep=".", salt=f"cursor:{','.join(self._ordering)}")
 
-    def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
         return [
             {
                 "name": self.cursor_param,
@@ -160,9 +153,7 @@ class SincePagination(KeysetPagination):
     cursor_help = "Only results after the one with this id"
     cursor_schema = ID
 
-    def paginate_queryset(
-        self, queryset: Any, request: Request, view: APIView | None = None
-    ) -> list[Any]:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         self._request = request
         limit = self._limit()
         order = getattr(view, "keyset_ordering", self.ordering)

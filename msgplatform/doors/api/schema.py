@@ -27,11 +27,8 @@ from drf_spectacular.utils import (
 from rest_framework.fields import empty
 
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
-from msgplatform.doors.api.access.authentication import (
-    ApiCaller,
-    answers_limited_keys,
-    required_scope,
-)
+from msgplatform.doors.api.access.authentication import answers_limited_keys, required_scope
+from msgplatform.doors.api.access.key_cache import ApiCaller
 from msgplatform.doors.api.bodies import KEY_PATTERN
 from msgplatform.doors.api.intake import BatchView
 from msgplatform.doors.api.problems.problem import CONTENT_TYPE, KINDS
@@ -160,17 +157,8 @@ class PlatformSchema(AutoSchema):
             return {200: _response(view.answer)}
         return super().get_response_serializers()
 
-    def get_operation(
-        self,
-        path: str,
-        path_regex: str,
-        path_prefix: str,
-        method: str,
-        registry: ComponentRegistry,
-    ) -> dict[str, Any] | None:
-        operation: dict[str, Any] | None = super().get_operation(
-            path, path_regex, path_prefix, method, registry
-        )
+    def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is None:
             return None
         if scope := required_scope(self.view, self.method):
@@ -206,7 +194,7 @@ class PlatformSchema(AutoSchema):
             statuses += [412]
         for status in sorted(statuses):
             # If a view describes one of these answers itself, keep its description.
-            operation["responses"].setdefault(str(status), _problem_response(status, registry))
+            operation["responses"].setdefault(str(status), _problem_response(status, self.registry))
         return operation
 
     def get_override_parameters(self) -> list[Any]:

@@ -4,8 +4,6 @@ The condition is calm only when no problem is known. Late work, silent programs 
 servers have alerts (`monitor/watch` and the flows' own). Failures are counted where messages end
 (`monitor/failure_store.py`), and alerts about failures are not counted in addition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
@@ -26,7 +24,6 @@ from msgplatform.monitor import failure_groups, runbooks
 from msgplatform.monitor.watch import REDIS, SILENT, key, of_flows
 
 _MAX_ALERTS = 1000  # maximum of open alerts that are read
-_by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -56,6 +53,9 @@ class Condition(msgspec.Struct, frozen=True):
         if self.redis_problem:
             causes.add(key(REDIS, "work"))
         return self.alerts + self.failures + len(causes - self.alert_keys)
+
+
+_by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 
 def open_alerts() -> QuerySet[Alert]:

@@ -18,6 +18,7 @@ from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import Point, total
 
 GOOD_SHARE = 0.99  # share of ended deliveries; a smaller one is marked
+_SHOWN_TONES = ("accepted", "good", "lost")
 
 
 class Card(msgspec.Struct, frozen=True):
@@ -62,11 +63,10 @@ def card(
     counts = over_time(
         flow.name, activity, points, step=step, is_recent=True, omitted_names=live_names
     )
-    charts = [counts, waiting] if backlog else [counts]
     sums = total(points)
     numbers: list[tuple[Any, Any, str, str]] = []
     for measure in activity.measures:
-        if measure.name in live_names or measure.tone not in ("accepted", "good", "lost"):
+        if measure.name in live_names or measure.tone not in _SHOWN_TONES:
             continue
         value = measure.of(sums)
         marks = ("lost", address) if measure.tone == "lost" and value else ("", "")
@@ -80,7 +80,7 @@ def card(
         status,
         failures,
         numbers,
-        [chart for chart in charts if not chart.is_empty],
+        [chart for chart in (counts, waiting) if not chart.is_empty],
         address,
     )
 
@@ -95,14 +95,10 @@ def over_time(
     `omitted_names` are left out."""
     # Live measures cover only the last day: a chart of another time leaves them out.
     measures = activity.measures if is_recent else activity.stored_measures
-    tones = ("accepted", "good", "lost")
-    line_measures = [
-        measure
-        for measure in measures
-        if measure.tone in tones and measure.name not in omitted_names
-    ]
     lines = []
-    for measure in line_measures:
+    for measure in measures:
+        if measure.tone not in _SHOWN_TONES or measure.name in omitted_names:
+            continue
         values: list[float | None] = [measure.of(point.counts) for point in points]
         if measure.tone == "lost":  # a bar of 0 has no height
             values = [value or None for value in values]

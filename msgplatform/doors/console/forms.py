@@ -1,7 +1,6 @@
 """The forms of the console's pages; each flow defines their fields."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -72,17 +71,12 @@ class MomentField(forms.CharField):
 
     def clean(self, value: Any) -> str:
         text = str(super().clean(value))
-        try:
-            local_time = timezone.localtime(moment(text, "")) if text else None
-        except (InvalidInput, OverflowError):  # the first and the last day may have no local time
+        at = _local_time(text)
+        if at is None:
             return text
-        if local_time is None:
-            return ""
-        if _is_finer_than_picked(local_time):
-            return local_time.isoformat()
-        return local_time.isoformat(
-            timespec="milliseconds" if local_time.microsecond else "seconds"
-        )
+        is_exact = _is_finer_than_picked(at)
+        exact = "auto" if is_exact else "milliseconds" if at.microsecond else "seconds"
+        return at.isoformat(timespec=exact)
 
 
 class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
@@ -93,20 +87,26 @@ class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
 
     def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context(name, value, attrs)
-        try:
-            read = timezone.localtime(moment(str(value), name)) if value else None
-        except (InvalidInput, OverflowError):
+        at = _local_time(str(value or ""))
+        if value and (at is None or _is_finer_than_picked(at)):
             return context
         widget = context["widget"]
-        if read is not None and _is_finer_than_picked(read):
-            return context
         widget["type"] = "datetime-local"
         widget["attrs"]["step"] = "any"  # seconds are accepted, but not required
-        if read is not None:
+        if at is not None:
             # To the minute, as people enter times; a link may have a more exact time.
-            exact = "milliseconds" if read.microsecond else "seconds" if read.second else "minutes"
-            widget["value"] = read.replace(tzinfo=None).isoformat(timespec=exact)
+            exact = "milliseconds" if at.microsecond else "seconds" if at.second else "minutes"
+            widget["value"] = at.replace(tzinfo=None).isoformat(timespec=exact)
         return context
+
+
+def _local_time(text: str) -> datetime | None:
+    """The time in the person's zone; None for another text, and for a time without a local one,
+    such as the first and the last day may have."""
+    try:
+        return timezone.localtime(moment(text, "")) if text else None
+    except (InvalidInput, OverflowError):
+        return None
 
 
 def _is_finer_than_picked(at: datetime) -> bool:
@@ -115,46 +115,31 @@ def _is_finer_than_picked(at: datetime) -> bool:
     return at.microsecond % 1000 > 0
 
 
-def presets() -> list[tuple[str, str, str]]:
-    """Periods for a choice: (title, since, until) as a field for a time takes them, in the person's
-    time zone; '' is no bound."""
-    now = timezone.localtime()
-    hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may jump
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    evening, morning = (today - timedelta(days=1)).replace(hour=20), today.replace(hour=8)
-    return [
-        (gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
-        (gettext("Today"), today.strftime(_FORMAT), ""),
-        (
-            gettext("Last night"),
-            evening.strftime(_FORMAT),
-            morning.strftime(_FORMAT) if morning < now else "",
-        ),
-    ]
+def page_fields(flow: Flow, page: str) -> Fields:
+    """The filter fields of the search, or of a bulk action; none if the flow has no such action."""
+    if page == SavedFilter.SEARCH:
+        return flow.messages.fields
+    action = flow.actions.get(page)
+    return action.fields if action else {}
 
 
 class FilterForm(forms.Form):
     """A text field for each of a flow's filter fields; the flow reads the texts.
 
-    `clear`: for somebody who may see personal data. Others have no field for it, and an address
-    with one is refused: without it, something else would be found than was asked for.
+    `page` is the search, or a bulk action. `clear`: for somebody who may see personal data. Others
+    have no field for it, and an address with one is refused: without it, something else would be
+    found than was asked for.
     """
 
-    def __init__(
-        self,
-        flow: Flow,
-        fields: Fields,
-        page: str,
-        clear: bool,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, flow: Flow, page: str, clear: bool, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        fields = page_fields(flow, page)
         refused_names = set() if clear else personal_names(fields)
         self._refused = {name: fields[name].label for name in refused_names}
         self._names = [name for name in fields if name not in self._refused]
         for name in self._names:
             self.fields[name] = form_field(name, fields[name], (flow.name, page))
+        self.order_fields(self._names)
 
     def clean(self) -> dict[str, Any]:
         for name, label in self._refused.items():
@@ -164,7 +149,6 @@ class FilterForm(forms.Form):
         return self.cleaned_data
 
     def filter(self) -> dict[str, str]:
-        """The filter fields that were filled in."""
         return {name: self.cleaned_data[name] for name in self._names if self.cleaned_data[name]}
 
     def summary(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -175,8 +159,8 @@ class FilterForm(forms.Form):
             field, text = self.fields.get(name), str(value)
             label = str(field.label) if field else name
             if isinstance(field, MomentField):
-                with suppress(InvalidInput, OverflowError):
-                    text = timezone.localtime(moment(text, "")).strftime("%Y-%m-%d %H:%M")
+                at = _local_time(text)
+                text = at.strftime("%Y-%m-%d %H:%M") if at else text
             elif field:
                 text = str(dict(getattr(field.widget, "choices", ())).get(text, text))
             lines.append((label, text))
@@ -188,15 +172,20 @@ class FilterForm(forms.Form):
 
     @property
     def presets(self) -> list[tuple[str, str, str]]:
-        """Periods to choose from, if the form has a period."""
-        return presets() if {"since", "until"} <= self.fields.keys() else []
-
-
-class SearchForm(FilterForm):
-    """The search over one flow's fields."""
-
-    def __init__(self, flow: Flow, clear: bool, *args: Any, **kwargs: Any) -> None:
-        super().__init__(flow, flow.messages.fields, SavedFilter.SEARCH, clear, *args, **kwargs)
+        """Periods to choose from, if the form has a period: (title, since, until) as a field for a
+        time takes them, in the person's time zone; '' is no bound."""
+        if not {"since", "until"} <= self.fields.keys():
+            return []
+        now = timezone.localtime()
+        hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may jump
+        today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        evening, morning = (today - timedelta(days=1)).replace(hour=20), today.replace(hour=8)
+        night_end = morning.strftime(_FORMAT) if morning < now else ""
+        return [
+            (gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
+            (gettext("Today"), today.strftime(_FORMAT), ""),
+            (gettext("Last night"), evening.strftime(_FORMAT), night_end),
+        ]
 
 
 class BulkForm(FilterForm):
@@ -210,10 +199,6 @@ class BulkForm(FilterForm):
         help_text=_("Empty: the receiver's own limit, else as fast as possible"),
         widget=TextInput({"type": "number", "min": 1}),
     )
-
-    def __init__(self, flow: Flow, action: str, clear: bool, *args: Any, **kwargs: Any) -> None:
-        super().__init__(flow, flow.actions[action].fields, action, clear, *args, **kwargs)
-        self.order_fields([*self._names, "rate"])
 
     @property
     def pace(self) -> int:

@@ -14,13 +14,7 @@ from msgplatform import person_limits
 from msgplatform.core import cells, features, flows, outbound, personal
 from msgplatform.doors.console import condition
 from msgplatform.doors.console.views import api_docs, retention
-from msgplatform.doors.console.views.page import (
-    can_start_jobs,
-    is_set_up,
-    list_name,
-    model_of,
-    visible,
-)
+from msgplatform.doors.console.views import page as pages
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
@@ -44,8 +38,6 @@ _ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
-    """Unfold's navigation structure for this user."""
-    user: Any = request.user
     groups = [_pages(request)]
     icons = {
         **_ICONS,
@@ -66,7 +58,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             for flow in flows.all()
             for link in flow.links
             if flow.permission.startswith(f"{app['app_label']}.")
-            and user.has_perms(link.permissions)
+            and request.user.has_perms(link.permissions)
         ]
         # A link's page may lie below a model's address; then only the link is marked as active.
         if any(request.path.startswith(link["link"]) for link in links):
@@ -84,13 +76,13 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         # People who use one flow do not scroll past the others.
         label = f"{app['app_label']}."
         app_flows = [flow for flow in flows.all() if flow.permission.startswith(label)]
-        is_unused = app_flows and not any(map(is_set_up, app_flows))
+        is_unused = app_flows and not any(map(pages.is_set_up, app_flows))
         groups.append(group | {"collapsible": True} if is_unused else group)
     # The pages for people who know how the platform works inside.
     items = []
-    if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
+    if request.user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
         items.append(_item(_("Queues"), "stacks", reverse("django_rq:home")))
-    if user.has_perm("msgplatform.view_minutecounter"):
+    if request.user.has_perm("msgplatform.view_minutecounter"):
         address = reverse("admin:msgplatform_minutecounter_changelist")
         items.append(_item(_("Counters"), "pin", address))
     title = _("Internals")
@@ -107,14 +99,14 @@ def _apps(request: HttpRequest) -> list[dict[str, Any]]:
     """The admin's apps, with the console's list of messages for a flow whose model has no admin."""
     # The frame of the page has the same list: an entry of it is replaced, and none is changed.
     apps_by_label = {app["app_label"]: app for app in admin.site.get_app_list(request)}
-    for flow in visible(request):
-        model, label = model_of(flow), flow.permission.partition(".")[0]
+    for flow in pages.visible(request):
+        model, label = pages.model_of(flow), flow.permission.partition(".")[0]
         if not flow.messages.fields or admin.site.is_registered(model):
             continue
         name = apps.get_app_config(label).verbose_name
         app = apps_by_label.get(label, {"app_label": label, "name": name, "models": []})
         messages = {
-            "name": list_name(flow),
+            "name": pages.list_name(flow),
             "object_name": model.__name__,
             "admin_url": reverse("console:find", args=[flow.name]),
         }
@@ -128,8 +120,6 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
 
 
 def _pages(request: HttpRequest) -> dict[str, Any]:
-    """The group of the console's own pages."""
-    user: Any = request.user
     # The status is on every page. It is green only when no problem is known.
     state, status = condition.of_request(request), {}
     if state.number:
@@ -148,7 +138,7 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
             "active": request.path == reverse("console:overview"),
         }
     ]
-    if visible(request):
+    if pages.visible(request):
         failures = _item(_("Failures"), "heart_broken", reverse("console:failures"))
         # No count for limited people: it would take several statements for each flow.
         if not person_limits.is_limited(request) and (number := condition.failures(request)):
@@ -159,11 +149,11 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
         # Compare the whole path: addresses of the flows' lists begin with this one.
         "active": request.path == reverse("console:search"),
     })  # fmt: skip
-    if any(flow.health.activity for flow in visible(request)):
+    if any(flow.health.activity for flow in pages.visible(request)):
         items.append(_item(_("Statistics"), "bar_chart", reverse("console:statistics")))
-    if any(can_start_jobs(user, flow) for flow in flows.all()):
+    if any(pages.can_start_jobs(request.user, flow) for flow in flows.all()):
         items.append(_item(_("Bulk jobs"), "replay", reverse("console:bulk")))
-    elif user.has_perm("msgplatform.view_bulkjob"):  # people who may only look
+    elif request.user.has_perm("msgplatform.view_bulkjob"):  # people who may only look
         address = reverse("admin:msgplatform_bulkjob_changelist")
         items.append(_item(_("Bulk jobs"), "replay", address))
     items += [
@@ -185,7 +175,6 @@ def environment(request: HttpRequest) -> list[str] | None:
 
 
 def account(request: HttpRequest) -> list[dict[str, Any]]:
-    """The links of the user's menu."""
     user: Any = request.user
     if not user.is_authenticated:  # the theme asks for the login page too
         return []

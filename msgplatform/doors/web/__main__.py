@@ -1,12 +1,23 @@
 """The web server: `python -m msgplatform.doors.web --host 127.0.0.1 --port 8000 --workers 2`.
 
 Granian's parent process loads nothing of the platform: each worker imports `asgi.py` for itself.
+
+The kernel queues connections at a socket until a process accepts them, and resets those in the
+queue when the socket is closed. So servers that follow one another share one socket: the new one
+gets it from the old one, through a Unix socket, and both accept until the old one stops.
+
+The workers of a server that was killed end a moment after it, and keep the socket until then: the
+next server waits for the address.
 """
 
 import argparse
+import errno
 import os
 import socket
+import struct
 import sys
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,30 +28,32 @@ from granian.http import HTTP1Settings
 from granian.server.mp import MPServer
 
 from msgplatform.core.servers import child_process
-from msgplatform.doors.web import listening, stopping
+from msgplatform.doors.web import stopping
 
 # Maximum connections of a worker, idle ones included; more wait in the kernel. An idle connection
 # costs some kilobytes and no thread.
 CONNECTIONS = 16_384
 _BACKLOG = 4096
 _OTHER_FILES = 512  # files that a worker may open beside its connections
+# A client without a whole head after so many seconds is disconnected, and so is a connection that
+# is idle for as long: granian's maximum, and the time for which proxies keep idle connections.
+_HEAD_SECONDS = 60
+# For an address in use; the end of a killed process takes less, also on a busy machine.
+IN_USE_SECONDS = 10.0
+_ANSWER_SECONDS = 2.0
+_POLL_SECONDS = 0.02
+_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the peer: SO_PEERCRED in unix(7)
 
 
 @dataclass(frozen=True)
 class Options:
-    """The address to listen at, and limits; `drain_seconds` is for requests in flight at the end.
-
-    A client without a whole head after `head_seconds` is disconnected, and so is a connection that
-    is idle for as long. 60 is granian's maximum, and the time for which proxies keep idle
-    connections.
-    """
+    """The address to listen at, and limits; `drain_seconds`: for requests in flight at the end."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
     drain_seconds: int = 20
-    head_seconds: int = 60
-    handover: Path | None = None  # where the next server gets the socket: `listening`
+    handover: Path | None = None  # where the next server gets the socket
 
 
 class Server(MPServer):
@@ -69,7 +82,7 @@ def serve(options: Options, application: str = "msgplatform.doors.web.asgi:appli
     # Raise the limit of open files first: it decides the limit of connections.
     open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
     try:
-        listener = listening.listen(options.host, options.port, _BACKLOG, options.handover)
+        listener = listen(options.host, options.port, _BACKLOG, options.handover)
     except OSError as error:
         place = f"port {options.port} of {options.host}"
         sys.exit(f"The web server cannot listen at {place}: {error.strerror}.")
@@ -85,15 +98,77 @@ def serve(options: Options, application: str = "msgplatform.doors.web.asgi:appli
         websockets=False,
         backlog=_BACKLOG,
         backpressure=max(_OTHER_FILES, open_files - _OTHER_FILES),
-        http1_settings=HTTP1Settings(header_read_timeout=options.head_seconds * 1000),
+        http1_settings=HTTP1Settings(header_read_timeout=_HEAD_SECONDS * 1000),
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
     )
     server.on_startup(lambda: stopping.prepare(listener))
     if options.handover:
         path = options.handover
-        server.on_startup(lambda: listening.hand_over(listener, path))
+        server.on_startup(lambda: hand_over(listener, path))
     server.serve()
+
+
+def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.socket:
+    """The socket of a server that runs already and hands its socket over, at this path with its pid
+    appended; else a new one. Raises OSError; for an address in use after `IN_USE_SECONDS`."""
+    for path in handover.parent.glob(f"{handover.name}.*") if handover else ():
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_ANSWER_SECONDS)
+            try:
+                client.connect(str(path))
+                _, files, _, _ = socket.recv_fds(client, 1, 1)
+            except ConnectionRefusedError:  # its server has ended
+                path.unlink(missing_ok=True)
+                continue
+            except OSError:
+                continue
+        listener = socket.socket(fileno=files[0]) if files else None
+        if listener and listener.getsockname()[:2] == (host, port):
+            return listener
+        if listener:
+            listener.close()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    deadline = 0.0
+    while True:
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(backlog)
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE or (deadline and time.monotonic() > deadline):
+                raise
+        else:
+            return listener
+        if not deadline:
+            deadline = time.monotonic() + IN_USE_SECONDS
+            text = f"Port {port} of {host} is in use: waiting up to {IN_USE_SECONDS:g} s for it."
+            sys.stderr.write(f"{text}\n")
+        time.sleep(_POLL_SECONDS)
+
+
+def hand_over(listener: socket.socket, handover: Path) -> None:
+    """Give the socket to any server of this user that asks, from now on, in a thread."""
+    handover.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = handover.with_name(f"{handover.name}.{os.getpid()}")
+    path.unlink(missing_ok=True)
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(str(path))
+    path.chmod(0o600)
+    door.listen()
+    threading.Thread(target=_serve, args=(door, listener), name="handover", daemon=True).start()
+
+
+def _serve(door: socket.socket, listener: socket.socket) -> None:
+    while True:
+        client, _ = door.accept()
+        with client:
+            option = socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+            _pid, uid, _gid = _CREDENTIALS.unpack(client.getsockopt(*option))
+            if uid in (os.geteuid(), 0) and listener.fileno() >= 0:
+                socket.send_fds(client, [b"+"], [listener.fileno()])
 
 
 def main() -> None:
@@ -113,14 +188,8 @@ def main() -> None:
     parser.add_argument(
         "--handover", type=Path, help="Unix socket at which the next server gets the listening one"
     )
-    options = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
-    serve(
-        Options(
-            options.host, options.port, options.workers, options.drain_seconds,
-            handover=options.handover,
-        )
-    )  # fmt: skip
+    serve(Options(**vars(parser.parse_args())))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from msgplatform.doors.api.access import throttling
 from msgplatform.doors.api.intake import SingleIntake
 from msgplatform.doors.api.problems.error_pages import API_PREFIX
 from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
-from msgplatform.doors.web import answers, bodies
-from msgplatform.doors.web.answers import Answer, Send
+from msgplatform.doors.web import bodies
+from msgplatform.doors.web.bodies import Answer, Send
 from msgplatform.doors.web.django_app import DjangoApp
 from msgplatform.doors.web.fast_intake import FastIntake, HeadersByName
 from msgplatform.doors.web.long_polls import LongPolls
@@ -86,7 +86,7 @@ class Application:
                     KINDS["bad-request"], "The chunks of the body are malformed or incomplete."
                 )
                 # A client that has disconnected does not read it.
-                await answers.refusal(problem, scope["path"].startswith(API_PREFIX)).send(send)
+                await bodies.refusal(problem, scope["path"].startswith(API_PREFIX)).send(send)
             return
         finally:
             # The wait for an event is not the platform's own time.
@@ -141,7 +141,7 @@ class Application:
                     answer, waited = await self._long_polls.answer(ask, receive)
                 if isinstance(answer, int):
                     return answer, waited
-                if len(answer.body) > answers.PIECE:
+                if len(answer.body) > bodies.PIECE:
                     # A refusal would say that nothing was done, but a write with an answer was.
                     can_refuse = scope["method"] in SAFE_METHODS
                     share.add(len(answer.body), can_refuse)
@@ -156,7 +156,7 @@ class Application:
                     case _:
                         retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
                         problem = Problem(KINDS["unavailable"], str(error), retry)
-                answer = answers.refusal(problem, scope["path"].startswith(API_PREFIX))
+                answer = bodies.refusal(problem, scope["path"].startswith(API_PREFIX))
             await self._send(answer, send, request_id)
         finally:
             if share:
@@ -167,8 +167,8 @@ class Application:
         more = [(b"x-request-id", request_id.encode())]
         count = next(self._answers)
         every = CLOSE_EVERY_AT_START if count <= _ANSWERS_AT_START else CLOSE_EVERY
-        if count % every == 0 and answers.CLOSE not in answer.headers:
-            more.append(answers.CLOSE)
+        if count % every == 0 and bodies.CLOSE not in answer.headers:
+            more.append(bodies.CLOSE)
         try:
             await answer.send(send, *more)
         except TimeoutError:
@@ -176,7 +176,6 @@ class Application:
 
 
 def intakes() -> list[SingleIntake]:
-    """The single intakes of every flow."""
     return [import_string(name) for flow in flows.all() for name in flow.single_intakes]
 
 

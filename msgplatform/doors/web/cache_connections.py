@@ -21,7 +21,6 @@ class CacheConnections:
         return work_redis()
 
     def disconnect(self, connection: Redis) -> None:
-        """Close the connections of a client."""
         connection.connection_pool.disconnect()
 
 

@@ -33,7 +33,7 @@ from msgplatform.doors.api.access.key_cache import ApiCaller
 from msgplatform.doors.api.intake import SingleIntake, encode_verdict, unquote_key
 from msgplatform.doors.api.json import parse
 from msgplatform.doors.api.problems import error_pages, handler
-from msgplatform.doors.web.answers import Answer, Headers, of_response
+from msgplatform.doors.web.bodies import Answer, Headers, of_response
 
 Scope = dict[str, Any]
 HeadersByName = dict[bytes, bytes]
@@ -100,8 +100,14 @@ class FastIntake:
             return None
         if not self._is_good_host(headers.get(b"host", b"")):
             return None
-        caller = _find_caller(headers, route.scope)
-        if caller is None:
+        authorization = headers.get(b"authorization", b"")
+        if not authorization.startswith(_BEARER):
+            return None
+        # The key's owner, if this process knows the key; it must be far from its limit.
+        caller = keys.cached_caller(authorization[len(_BEARER) :].decode("latin-1"))
+        if caller is None or route.scope not in caller.scopes:
+            return None
+        if not throttling.is_allowed_without_redis(caller):
             return None
         limits = throttling.headers_without_redis(caller)
         verdict_and_error = _submit(route.intake, caller, headers, body)
@@ -175,18 +181,6 @@ def _usual_headers(secure: bool) -> Headers:
     security.redirect = False  # only Django serves redirected requests
     response: Any = XFrameOptionsMiddleware(security)(WSGIRequest(environ))
     return [(name.lower().encode(), value.encode()) for name, value in response.items()]
-
-
-def _find_caller(headers: HeadersByName, scope: str) -> ApiCaller | None:
-    """The key's owner if this process knows the key, and the key has the scope and is far from its
-    limit; else None."""
-    authorization = headers.get(b"authorization", b"")
-    if not authorization.startswith(_BEARER):
-        return None
-    caller = keys.cached_caller(authorization[len(_BEARER) :].decode("latin-1"))
-    if caller is None or scope not in caller.scopes:
-        return None
-    return caller if throttling.is_allowed_without_redis(caller) else None
 
 
 def _submit(

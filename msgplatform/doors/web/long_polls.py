@@ -8,8 +8,8 @@ import msgspec
 
 from msgplatform.core.long_polls import HEADER, SECONDS, WAITING
 from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
-from msgplatform.doors.web import answers, bodies, stopping
-from msgplatform.doors.web.answers import Answer
+from msgplatform.doors.web import bodies, stopping
+from msgplatform.doors.web.bodies import Answer
 
 # Maximum of waiting requests in this process. Each costs a connection and some kilobytes.
 MAX_WAITING = 256
@@ -64,7 +64,7 @@ class LongPolls:
                 words = "Too many requests wait for events here; send it again later."
                 retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
                 problem = Problem(KINDS["unavailable"], words, retry)
-                return answers.of_response(problem.response()), seconds
+                return bodies.of_response(problem.response()), seconds
             is_woken = await self._wait(topic, system, wait, end - began, receive)
             seconds += loop.time() - began
             if not is_woken:

@@ -15,12 +15,11 @@ from typing import Any
 
 from csp.constants import UNSAFE_INLINE
 from csp.decorators import csp_update
-from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import user_passes_test
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -31,6 +30,7 @@ from django_rq.urls import get_admin_urlpatterns
 from msgplatform.core import logging, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
+from msgplatform.doors.console.views.page import page
 
 log = logging.get(__name__)
 
@@ -52,8 +52,8 @@ def urls() -> list[URLPattern]:
     for pattern in get_admin_urlpatterns(view_wrapper=_allowed):
         if pattern.name in _SHOWN:
             # These pages of django-rq contain scripts.
-            page = csp_update({"script-src": [UNSAFE_INLINE]})(_or_list_of_queues(pattern.callback))
-            shown_pages.append(path(str(pattern.pattern), page, name=pattern.name))
+            view = csp_update({"script-src": [UNSAFE_INLINE]})(_or_list_of_queues(pattern.callback))
+            shown_pages.append(path(str(pattern.pattern), view, name=pattern.name))
         elif pattern.name in _REFUSED:
             refused_pages.append(path(str(pattern.pattern), _refuse, name=pattern.name))
     return [
@@ -81,14 +81,10 @@ def _list(request: HttpRequest, notice: str = "", status: int = 200) -> HttpResp
         rows = [(name, place, depths[name]) for name, place in places.items()]
     except RedisError as error:
         problem = str(error)[:200]
-    context = {
-        **admin.site.each_context(request),
-        "title": _("Queues"),
-        "queues": rows,
-        "redis_problem": problem,
-        "notice": notice,
-    }
-    return render(request, "console/queues.html", context, status=status)
+    return page(
+        request, "queues.html", _("Queues"), status,
+        queues=rows, redis_problem=problem, notice=notice,
+    )  # fmt: skip
 
 
 def _to_orders(_request: HttpRequest, queue_index: int) -> HttpResponse:
@@ -106,7 +102,7 @@ def _or_list_of_queues(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
     """django-rq's page, or the list of queues when it cannot show what Redis holds."""
 
     @wraps(view)
-    def page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             return view(request, *args, **kwargs)
         except Http404:
@@ -117,4 +113,4 @@ def _or_list_of_queues(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
             notice = _("This queue is gone, or holds an order that the platform did not write.")
             return _list(request, notice, status=404)
 
-    return page
+    return wrapper

@@ -8,6 +8,5 @@ text        YAML in bounds, with the line of every value
 reading     the entries of a file: which objects, with which bodies
 references  `${NAME}` and `file:NAME` in the place of secrets
 applying    creates, replaces and removes objects: all of them, or nothing
-labels      which objects a file keeps, and by which commit
 exporting   writes the file of what there is
 """

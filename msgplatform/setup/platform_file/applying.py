@@ -8,19 +8,22 @@ is bounded.
 
 import math
 import re
+import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, OperationalError, connection, transaction
+from django.utils import timezone
 
-from msgplatform.core.data import engines
+from msgplatform.core.data import engines, transactions
 from msgplatform.core.errors import Changed, NotNow
 from msgplatform.models import AuditLog, KeptObject
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.fields import fields_of
-from msgplatform.setup.platform_file import kinds, labels
+from msgplatform.setup.platform_file import kinds
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.outcome import Action, Change, Fault, FileFaults, Outcome
 from msgplatform.setup.platform_file.reading import Description, Entry
@@ -39,6 +42,11 @@ _TOO_LONG = (
     f"After {_WRITER_SECONDS:g} s the rest is not applied yet, and nobody else can write to SQLite "
     "meanwhile: divide the file, or use a database server. Nothing was changed."
 )
+# Each apply of a file locks this row. No object has these names.
+_TURN = {"section": "", "name": ""}
+_BUSY = "Another platform file is being applied: repeat it later."
+_turn_of_file = threading.Lock()
+MAX_LABEL = 100
 _AUDIT_BATCH = 500  # entries of one statement
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
@@ -66,10 +74,10 @@ def apply(description: Description, options: Options) -> Outcome:
     """Create and replace objects, and with `should_prune` remove those of the same sections that
     the files do not have. Raises FileFaults, NotNow while another application runs, and Changed
     when the changes are not those of the plan; then nothing was changed."""
-    with labels.turn():
+    with _turn():
         try:
             with transaction.atomic():
-                labels.lock_turn()
+                _lock_turn()
                 application = _Application(description, options)
                 outcome = application.run()
                 if options.plan not in ("", outcome.plan):
@@ -82,6 +90,33 @@ def apply(description: Description, options: Options) -> Outcome:
         except _REFUSALS_OF_DATABASE:  # reports a reference that is checked at the end
             raise FileFaults([Fault("", 0, "", _REFUSED)]) from None
     return outcome
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Hold the turn for the block, with the row for `_lock_turn`. Writers of SQLite wait for each
+    other, so a process lets only one file wait among them. Raises NotNow."""
+    is_server = engines.of().is_server
+    if not (is_server or _turn_of_file.acquire(blocking=False)):
+        raise NotNow(_BUSY)
+    try:
+        KeptObject.objects.get_or_create(**_TURN, defaults={"applied_at": timezone.now()})
+        yield
+    finally:
+        if not is_server:
+            _turn_of_file.release()
+
+
+def _lock_turn() -> None:
+    """Lock the row until the end of the transaction, so that nobody else applies a file. Raises
+    NotNow if it is locked; SQLite waits instead, as for every write."""
+    can_refuse = connection.features.has_select_for_update_nowait
+    try:
+        KeptObject.objects.select_for_update(nowait=can_refuse).get(**_TURN)
+    except OperationalError as error:
+        if not transactions.is_of_lock(error):
+            raise
+        raise NotNow(_BUSY) from None
 
 
 class _Application:
@@ -98,7 +133,8 @@ class _Application:
     def run(self) -> Outcome:
         for kind in kinds.kinds():
             entries = self._entries.get(kind, ())
-            kept_objects = labels.of_section(kinds.section_of(kind)) if entries else {}
+            kept_rows = KeptObject.objects.filter(section=kinds.section_of(kind))
+            kept_objects = {row.name: row for row in kept_rows} if entries else {}
             refused_entries = [
                 entry for entry in entries if self._put(entry, kept_objects.get(entry.name))
             ]
@@ -150,7 +186,7 @@ class _Application:
         if kept is not None and version not in ("", kept.version):
             note = f"It was changed by hand since {kept.label} was applied."
         self._outcome.changes.append(_change(resource, entry, stored, note))
-        labels.keep(resource, stored.row, kept, self._options.label)
+        _keep(resource, stored.row, kept, self._options.label)
         self._audit_entries += resource.audit_entries or ()
         return []
 
@@ -191,9 +227,28 @@ class _Application:
                     note = str(error)
                 else:
                     action = Action.REMOVED
-                    labels.drop(section, name)
+                    KeptObject.objects.filter(section=section, name=name).delete()
                     self._audit_entries += resource.audit_entries or ()
             self._outcome.changes.append(Change(action, section, name, note=note))
+
+
+def _keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> None:
+    """Note that the row is as a file says. Without a label no new row is noted; an object that is
+    kept already keeps its label."""
+    if kept is None and not label:
+        return
+    version = resource.version(row)
+    label = label or (kept.label if kept else "")
+    if kept is not None and (kept.label, kept.version) == (label, version):
+        return
+    KeptObject.objects.update_or_create(
+        section=kinds.section_of(type(resource)),
+        name=kinds.name_of(resource.address),
+        defaults={
+            "label": label, "version": version, "applied_at": timezone.now(),
+            "applied_by": resource.actor[:150],
+        },
+    )  # fmt: skip
 
 
 def with_secrets(description: Description) -> list[str]:

@@ -30,61 +30,54 @@ def export(
 ) -> Iterator[str]:
     """The lines of the file. `sections` and `systems` narrow it (empty: all). With `has_references`
     the references to secrets are no comments: the file can be applied to an empty platform."""
-    names = _VariableNames()
+    names, begun_section = _VariableNames(), ""
     yield f"{VERSION_KEY}: {VERSION}"
-    for section, kinds_of_section in kinds.sections().items():
-        if sections and section not in sections:
+    for section, kind, row, address in _objects(sections, systems):
+        if section != begun_section:
+            begun_section = section
+            yield from ("", f"{section}:")
+        name = kinds.name_of(address)
+        key = text.write_inline(name)  # longer than 128 characters: no simple key to `write`
+        if not kinds.can_name(kind, address):
+            yield f"  # {key} is not here: a file cannot name it."
             continue
-        lines: list[str] = []
-        pairs = ((kind, row) for kind in kinds_of_section for row in _rows(kind, systems))
-        for kind, row in pairs:
-            address = kinds.address_of(kind, row)
-            name = kinds.name_of(address)
-            key = text.write_inline(name)  # longer than 128 characters: no simple key to `write`
-            if not kinds.can_name(kind, address):
-                lines.append(f"  # {key} is not here: a file cannot name it.")
-                continue
-            body, secrets = _body(kind, row), dict[str, Any]()
-            for field_name, value in _stored_secrets(kind, row):  # a reference says which one it is
-                words = (kind.noun, name, field_name)
-                if isinstance(value, dict):
-                    references = {key: names.reference(*words, key) for key in sorted(value)}
-                    secrets[field_name] = references
-                else:
-                    secrets[field_name] = names.reference(*words)
-            if has_references:
-                body, secrets = body | secrets, {}
-            lines += [f"  {key}:" if body else f"  {key}: {{}}", *_lines(body, _INDENT)]
-            if secrets:
-                remark = "Secrets that are stored, and stay when they are left out:"
-                lines += [f"{_INDENT}# {remark}", *_lines(secrets, f"{_INDENT}# ")]
-        if lines:
-            yield from ("", f"{section}:", *lines)
+        body, secrets = _body(kind, row), dict[str, Any]()
+        for field_name, value in _stored_secrets(kind, row):  # a reference says which one it is
+            words = (kind.noun, name, field_name)
+            if isinstance(value, dict):
+                secrets[field_name] = {key: names.reference(*words, key) for key in sorted(value)}
+            else:
+                secrets[field_name] = names.reference(*words)
+        if has_references:
+            body, secrets = body | secrets, {}
+        yield from (f"  {key}:" if body else f"  {key}: {{}}", *_lines(body, _INDENT))
+        if secrets:
+            yield f"{_INDENT}# Secrets that are stored, and stay when they are left out:"
+            yield from _lines(secrets, f"{_INDENT}# ")
 
 
 def value(sections: Collection[str] = (), systems: Collection[str] = ()) -> dict[str, Any]:
     """The file as a value: sections with names and bodies, without secrets."""
     content: dict[str, Any] = {VERSION_KEY: VERSION}
-    for section, kinds_of_section in kinds.sections().items():
-        entries = {
-            kinds.name_of(address): _body(kind, row)
-            for kind in kinds_of_section
-            if not sections or section in sections
-            for row in _rows(kind, systems)
-            if kinds.can_name(kind, address := kinds.address_of(kind, row))
-        }
-        if entries:
-            content[section] = entries
+    for section, kind, row, address in _objects(sections, systems):
+        if kinds.can_name(kind, address):
+            content.setdefault(section, {})[kinds.name_of(address)] = _body(kind, row)
     return content
 
 
-def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
-    rows = kind.all_rows().order_by(*kind.address_lookups.values())
-    if systems and not kind.system_lookup:
-        return
-    if systems:
-        rows = rows.filter(**{f"{kind.system_lookup}__in": systems})
-    yield from rows
+def _objects(
+    sections: Collection[str], systems: Collection[str]
+) -> Iterator[tuple[str, Kind, Model, dict[str, str]]]:
+    """The stored objects with their sections, kinds and addresses, in the order of the file."""
+    for section, kinds_of_section in kinds.sections().items():
+        for kind in kinds_of_section if not sections or section in sections else ():
+            if systems and not kind.system_lookup:
+                continue
+            rows = kind.all_rows().order_by(*kind.address_lookups.values())
+            if systems:
+                rows = rows.filter(**{f"{kind.system_lookup}__in": systems})
+            for row in rows:
+                yield section, kind, row, kinds.address_of(kind, row)
 
 
 def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
@@ -162,5 +155,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -14,6 +14,7 @@ from django.urls.converters import get_converters
 from rest_framework import serializers
 
 from msgplatform.core import flows
+from msgplatform.models import KeptObject
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.resource import Resource
 
@@ -94,12 +95,21 @@ def can_name(kind: Kind, address: dict[str, str]) -> bool:
         return False
 
 
+def kept_object(row: Any) -> KeptObject | None:
+    """The entry of a stored row that a platform file keeps; None if none keeps it."""
+    for kind in kinds():
+        if kind.model is type(row) and kind.all_rows().filter(pk=row.pk).exists():
+            name = name_of(address_of(kind, row))
+            return KeptObject.objects.filter(section=section_of(kind), name=name).first()
+    return None
+
+
 def _named_models(kind: Kind) -> Iterator[type[Model]]:
     """Models of the objects that objects of this kind refer to."""
     yield from kind.named_models
     for lookup in kind.address_lookups.values():
-        relation, _, rest = lookup.partition("__")
-        if rest:
+        relation, separator, _name = lookup.partition("__")
+        if separator:
             yield kind.model._meta.get_field(relation).related_model  # type: ignore[misc]
     serializer: Any = kind.serializer_class()
     for field in serializer.fields.values():

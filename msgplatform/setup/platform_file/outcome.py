@@ -83,7 +83,6 @@ class Change(msgspec.Struct, frozen=True):
     action: Action
     section: str
     name: str
-    # The fields of an added object, without secrets.
     body: Mapping[str, Any] = msgspec.field(default_factory=dict)
     differences: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
@@ -154,13 +153,9 @@ def lines(outcome: Outcome, is_verbose: bool = False) -> Iterator[str]:
                     yield f"        {line}"
         for name in change.changed_secrets:
             yield f"    {'+' if change.action == Action.ADDED else '~'} {name}: {_SECRET}"
-    yield summary(outcome)
-
-
-def summary(outcome: Outcome) -> str:
     counts = outcome.counts
     words = [f"{counts[action]} {action}" for action in ("added", "changed", "removed")]
-    return (
+    yield (
         f"{', '.join(words)}, {counts['unchanged']} unchanged, "
         f"{counts['unlisted']} left alone that the files do not have."
     )

@@ -20,16 +20,9 @@ import msgspec
 
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.setup.fields import fields_of
-from msgplatform.setup.platform_file import kinds, text
+from msgplatform.setup.platform_file import kinds, references, text
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.outcome import Fault, FileFaults
-from msgplatform.setup.platform_file.references import (
-    SecretReader,
-    Secrets,
-    SentSecrets,
-    WrongReference,
-    is_reference,
-)
 
 VERSION = 1
 VERSION_KEY = "msgplatform"
@@ -56,14 +49,8 @@ class Entry(msgspec.Struct):
 
     def fault(self, path: text.Path, message: str) -> Fault:
         """A fault of a value of the body; it has the line of the nearest value that is there."""
-        line = next(
-            (
-                self.lines[path[:end]]
-                for end in range(len(path), -1, -1)
-                if path[:end] in self.lines
-            ),
-            0,
-        )
+        beginnings = (path[:end] for end in range(len(path), -1, -1))
+        line = next((self.lines[part] for part in beginnings if part in self.lines), 0)
         names = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         whole_path = (self.section, self.name, *path)
         return Fault(self.file, line, f"{self.section}.{self.name}{names}", message, whole_path)
@@ -76,7 +63,7 @@ class Description(msgspec.Struct):
     sections: set[str] = msgspec.field(default_factory=set)
 
 
-def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
+def read_files(paths: Iterable[Path], secrets: references.Secrets) -> Description:
     """The entries of all files and folders. Raises FileFaults."""
     result, faults = Description(), list[Fault]()
     files: list[Path] = []
@@ -112,11 +99,11 @@ def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
     return result
 
 
-def read_sent(content: text.Text, secrets: SecretReader | None = None) -> Description:
+def read_sent(content: text.Text, secrets: references.SecretReader | None = None) -> Description:
     """The entries of a file that a client has sent, with its secrets as they are unless there is
     another way to read them. Raises FileFaults."""
     result, faults = Description(), list[Fault]()
-    _Reader("", content, secrets or SentSecrets(), result, faults).read()
+    _Reader("", content, secrets or references.SentSecrets(), result, faults).read()
     if faults:
         raise FileFaults(faults)
     return result
@@ -151,7 +138,7 @@ class _Reader:
         self,
         file: str,
         content: text.Text,
-        secrets: SecretReader,
+        secrets: references.SecretReader,
         result: Description,
         faults: list[Fault],
     ) -> None:
@@ -220,9 +207,9 @@ class _Reader:
             elif fields[field_name].source in kind.secret_fields:
                 try:
                     entry.body[field_name] = self._secrets.resolve(value)
-                except WrongReference as error:
+                except references.WrongReference as error:
                     self._faults.append(entry.fault((field_name, *error.path), str(error)))
-            elif is_reference(value):
+            elif references.is_reference(value):
                 words = "References are read in secret fields only, and this is none."
                 self._faults.append(entry.fault((field_name,), words))
         self._by_name[kind, name] = entry

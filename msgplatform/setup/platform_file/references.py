@@ -18,7 +18,6 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE = "file:"
 _FILE_REFERENCE = re.compile(r"file:\S+")
 _MAX_BYTES = 64 * 1024
-HOW = "write ${NAME}, a variable of the environment, or file:NAME, a file of the folder --secrets"
 
 
 def is_reference(value: Any) -> bool:
@@ -44,7 +43,7 @@ class SecretReader(ABC):
         if isinstance(value, dict):
             return {name: self.resolve(part, (*path, name)) for name, part in value.items()}
         if isinstance(value, list):
-            return [self.resolve(each, (*path, index)) for index, each in enumerate(value)]
+            return [self.resolve(part, (*path, index)) for index, part in enumerate(value)]
         if not isinstance(value, str):
             return value
         try:
@@ -93,7 +92,10 @@ class Secrets(SecretReader):
         if value.startswith(_FILE):
             return self._content(value.removeprefix(_FILE))
         if not _VARIABLE.search(value):
-            raise ValueError(f"A secret does not belong in a file: {HOW}.")
+            raise ValueError(
+                "A secret does not belong in a file: write ${NAME}, a variable of the environment, "
+                "or file:NAME, a file of the folder --secrets."
+            )
         return _VARIABLE.sub(lambda match: self._variable(match[1]), value)
 
     def _variable(self, name: str) -> str:

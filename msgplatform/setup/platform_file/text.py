@@ -57,7 +57,7 @@ _KINDS = (
 _TAG = "tag:yaml.org,2002:"
 for _name, _pattern, _first in _KINDS:
     for _class in (_Loader, _Dumper):
-        _firsts = ["" if each == "\0" else each for each in _first]
+        _firsts = ["" if letter == "\0" else letter for letter in _first]
         _class.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _firsts)
 
 
@@ -163,10 +163,6 @@ def _value(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:
         return members
     if isinstance(node, yaml.SequenceNode):
         return [_value(part, (*path, index), lines) for index, part in enumerate(node.value)]
-    return _scalar(node, path)
-
-
-def _scalar(node: yaml.Node, path: Path) -> Any:
     kind, text = node.tag.removeprefix(_TAG), str(node.value)
     if kind == "null":
         return None

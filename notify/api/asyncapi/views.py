@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from msgplatform import person_limits
-from msgplatform.doors.api.access.authentication import ApiCaller, ApiKeyAuthentication, HasScope
+from msgplatform.doors.api.access.authentication import ApiKeyAuthentication, HasScope
+from msgplatform.doors.api.access.key_cache import ApiCaller
 from msgplatform.doors.api.json import MEDIA_TYPE
 from msgplatform.doors.api.query import NAME, QueryView
 from msgplatform.messages.filters import business_system

@@ -26,7 +26,6 @@ from msgplatform.doors.admin import (
     ChoiceFilter,
     IdTimeFilter,
     PickFilter,
-    RowList,
     RowsAdmin,
     audit,
     cells,
@@ -86,7 +85,7 @@ class AgeFilter(PickFilter):
         return queryset.filter(qid__lt=ids.first_id_at(timezone.now() - span))
 
 
-class EventList(RecentRowsList, RowList):
+class EventList(RecentRowsList):
     """The rows of the page. `may_see_users` of a row: True if this person may see users' pages."""
 
     def get_results(self, request: HttpRequest) -> None:

@@ -10,7 +10,7 @@ from crmsync.recovery import entries
 from crmsync.recovery.entries import resend
 from msgplatform.core.data import sql
 from msgplatform.core.flows.bulk_pages import Counted
-from msgplatform.doors.templatetags.view_links import address
+from msgplatform.doors.templatetags.pages import address
 from msgplatform.monitor import failure_groups
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.handler_marks import mark

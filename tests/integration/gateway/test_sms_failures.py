@@ -17,7 +17,7 @@ from gateway.pump import late_reports
 from gateway.pump.pump import Pump
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.health import Failure
-from msgplatform.doors.templatetags.view_links import address
+from msgplatform.doors.templatetags.pages import address
 from msgplatform.messages import engine
 from msgplatform.models import Alert, MinuteCounter
 from msgplatform.monitor import failure_groups

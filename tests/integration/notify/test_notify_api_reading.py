@@ -11,7 +11,7 @@ from django.test import Client
 
 from bench.harness.plans import read_plan
 from msgplatform.core.data import ids, sql
-from msgplatform.doors.templatetags.message_page import SHOWN
+from msgplatform.doors.templatetags.pages import SHOWN
 from msgplatform.models import Biz
 from notify.messages import records
 from notify.models import Attempt, BizMsg, BizReceive, ColdBizMsg, ReceiveMsg

@@ -23,8 +23,8 @@ from msgplatform import person_limits
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.single_sign_on import guarded, views
 from msgplatform.core.characters import fold, mixes_alphabets
+from msgplatform.core.rates.shared import Rate
 from msgplatform.core.servers.private_server import free_port
-from msgplatform.doors.api.access.rates import Rate
 from msgplatform.models import Alert, AuditLog, Biz
 from tests.support import company_sign_in, totp
 from tests.support.company_sign_in import CALLBACK, LOGIN, PAGE, begin, is_in, sign_in

@@ -20,7 +20,7 @@ from demo.crmsync.crms import CallCentre, SalesTable
 from demo.notify import scenario as events
 from demo.sms import plan as sms
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.doors.api.management.platform_file import schema
+from msgplatform.doors.api.management.platform_file import json_schema
 from msgplatform.models import AuditLog, Biz
 from msgplatform.setup.platform_file import text
 from notify.models import BizReceive, EventType, Receive
@@ -148,7 +148,7 @@ def test_the_demo_is_written_and_applied_to_an_empty_platform(
     plain = written(tmp_path, run("export"), "plain.yaml")
     assert "0 added, 0 changed, 0 removed" in apply(plain, "--prune")
     assert rows() == before
-    Draft202012Validator(schema.json_schema()).validate(text.read(content.encode()).value)
+    Draft202012Validator(json_schema()).validate(text.read(content.encode()).value)
 
 
 def _secrets_by_reference() -> dict[str, str]:

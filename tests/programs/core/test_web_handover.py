@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from msgplatform.core.servers.private_server import free_port
-from msgplatform.doors.web import listening
+from msgplatform.doors.web.__main__ import hand_over, listen
 from tests.waiting import pause
 
 APPLICATION = """
@@ -110,45 +110,46 @@ def test_no_connection_is_lost_while_servers_follow_one_another(tmp_path: Path) 
 def test_a_server_gets_the_socket_of_the_one_that_is_left(tmp_path: Path) -> None:
     """A release that did not work had asked for it, and has ended."""
     path, port = tmp_path / "web", free_port()
-    first = listening.listen("127.0.0.1", port, 16, path)
-    listening.hand_over(first, path)
+    first = listen("127.0.0.1", port, 16, path)
+    hand_over(first, path)
     code = (
-        "import sys; from pathlib import Path; from msgplatform.doors.web import listening;"
-        "listener = listening.listen('127.0.0.1', int(sys.argv[2]), 16, Path(sys.argv[1]));"
-        "listening.hand_over(listener, Path(sys.argv[1]))"
+        "import sys; from pathlib import Path;"
+        "from msgplatform.doors.web.__main__ import hand_over, listen;"
+        "listener = listen('127.0.0.1', int(sys.argv[2]), 16, Path(sys.argv[1]));"
+        "hand_over(listener, Path(sys.argv[1]))"
     )
     for _ in range(2):
         subprocess.run([sys.executable, "-c", code, str(path), str(port)], check=True)
-    listening.listen("127.0.0.1", port, 16, path).close()
+    listen("127.0.0.1", port, 16, path).close()
     first.close()
 
 
 def test_a_server_that_was_killed_leaves_a_path_that_nobody_serves(tmp_path: Path) -> None:
     path, port = tmp_path / "web.sock", free_port()
     code = (
-        "import sys, time; from pathlib import Path; from msgplatform.doors.web import listening;"
-        "listener = listening.listen('127.0.0.1', int(sys.argv[2]), 16, None);"
-        "listening.hand_over(listener, Path(sys.argv[1])); print('!', flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path;"
+        "from msgplatform.doors.web.__main__ import hand_over, listen;"
+        "listener = listen('127.0.0.1', int(sys.argv[2]), 16, None);"
+        "hand_over(listener, Path(sys.argv[1])); print('!', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(path), str(port)], stdout=subprocess.PIPE
     ) as process:
         assert process.stdout
         process.stdout.readline()
-        listening.listen("127.0.0.1", port, 16, path).close()  # not bound anew: it is in use
-        listening.listen("127.0.0.1", free_port(), 16, path).close()  # another address is bound
+        listen("127.0.0.1", port, 16, path).close()  # not bound anew: it is in use
+        listen("127.0.0.1", free_port(), 16, path).close()  # another address is bound
         process.kill()
         process.wait()
-    listening.listen("127.0.0.1", port, 16, path).close()
+    listen("127.0.0.1", port, 16, path).close()
 
 
 def start_alone(folder: Path, port: int, seconds: float) -> subprocess.Popen[bytes]:
     """A server without a predecessor, which waits so long for an address in use."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from msgplatform.doors.web import listening;"
-        "from msgplatform.doors.web.__main__ import Options, serve;"
-        "listening.IN_USE_SECONDS = float(sys.argv[3]);"
-        "serve(Options(port=int(sys.argv[2])), 'app:application')"
+        "import sys; sys.path.insert(0, sys.argv[1]); import msgplatform.doors.web.__main__ as web;"
+        "web.IN_USE_SECONDS = float(sys.argv[3]);"
+        "web.serve(web.Options(port=int(sys.argv[2])), 'app:application')"
     )
     command = [sys.executable, "-c", code, str(folder), str(port), str(seconds)]
     return subprocess.Popen(command, stderr=subprocess.PIPE)
@@ -157,7 +158,7 @@ def start_alone(folder: Path, port: int, seconds: float) -> subprocess.Popen[byt
 def test_a_server_waits_for_an_address_that_a_killed_one_still_has(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "app.py").write_text(APPLICATION)
-    with listening.listen("127.0.0.1", port, 16, None):
+    with listen("127.0.0.1", port, 16, None):
         server = start_alone(tmp_path, port, 300)
         assert server.stderr
         line = server.stderr.readline().decode()
@@ -177,7 +178,7 @@ def test_a_server_waits_for_an_address_that_a_killed_one_still_has(tmp_path: Pat
 def test_a_server_says_that_its_address_stays_in_use(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "app.py").write_text(APPLICATION)
-    with listening.listen("127.0.0.1", port, 16, None):
+    with listen("127.0.0.1", port, 16, None):
         server = start_alone(tmp_path, port, 0.2)
         error = server.communicate(timeout=120)[1].decode()
     assert server.returncode == 1

@@ -7,7 +7,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 
-from msgplatform.doors.admin.fields import JsonField, LinesField, each
+from msgplatform.doors.admin.fields import JsonField, LinesField, item_check
 
 DIGITS = RegexValidator(r"^[0-9]+\Z", "digits only")
 
@@ -30,7 +30,7 @@ def test_every_wrong_line_is_named() -> None:
 
 def test_a_list_s_validator_checks_an_item() -> None:
     seen: list[Any] = []
-    assert LinesField(check=each(seen.append)).clean("1\n2") == ["1", "2"]
+    assert LinesField(check=item_check(seen.append)).clean("1\n2") == ["1", "2"]
     assert seen == [["1"], ["2"]]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from msgplatform.core.long_polls import HEADER, WAITING
 from msgplatform.doors.web import bodies, long_polls
-from msgplatform.doors.web.answers import Answer
+from msgplatform.doors.web.bodies import Answer
 from msgplatform.doors.web.long_polls import LongPolls
 
 TOPIC = "tests.long_polls:1"

@@ -8,8 +8,8 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from msgplatform.doors.web import application as application_module
-from msgplatform.doors.web.answers import PIECE, Answer
 from msgplatform.doors.web.application import Application
+from msgplatform.doors.web.bodies import PIECE, Answer
 from msgplatform.doors.web.django_app import DjangoApp
 from msgplatform.doors.web.fast_intake import FastIntake
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
@@ -19,11 +20,6 @@ from msgplatform.setup.refusals import LimitedKey
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView
 
-__all__ = [
-    "ANY_SCOPE", "ApiCaller", "ApiKeyAuthentication", "HasScope", "answers_limited_keys",
-    "caller_of", "required_scope",
-]  # fmt: skip
-
 log = logging.get(__name__)
 
 # Stands for a scope that every valid key has.
@@ -37,14 +33,22 @@ class ApiKeyAuthentication(BaseAuthentication):
         scheme, _, plain = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
-        caller = keys.verify(plain.strip(), admit=partial(throttling.refuse_guesser, request))
+        caller = find_caller(request, plain)
         if caller is None:
-            throttling.count_failure(request)
             raise AuthenticationFailed
         return caller, caller.key_id
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="msgplatform"'
+
+
+def find_caller(request: HttpRequest | Request, key: str) -> ApiCaller | None:
+    """The key's owner; None for a wrong key, which is counted. Raises Throttled when this caller
+    has sent too many wrong keys to look up another one."""
+    caller = keys.verify(key.strip(), admit=partial(throttling.count_wrong_keys, request, 0))
+    if caller is None:
+        throttling.count_wrong_keys(request, 1)
+    return caller
 
 
 def caller_of(request: Request) -> ApiCaller:

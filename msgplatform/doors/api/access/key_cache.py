@@ -57,8 +57,6 @@ class ApiCaller:
     systems: frozenset[str] = frozenset()
 
     is_authenticated = True
-    is_active = True
-    is_anonymous = False
 
     def __str__(self) -> str:
         return f"{self.biz_name or 'management'}/key {self.key_id}"

@@ -77,10 +77,8 @@ def management_scopes() -> dict[str, str]:
 
 def check_scopes(scope_names: Iterable[str], is_management: bool) -> list[str]:
     """The scopes in order, each once. Raises InvalidInput for one that the key cannot have."""
-    names, valid_scopes = (
-        sorted(set(scope_names)),
-        management_scopes() if is_management else scopes(),
-    )
+    names = sorted(set(scope_names))
+    valid_scopes = management_scopes() if is_management else scopes()
     if unknown := [scope for scope in names if scope not in valid_scopes]:
         choices = ", ".join(sorted(valid_scopes)) or _("none")
         whose = _("A management key") if is_management else _("A key of a business system")

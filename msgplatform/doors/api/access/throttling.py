@@ -5,14 +5,12 @@ intake (`web/fast_intake.py`) need not ask Redis. While Redis is unavailable eve
 the limit protects the platform, and must not stop it.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import math
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 from django.http import HttpRequest
@@ -24,12 +22,8 @@ from rest_framework.throttling import BaseThrottle
 
 from msgplatform.core import logging, long_polls
 from msgplatform.core.connections import RedisError, work_redis
-from msgplatform.core.rates.shared import Quota, Spent
-from msgplatform.doors.api.access import rates
+from msgplatform.core.rates.shared import Quota, Rate, Spent, parse_rate
 from msgplatform.doors.api.access.key_cache import ApiCaller
-
-if TYPE_CHECKING:  # rest_framework.views imports this module
-    from rest_framework.views import APIView
 
 log = logging.get(__name__)
 
@@ -63,23 +57,23 @@ _CALLERS_OF_A_PROXY = 20
 _quota = Quota(work_redis)
 
 
-def _rate(scope: str) -> rates.Rate | None:
-    return rates.parse(api_settings.DEFAULT_THROTTLE_RATES.get(scope))
+def _rate(scope: str) -> Rate | None:
+    return parse_rate(api_settings.DEFAULT_THROTTLE_RATES.get(scope))
 
 
-def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
+def seconds_to_wait(key: str, rate: Rate, add: int = 1) -> float:
     """Seconds until another request may pass; 0 for now, or while Redis is unavailable."""
     usage = _take(key, rate, add)
     return usage.wait if usage else 0.0
 
 
-def is_within(key: str, rate: rates.Rate) -> bool:
+def is_within(key: str, rate: Rate) -> bool:
     """True if another request may pass, and Redis has confirmed that."""
     usage = _take(key, rate)
     return usage is not None and not usage.wait
 
 
-def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
+def _take(key: str, rate: Rate, add: int = 1) -> Spent | None:
     """Count `add` requests. None while Redis is unavailable."""
     global _paused_until
     if time.monotonic() < _paused_until:
@@ -141,7 +135,7 @@ def headers_without_redis(caller: ApiCaller) -> dict[str, str]:
     return _headers(rate, remaining, reserve.until - time.monotonic())
 
 
-def _headers(rate: rates.Rate, remaining: int, reset: float) -> dict[str, str]:
+def _headers(rate: Rate, remaining: int, reset: float) -> dict[str, str]:
     """The headers of draft-ietf-httpapi-ratelimit-headers-06."""
     return {
         "RateLimit-Limit": str(rate.limit),
@@ -150,7 +144,7 @@ def _headers(rate: rates.Rate, remaining: int, reset: float) -> dict[str, str]:
     }
 
 
-def _fill_reserve(caller: ApiCaller, rate: rates.Rate) -> None:
+def _fill_reserve(caller: ApiCaller, rate: Rate) -> None:
     """Fill the key's reserve after a write that was allowed, if the fast intake has asked for the
     key and the reserve is within the limit."""
     count = rate.limit // _RESERVES_IN_LIMIT
@@ -172,20 +166,20 @@ class ApiKeyThrottle(BaseThrottle):
 
     waiting = 0.0
 
-    def allow_request(self, request: Request, view: APIView) -> bool:
+    def allow_request(self, request: Request, view: Any) -> bool:
         scope = "read" if request.method in SAFE_METHODS else "write"
         rate = _rate(scope)
         if rate is None:
             return True
         caller = request.user
-        who = (
+        origin = (
             f"key:{caller.key_id}"
             if isinstance(caller, ApiCaller)
             else f"address:{network_of(client_address(request))}"
         )
         # A long poll that has waited was counted at its arrival.
         has_waited = bool(request.META.get(long_polls.HAS_WAITED))
-        usage = _take(f"{scope}:{who}", rate, 0 if has_waited else 1)
+        usage = _take(f"{scope}:{origin}", rate, 0 if has_waited else 1)
         if usage:
             request.META[HEADERS] = _headers(rate, usage.left, usage.reset)
             self.waiting = 0.0 if has_waited else usage.wait
@@ -198,8 +192,8 @@ class ApiKeyThrottle(BaseThrottle):
         return math.ceil(self.waiting)
 
 
-def _check_failures(request: Request, add: int) -> None:
-    """Count `add` wrong keys. Raises Throttled when there were too many."""
+def count_wrong_keys(request: HttpRequest | Request, add: int) -> None:
+    """Count `add` wrong keys of this caller. Raises Throttled when there were too many."""
     rate = _rate("failed")
     if rate is None:
         return
@@ -210,7 +204,7 @@ def _check_failures(request: Request, add: int) -> None:
                 raise Throttled(math.ceil(waiting))
 
 
-def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[str, rates.Rate]]:
+def origins(request: HttpRequest | Request, rate: Rate) -> Iterator[tuple[str, Rate]]:
     """The origins for which a caller's wrong attempt is counted, each with its limit: the address.
     With an X-Forwarded-For and no configured proxy: the peer, then the caller that it reports.
 
@@ -223,7 +217,7 @@ def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[
     if not reported_address:
         yield address, rate
         return
-    yield f"peer {address}", rates.Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
+    yield f"peer {address}", Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
     yield f"{address} for {network_of(reported_address)[:64]}", rate
 
 
@@ -238,13 +232,3 @@ def network_of(address: str) -> str:
     if ip.ipv4_mapped:  # all IPv4-mapped addresses share one /64
         return str(ip.ipv4_mapped)
     return str(ipaddress.ip_network((ip, 64), strict=False))
-
-
-def count_failure(request: Request) -> None:
-    """A wrong key came from this address. Raises Throttled when there were too many."""
-    _check_failures(request, 1)
-
-
-def refuse_guesser(request: Request) -> None:
-    """Raises Throttled when this address has sent too many wrong keys to look up another one."""
-    _check_failures(request, 0)

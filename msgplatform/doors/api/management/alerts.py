@@ -115,8 +115,6 @@ class _ActView(_Alerts):
 
 
 class AlertAcknowledgeView(_ActView):
-    """Acknowledge an alert."""
-
     @operation(
         AcknowledgementBody, {200: AlertSerializer}, ("on it", {"note": "Li calls the operator"})
     )
@@ -137,8 +135,6 @@ class AlertAcknowledgeView(_ActView):
 
 
 class AlertResolveView(_ActView):
-    """Resolve an alert."""
-
     answers_not_now = False
 
     @operation(None, {200: AlertSerializer})

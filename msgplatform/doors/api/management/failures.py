@@ -80,8 +80,6 @@ def _failures(request: Request, flow: Flow) -> Sequence[Failure]:
 
 
 class FailureListView(QueryView):
-    """List failures."""
-
     tag = "failures"
     required_scope = SCOPE
     answers_limited_keys = True
@@ -107,17 +105,10 @@ class FailureListView(QueryView):
                 for failure in _failures(request, flow):
                     resend = {"action": failure.action, "filter": failure.filter}
                     results.append({
-                        "id": str(failure.id),
+                        **msgspec.structs.asdict(failure),
                         "flow": flow.name,
-                        "place": str(lazy_text.translated(failure.where)),
-                        "answer": str(failure.answer),
-                        "meaning": str(failure.meaning),
+                        "place": lazy_text.translated(failure.where),
                         "example": failure.said,
-                        "message": failure.message,
-                        "count": failure.count,
-                        "lost": failure.lost,
-                        "since": failure.since,
-                        "last_at": failure.last_at,
                         "resend": resend if failure.action in flow.actions else None,
                     })  # fmt: skip
             except UNAVAILABLE as error:
@@ -160,8 +151,6 @@ class AcknowledgedSerializer(serializers.Serializer[Any]):
 
 
 class FailureAcknowledgeView(_GroupView):
-    """Acknowledge failures."""
-
     @operation(
         FailureAcknowledgementBody,
         {200: AcknowledgedSerializer},
@@ -199,8 +188,6 @@ class FailureResendBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FailureResendView(_GroupView):
-    """Send failures again."""
-
     @operation(
         FailureResendBody, {201: (JobSerializer, "The job was started.")}, ("paced", {"rate": 50})
     )

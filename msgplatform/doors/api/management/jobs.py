@@ -12,9 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from msgplatform.core import flows
-from msgplatform.core.intake.idempotency import check_key
+from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH, check_key
 from msgplatform.doors.api.access.authentication import caller_of
-from msgplatform.doors.api.intake import IdempotencyKeyField, idempotency_key
+from msgplatform.doors.api.bodies import KEY_HELP, KEY_PATTERN
+from msgplatform.doors.api.intake import idempotency_key
 from msgplatform.doors.api.management.resources import actor
 from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
@@ -46,6 +47,19 @@ class JobSerializer(serializers.ModelSerializer[BulkJob]):
         fields = ["id", "flow", "action", "filter", "rate", "state", "total", "more", "done",
                   "error", "created_by", "created_at", "finished_at"]  # fmt: skip
         read_only_fields = fields
+
+
+class IdempotencyKeyField(serializers.RegexField):
+    def __init__(self) -> None:
+        super().__init__(
+            KEY_PATTERN, max_length=MAX_KEY_LENGTH, help_text=KEY_HELP, required=False,
+            allow_null=True,
+        )  # fmt: skip
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
 
 
 class NewJobSerializer(serializers.Serializer[dict[str, Any]]):

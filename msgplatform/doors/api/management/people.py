@@ -163,8 +163,6 @@ class _People:
 
 
 class InviteView(_People, APIView):
-    """The link by which a person chooses a password."""
-
     answers_not_now = True
 
     @operation(None, {200: InvitationSerializer}, parameters=[_NAME])
@@ -198,8 +196,6 @@ class LimitedSerializer(serializers.Serializer[Any]):
 
 
 class PersonLimitView(_People, APIView):
-    """The business systems to which a person is limited."""
-
     answers_not_now = ("PUT",)
     max_body_bytes = _LIMIT_BYTES
 

@@ -60,14 +60,6 @@ def own_rows(request: Request, rows: QuerySet[Any], lookup: str = "biz__name") -
     return rows.filter(**{f"{lookup}__in": systems}) if systems else rows
 
 
-def body_of(request: Request) -> Any:
-    """The body, decoded. Raises ParseError without a body: leaving out all fields would reset them,
-    which nobody means."""
-    if not int(request.META.get("CONTENT_LENGTH") or 0):
-        raise ParseError("The body is empty: send a JSON value.")
-    return request.data
-
-
 class _LimitedView(QueryView, GenericAPIView[Any]):
     resource_class: type[Resource]
 
@@ -92,8 +84,11 @@ class ResourceView(_LimitedView):
 
     def put(self, request: Request, **_address: str) -> Response:
         resource = self.resource()
+        if not int(request.META.get("CONTENT_LENGTH") or 0):
+            # Leaving out all fields would reset them, which nobody means.
+            raise ParseError("The body is empty: send a JSON value.")
         should_be_new = request.headers.get("If-None-Match") == "*"
-        stored = resource.put(body_of(request), _version(request), should_be_new)
+        stored = resource.put(request.data, _version(request), should_be_new)
         return self._answer(resource, stored.row, stored)
 
     def delete(self, request: Request, **_address: str) -> Response:

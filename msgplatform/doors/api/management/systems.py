@@ -244,8 +244,6 @@ class OwnKeySerializer(serializers.Serializer[Any]):
 
 
 class OwnKeyView(QueryView):
-    """Show the key of this request."""
-
     tag = "API keys"
     required_scope = ANY_SCOPE
     answers_limited_keys = True

@@ -2,8 +2,15 @@ from django.urls import path
 
 from msgplatform.core import features
 from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
-from msgplatform.doors.api.management import alerts, failures, jobs, people, statistics, systems
-from msgplatform.doors.api.management.platform_file import views
+from msgplatform.doors.api.management import (
+    alerts,
+    failures,
+    jobs,
+    people,
+    platform_file,
+    statistics,
+    systems,
+)
 from msgplatform.doors.api.management.resources import routes
 
 urlpatterns = [
@@ -35,8 +42,8 @@ urlpatterns = [
     *routes(people.Person),
     path("people/<str:name>/limit", people.PersonLimitView.as_view(), name="person-limit"),
     path("people/<str:name>/invite", people.InviteView.as_view(), name="person-invite"),
-    path("platform", views.PlatformView.as_view(), name="platform"),
-    path("platform/schema", views.PlatformSchemaView.as_view(), name="platform-schema"),
+    path("platform", platform_file.PlatformView.as_view(), name="platform"),
+    path("platform/schema", platform_file.PlatformSchemaView.as_view(), name="platform-schema"),
     path("roles", people.RoleListView.as_view(), name="roles"),
     path("statistics", statistics.StatisticsView.as_view(), name="statistics"),
 ]

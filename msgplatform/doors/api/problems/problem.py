@@ -1,7 +1,5 @@
 """A problem, one answer as RFC 9457 has it, and exceptions of our own that become one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -13,6 +11,19 @@ from rest_framework import exceptions as drf
 CONTENT_TYPE = "application/problem+json"
 # Long enough for a restart of a server, short enough that callers do not give up.
 RETRY_AFTER_SECONDS = 5
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A type of problem; `help` is the text of its page below the title."""
+
+    slug: str
+    status: int
+    title: str
+    help: str
+
+    @property
+    def uri(self) -> str:
+        return f"/problems/{self.slug}"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -56,19 +67,6 @@ class MissingScope(drf.PermissionDenied):
     def __init__(self, scope: str) -> None:
         super().__init__(f"Use an API key with the scope {scope}.")
         self.scope = scope
-
-
-class Kind(msgspec.Struct, frozen=True):
-    """A type of problem; `help` is the text of its page below the title."""
-
-    slug: str
-    status: int
-    title: str
-    help: str
-
-    @property
-    def uri(self) -> str:
-        return f"/problems/{self.slug}"
 
 
 _ALL = (

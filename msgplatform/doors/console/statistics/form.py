@@ -124,7 +124,6 @@ class StatisticsForm(forms.Form):
         return {**values, "since": since, "until": until, "step": step}
 
     def query(self, activity: Activity) -> CounterQuery:
-        """The query for the counters of the period and groups of this form."""
         values = self.cleaned_data
         since: datetime = values["since"]
         return CounterQuery(
@@ -141,7 +140,6 @@ class StatisticsForm(forms.Form):
 
     def zone(self) -> str:
         """The time zone of the shown times. Days are counted in the platform's zone."""
-        is_day = self.cleaned_data["step"] == "day"
-        return (
-            timezone.get_default_timezone_name() if is_day else timezone.get_current_timezone_name()
-        )
+        if self.cleaned_data["step"] == "day":
+            return timezone.get_default_timezone_name()
+        return timezone.get_current_timezone_name()

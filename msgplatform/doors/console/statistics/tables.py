@@ -51,70 +51,55 @@ class Table(msgspec.Struct, frozen=True):
 def of_flow(
     form: StatisticsForm, flow: Flow, activity: Activity, request: HttpRequest
 ) -> dict[str, Any]:
-    """The statistics of one flow."""
     query = form.query(activity)
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
     uncounted_names = activity.uncounted(query.selection)
     is_open = is_last_open(query.step, query.until)
-    charts = [
-        flow_card.over_time(
-            "counts", activity, points, step=str(STEPS[query.step]), by_day=by_day,
-            last_is_open=is_open, omitted_names=uncounted_names,
-        )
-    ]  # fmt: skip
+    # Label all steps: the busy steps alone may be of one day, and would lose the date that they
+    # need.
+    starts = [point.at for point in points]
+    times = labels(starts, by_day)
+    time_labels = dict(zip(starts, times, strict=True))
     figures = [figure for figure in activity.figures if figure.unit == "seconds"]
     lines = [
         Line(figure.title, [figure.of(point.counts) for point in points], tone)
         for figure, tone in zip(figures, _FIGURE_TONES, strict=False)
     ]
-    if lines:
-        times = labels([point.at for point in points], by_day)
-        title = _("How long it took")
-        charts.append(Chart("times", title, times, lines, "seconds", last_is_open=is_open))
+    charts = [
+        flow_card.over_time(
+            "counts", activity, points, step=str(STEPS[query.step]), by_day=by_day,
+            last_is_open=is_open, omitted_names=uncounted_names,
+        ),
+        Chart("times", _("How long it took"), times, lines, "seconds", last_is_open=is_open),
+    ]  # fmt: skip
     tables = [
         _by_dimension(form, query, dimension, sums, request)
         for dimension in activity.dimensions
         if dimension.name not in query.selection
     ]
+    columns = _columns(activity)
     busy_points = [point for point in reversed(points) if any(point.counts.values())]
-    shown_points = busy_points[:_STEPS_SHOWN]
-    # Label all steps, as in the chart: the busy steps alone may be of one day, and would lose the
-    # date that they need.
-    starts = [point.at for point in points]
-    time_labels = dict(zip(starts, labels(starts, by_day), strict=True))
-    by_step = Table(
-        _("Per %s, the latest first") % STEPS[query.step],
-        _("Time"),
-        _columns(activity),
-        [
-            Row(time_labels[point.at], _values(activity, point.counts, uncounted_names))
-            for point in shown_points
-        ],
-        len(busy_points) - len(shown_points),
-        _address(request, "console:statistics-csv"),
-    )
-    answers = groups.answers(activity, counts)
+    rows = [
+        Row(time_labels[point.at], _values(activity, point.counts, uncounted_names))
+        for point in busy_points[:_STEPS_SHOWN]
+    ]
+    title, more = _("Per %s, the latest first") % STEPS[query.step], len(busy_points) - len(rows)
+    file = _address(request, "console:statistics-csv")
     selected_groups = [
-        (
-            group,
-            request.user.has_perm(dimension.permission)
-            and person_limits.may_open(request, group.url),
-        )
+        (group, _can_open(request, dimension, group))
         for dimension in activity.dimensions
         if dimension.name in query.selection
         for group in dimension.named([query.selection[dimension.name]]).values()
     ]
     return {
-        "numbers": list(
-            zip(_columns(activity), _values(activity, counts, uncounted_names), strict=True)
-        ),
+        "numbers": list(zip(columns, _values(activity, counts, uncounted_names), strict=True)),
         "chosen": selected_groups,
         "is_empty": not any(counts.values()),
         "charts": [chart for chart in charts if not chart.is_empty],
         "tables": [table for table in tables if table.rows],
-        "answers": answers,
-        "steps": by_step,
+        "answers": groups.answers(activity, counts),
+        "steps": Table(title, _("Time"), columns, rows, more, file),
         "note": activity.note,
     }
 
@@ -179,14 +164,13 @@ def _by_dimension(
 ) -> Table:
     lines = groups.table(query, dimension, sums)
     can_choose = dimension.name in form.fields
-    may_open = request.user.has_perm(dimension.permission)
     uncounted_names = {*dimension.uncounted, *query.activity.uncounted(query.selection)}
     rows = [
         Row(
             line.group.title,
             _values(query.activity, line.counts, uncounted_names),
             _address(request, **{dimension.name: line.group.key}) if can_choose else "",
-            line.group.url if may_open and person_limits.may_open(request, line.group.url) else "",
+            line.group.url if _can_open(request, dimension, line.group) else "",
         )
         for line in lines[:SHOWN]
     ]
@@ -194,6 +178,12 @@ def _by_dimension(
     file = _address(request, "console:statistics-csv", by=dimension.name)
     more = max(0, len(lines) - SHOWN)
     return Table(title, capfirst(str(dimension.title)), _columns(query.activity), rows, more, file)
+
+
+def _can_open(request: HttpRequest, dimension: Dimension, group: Group) -> bool:
+    """True if this person may open the page of the group itself."""
+    has_permission = request.user.has_perm(dimension.permission)
+    return has_permission and person_limits.may_open(request, group.url)
 
 
 def _columns(activity: Activity) -> list[Text]:

@@ -15,7 +15,7 @@ from msgplatform.core.characters import fold
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.console.statistics import tables
-from msgplatform.doors.console.statistics.form import STEPS, StatisticsForm
+from msgplatform.doors.console.statistics.form import StatisticsForm
 from msgplatform.doors.console.views.page import flow_of, page, staff_view, uncounted, visible
 from msgplatform.monitor.statistics import groups
 
@@ -34,7 +34,7 @@ def statistics(request: HttpRequest) -> HttpResponse:
     form = StatisticsForm(activity, request.GET, request)
     context: dict[str, Any] = {}
     if form.is_valid() and visible_flows and flow not in uncounted_flows:
-        context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
+        context = {"zone": form.zone(), "is_found": True}
         try:
             if flow is None or activity is None:
                 context |= tables.of_all(form, visible_flows, request)
@@ -55,37 +55,32 @@ def statistics(request: HttpRequest) -> HttpResponse:
 def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The counters of one flow as a file: a line for each step, or with `by` for each group of that
     dimension. Without `flow` the counters of all flows: a line for each flow and system."""
-    flow = _flow(request)
-    if flow is None or flow.health.activity is None:
-        visible_flows, form = _counting_flows(request), StatisticsForm(None, request.GET, request)
-        if not visible_flows:
-            raise PermissionDenied
-        if form.is_valid():
-            try:
-                lines = list(tables.csv_of_all(form, visible_flows))
-            except InvalidInput as error:
-                form.add_error(None, str(error))
-            else:
-                until = timezone.localtime(form.cleaned_data["until"])
-                return csv_response(f"all-{until:%Y%m%d-%H%M}", lines)
-        return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
-    form, by = StatisticsForm(flow.health.activity, request.GET, request), request.GET.get("by", "")
-    dimension = next((part for part in flow.health.activity.dimensions if part.name == by), None)
-    if by and dimension is None:
+    flow, by = _flow(request), request.GET.get("by", "")
+    activity = flow.health.activity if flow else None
+    form = StatisticsForm(activity, request.GET, request)
+    visible_flows = _counting_flows(request)
+    if flow is None and not visible_flows:
+        raise PermissionDenied
+    dimensions = activity.dimensions if activity else ()
+    dimension = next((part for part in dimensions if part.name == by), None)
+    if flow and by and dimension is None:
         form.add_error(None, _("There is no such choice."))
-    if sentence := uncounted(request).get(flow):
+    if flow and (sentence := uncounted(request).get(flow)):
         form.add_error(None, sentence)
     if form.is_valid():
+        words, until = ["all"], timezone.localtime(form.cleaned_data["until"])
+        lines: Iterable[list[str]]
         try:
-            query = form.query(flow.health.activity)
-            rows = groups.csv_lines(query, dimension)
-            header = next(rows)  # refuse too long a time before anything is sent
+            if flow is None or activity is None:
+                lines = list(tables.csv_of_all(form, visible_flows))
+            else:
+                words = [flow.name, *([by] if by else []), form.cleaned_data["step"]]
+                rows = groups.csv_lines(form.query(activity), dimension)
+                lines = chain([next(rows)], rows)  # refuse too long a time before anything is sent
         except InvalidInput as error:
             form.add_error(None, str(error))
         else:
-            words = [flow.name, *([by] if by else []), query.step]
-            name = f"{'-'.join(words)}-{timezone.localtime(query.until):%Y%m%d-%H%M}"
-            return csv_response(name, chain([header], rows))
+            return csv_response(f"{'-'.join(words)}-{until:%Y%m%d-%H%M}", lines)
     return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
 
 

@@ -3,7 +3,6 @@ console's frame; the client libraries, installed from its address; and the docum
 `scripts/site.sh` builds it."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from csp.constants import UNSAFE_INLINE
@@ -25,16 +24,15 @@ from msgplatform.person_limits import answers_limited_people
 @require_GET
 def api_docs(request: HttpRequest) -> HttpResponse:
     """The reference, with links to what belongs to it."""
-    user: Any = request.user
     links = [
         {"title": str(link.title), "address": link.address}
         for flow in flows.all()
         for link in flow.links
         if link.is_reference
-        and user.has_perms(link.permissions)
+        and request.user.has_perms(link.permissions)
         and person_limits.may_open(request, link.address)
     ]
-    if user.is_active and user.is_staff and not person_limits.is_limited(request):
+    if request.user.is_active and request.user.is_staff and not person_limits.is_limited(request):
         address = reverse("console:getting-started")
         links.append({"title": _("Getting started"), "address": address})
     links += [

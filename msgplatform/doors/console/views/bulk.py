@@ -23,7 +23,7 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm
-from msgplatform.doors.console.views.page import jobs_of, masked, page, require_bulk, staff_view
+from msgplatform.doors.console.views.page import jobs_of, masked, page, staff_view
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.jobs import control
 from msgplatform.messages import engine, filters
@@ -140,7 +140,8 @@ def _find_action(
     flow = flows.get(flow_name) if flow_name else able[0]
     if flow is None or not flow.actions:
         raise Http404(_("There is no such flow."))
-    require_bulk(request, flow)
+    if not flow.is_bulk_allowed(request.user):
+        raise PermissionDenied
     name = action or next(iter(flow.actions))
     if name not in flow.actions:
         raise Http404(_("There is no such bulk action."))

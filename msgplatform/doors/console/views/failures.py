@@ -21,14 +21,7 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import MAX_FAILURES, Button, Failure
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.views.page import (
-    bulk_address,
-    can_start_jobs,
-    flow_of,
-    page,
-    staff_view,
-    visible,
-)
+from msgplatform.doors.console.views import page as pages
 from msgplatform.models import Acknowledgement
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_groups
@@ -64,21 +57,15 @@ class AcknowledgeForm(forms.Form):
     )
 
 
-class ResendForm(msgspec.Struct, frozen=True):
-    """The form that resends several groups of a place: its address, and the number of messages."""
-
-    url: str
-    count: int
-
-
 class FailurePlace(msgspec.Struct, frozen=True):
     """The failures of one place, with the address of the form that sends each group again.
 
-    `resend_forms` are the forms for all groups together; `button` acts on the place, at an address.
+    `resend_forms` resend several groups together: (address of the form, number of messages).
+    `button` acts on the place, at an address.
     """
 
     failures: list[tuple[Failure, str]]
-    resend_forms: list[ResendForm]
+    resend_forms: list[tuple[str, int]]
     button: tuple[Button, str] | None
 
     @property
@@ -113,10 +100,10 @@ class FlowFailures(msgspec.Struct, frozen=True):
         return activity.dimensions[0].title if activity and activity.dimensions else ""
 
 
-@staff_view("GET", answers_limited_people=True)
+@pages.staff_view("GET", answers_limited_people=True)
 def failures(request: HttpRequest) -> HttpResponse:
     """The groups that nobody has resent or acknowledged, and the latest acknowledgements."""
-    visible_flows, clear = visible(request), sees_personal(request)
+    visible_flows, clear = pages.visible(request), sees_personal(request)
     systems = person_limits.systems_of(request)
     listings = [_flow_failures(flow, request.user, clear, systems) for flow in visible_flows]
     acknowledgements: list[Acknowledgement] = []
@@ -126,7 +113,7 @@ def failures(request: HttpRequest) -> HttpResponse:
     for row in acknowledgements:
         row.answer = answer_title(row.answer)
         row.note = row.note if clear else personal.in_sentence(row.note)
-    return page(
+    return pages.page(
         request,
         "failures.html",
         _("Failures"),
@@ -158,7 +145,7 @@ def _flow_failures(
         groups_by_place[group.subject].append(group)
     places = []
     for groups in groups_by_place.values():
-        button, starts_jobs = groups[0].button, can_start_jobs(user, flow)
+        button, starts_jobs = groups[0].button, pages.can_start_jobs(user, flow)
         acting = None
         if button is not None and user.has_perm(button.permission):
             acting = button, reverse(button.view, args=[groups[0].subject])
@@ -167,9 +154,7 @@ def _flow_failures(
         for group in groups if starts_jobs else ():
             if group.place_filter and (url := _bulk_url(flow, group.action, group.place_filter)):
                 counts_by_url[url].append(group.count)
-        resend_forms = [
-            ResendForm(url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]
-        ]
+        resend_forms = [(url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]]
         failures = [
             (group, _bulk_url(flow, group.action, group.filter) if starts_jobs else "")
             for group in groups
@@ -182,14 +167,14 @@ def _bulk_url(flow: Flow, action: str, filter: Mapping[str, str]) -> str:
     """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
     if action not in flow.actions:
         return ""
-    return bulk_address(flow.name, action, filter, count=1)
+    return pages.bulk_address(flow.name, action, filter, count=1)
 
 
-@staff_view("POST", answers_limited_people=True)
+@pages.staff_view("POST", answers_limited_people=True)
 @permission_required(ACKNOWLEDGE_PERMISSION, raise_exception=True)
 def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Acknowledge a group with a note; failures since it was shown stay listed."""
-    flow = flow_of(request, flow_name)
+    flow = pages.flow_of(request, flow_name)
     form = AcknowledgeForm(request.POST)
     if not form.is_valid():
         sentence = " ".join(str(error) for errors in form.errors.values() for error in errors)

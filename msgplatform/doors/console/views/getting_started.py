@@ -6,7 +6,6 @@ whoever did the work and however.
 
 import json
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -32,17 +31,9 @@ DISMISSED = "dismissed"
 _SECRET = "…"  # noqa: S105
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A step as one person sees it; `link` leads to where it is done, if they may do it."""
-
-    title: str
-    help: str
-    is_done: bool
-    link: str
-
-
 class Part(msgspec.Struct, frozen=True):
-    """The steps of the platform or of one flow.
+    """The steps of the platform or of one flow, each with the address where it is done; '' for
+    people who may not do it.
 
     `commands` bring the first message, with a key that has the `scope`; `snippet` is the one of
     the `snippets` that the page shows. `anchor` names the part in the page's address.
@@ -50,7 +41,7 @@ class Part(msgspec.Struct, frozen=True):
 
     anchor: str
     title: str
-    steps: Sequence[Line]
+    steps: Sequence[tuple[FirstStep, str]]
     commands: str = ""
     scope: str = ""
     snippets: Sequence[Snippet] = ()
@@ -59,8 +50,7 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def done_count(self) -> int:
-        """The number of steps that are done."""
-        return sum(step.is_done for step in self.steps)
+        return sum(step.done for step, _link in self.steps)
 
     @property
     def is_complete(self) -> bool:
@@ -112,7 +102,7 @@ def parts(request: HttpRequest) -> list[Part]:
             ("msgplatform.add_apikey",),
         ),
     ]
-    of_platform = Part("platform", _("The platform"), _lines(request, steps, "platform"))
+    of_platform = Part("platform", _("The platform"), _link_steps(request, steps, "platform"))
     return [of_platform, *(_part(request, flow) for flow in visible(request))]
 
 
@@ -130,26 +120,26 @@ def is_new(request: HttpRequest) -> bool:
     )
 
 
-def _lines(request: HttpRequest, steps: Sequence[FirstStep], anchor: str) -> list[Line]:
-    user: Any = request.user
+def _link_steps(
+    request: HttpRequest, steps: Sequence[FirstStep], anchor: str
+) -> list[tuple[FirstStep, str]]:
     checklist_url = f"{reverse('console:getting-started')}#{anchor}"
-    lines = []
+    pairs = []
     for step in steps:
-        link = reverse(step.view) if step.view and user.has_perms(step.permissions) else ""
+        link = reverse(step.view) if step.view and request.user.has_perms(step.permissions) else ""
         if link and step.view.endswith("_add"):  # the form leads back to the checklist
             link = f"{link}?{urlencode({'next': checklist_url})}"
-        lines.append(Line(str(step.title), str(step.help), step.done, link))
-    return lines
+        pairs.append((step, link))
+    return pairs
 
 
 def _part(request: HttpRequest, flow: Flow) -> Part:
-    user: Any = request.user
     try:
-        lines = _lines(request, flow.setup.first_steps(), flow.name)
+        steps = _link_steps(request, flow.setup.first_steps(), flow.name)
         calls = flow.setup.first_calls()
         scope = calls[0].scope if calls else ""
         key = f"mp_{_SECRET}"
-        if calls and user.has_perm("msgplatform.view_apikey"):
+        if calls and request.user.has_perm("msgplatform.view_apikey"):
             # The newest key with the scope, with only its public prefix.
             rows = _usable_keys().order_by("-id").values_list("prefix", "scopes")[:50]
             prefixes = (prefix for prefix, scopes in rows if scope in scopes)
@@ -167,7 +157,7 @@ def _part(request: HttpRequest, flow: Flow) -> Part:
     language = request.GET.get("language")
     matches = [snippet for snippet in snippets if snippet.name == language] or snippets
     snippet = matches[0] if matches else None
-    return Part(flow.name, str(flow.title), lines, commands, scope, snippets, snippet)
+    return Part(flow.name, str(flow.title), steps, commands, scope, snippets, snippet)
 
 
 def _usable_keys() -> QuerySet[ApiKey]:

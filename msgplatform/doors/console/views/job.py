@@ -21,17 +21,7 @@ from msgplatform.core.flows.messages import personal_names
 from msgplatform.core.flows.page import Hit
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm
-from msgplatform.doors.console.views.page import (
-    as_seen,
-    bulk_address,
-    can_start_jobs,
-    flow_of,
-    job_of,
-    page,
-    require,
-    require_job,
-    staff_view,
-)
+from msgplatform.doors.console.views import page as pages
 from msgplatform.jobs import control, outcomes
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import AuditLog
@@ -46,21 +36,20 @@ _TITLES: Mapping[Ending, Any] = {
 }
 
 
-@staff_view("GET", "POST", answers_limited_people=True)
+@pages.staff_view("GET", "POST", answers_limited_people=True)
 def job(request: HttpRequest, id: int) -> HttpResponse:
     """The page of one job, which renews itself while something may change: with `live` in the
     address, the parts that change alone."""
-    row = job_of(request, id)
+    row = pages.job_of(request, id)
     clear = sees_personal(request)
     if not clear:
         row.error = personal.in_sentence(row.error)
     user: Any = request.user
     flow = flows.get(row.flow)
-    require_job(request)
     if flow is not None:
-        require(request, flow)
+        pages.require(request, flow)
     is_allowed = flow is not None and flow.is_bulk_allowed(user)
-    starts_jobs = flow is not None and can_start_jobs(user, flow)
+    starts_jobs = flow is not None and pages.can_start_jobs(user, flow)
     is_own = starts_jobs and row.created_by == user.get_username()
     may_change = is_own or (is_allowed and user.has_perm("msgplatform.change_bulkjob"))
     if request.method == "POST":
@@ -85,7 +74,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     personal_fields = set() if clear or not action else personal_names(action.fields)
     if flow and action and starts_jobs and not personal_fields.intersection(row.filter):
         pace = {"rate": row.rate} if row.rate else {}
-        repeat_url = bulk_address(flow.name, row.action, row.filter, **pace, count=1)
+        repeat_url = pages.bulk_address(flow.name, row.action, row.filter, **pace, count=1)
     context = {
         "job": row,
         "flow": flow,
@@ -105,7 +94,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         if flow and action
         else [(name, str(value)) for name, value in row.filter.items()]
     )
-    return page(
+    return pages.page(
         request,
         "job.html",
         _("Bulk job %d") % row.pk,
@@ -128,12 +117,11 @@ def _time_left(row: BulkJob) -> timedelta | None:
     return (timezone.now() - row.created_at) * (missing / row.done)
 
 
-@staff_view("GET", answers_limited_people=True)
+@pages.staff_view("GET", answers_limited_people=True)
 def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     """The messages that the job's page counts under this ending, page by page."""
-    row = job_of(request, id)
-    require_job(request)
-    flow = flow_of(request, row.flow)
+    row = pages.job_of(request, id)
+    flow = pages.flow_of(request, row.flow)
     which = next((title for title in _TITLES if title == ending), None)
     if which is None:
         raise Http404(_("There is no such list."))
@@ -150,13 +138,13 @@ def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
         problem = str(error)
     except UNAVAILABLE:
         problem = _("A server does not answer at present.")
-    return page(
+    return pages.page(
         request,
         "job_messages.html",
         _TITLES[which],
         job=row,
         flow=flow,
-        found=as_seen(request, hits),
+        found=pages.as_seen(request, hits),
         problem=problem,
         forgotten=outcomes.has_dropped_ids(row, which),
         days=outcomes.KEEP_IDS.days,

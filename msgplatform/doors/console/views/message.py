@@ -1,6 +1,7 @@
 """One message: its page, resending it, and its whole content as a file."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
@@ -19,17 +20,12 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import PageLink, TimelineEntry
 from msgplatform.core.tracing import spans
 from msgplatform.core.tracing.context import is_on
-from msgplatform.doors.admin import (
-    MESSAGE_RESENT,
-    audit_messages,
-    cells,
-    message_target,
-    sees_personal,
-)
+from msgplatform.doors.admin import audit, cells, sees_personal
 from msgplatform.doors.console.views.page import flow_of, masked, page, staff_view
 from msgplatform.messages import engine
 from msgplatform.models import AuditLog
 
+_RESENT = "message_resent"  # an action of the audit log
 _SHOWN_AGAIN = 50  # maximum entries of the audit log on a page
 _LINKED = 10  # maximum new messages that an answer names
 
@@ -62,10 +58,8 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     rows = [to for to in recipients if to.tone == "good"] if len(recipients) > 1 else []
     # The timeline, with the person who resent the message from its page.
     timeline = list(shown_page.timeline)
-    entries = AuditLog.objects.filter(
-        target=message_target(flow.name, shown_page.id), action=MESSAGE_RESENT
-    ).order_by("-id")
-    for entry in entries[:_SHOWN_AGAIN]:
+    entries = AuditLog.objects.filter(target=_target(flow, shown_page.id), action=_RESENT)
+    for entry in entries.order_by("-id")[:_SHOWN_AGAIN]:
         # A step without a time is still to happen, or its time is unknown: it stays at the end.
         later_positions = (
             n for n, step in enumerate(timeline) if step.at is None or step.at > entry.at
@@ -139,10 +133,9 @@ def resend_messages(
             left_count, refusal = left_count + len(ids) - position, error
             break
         if resent.count:
-            new_message = {"message": resent.message} if resent.message else {}
-            audit_messages(
-                request, flow.name, [id], recipient=recipient, count=resent.count, **new_message
-            )
+            detail: dict[str, Any] = {"recipient": recipient, "count": resent.count}
+            detail |= {"message": resent.message} if resent.message else {}
+            audit(request, _RESENT, _target(flow, id), **detail)
         left_count += max(1, resent.left) if resent.left or not resent.count else 0
         count += resent.count
         new_ids += [resent.message] if resent.message else []
@@ -197,10 +190,13 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     )
 
 
+def _target(flow: Flow, id: str) -> str:
+    """The target of a message's entries in the audit log; an index finds them."""
+    return f"{flow.name} {id}"[:200]
+
+
 def _unavailable(request: HttpRequest, flow: Flow, error: Unavailable) -> HttpResponse:
-    answer = page(request, "message.html", _("Message"), flow=flow, notice=str(error))
-    answer.status_code = 503
-    return answer
+    return page(request, "message.html", _("Message"), 503, flow=flow, notice=str(error))
 
 
 def _require_own(request: HttpRequest, flow: Flow, id: str) -> None:

@@ -21,19 +21,10 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import SearchResult
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.forms import SearchForm
+from msgplatform.doors.console.forms import FilterForm
 from msgplatform.doors.console.statistics.views import csv_response
+from msgplatform.doors.console.views import page as pages
 from msgplatform.doors.console.views.message import may_resend, resend_messages
-from msgplatform.doors.console.views.page import (
-    as_seen,
-    bulk_address,
-    can_start_jobs,
-    flow_of,
-    list_name,
-    page,
-    staff_view,
-    visible,
-)
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
@@ -46,11 +37,11 @@ _CSV_PAGE = 500
 _MAX_CSV_PAGES = 40  # pages may have few matches, and a file must not take minutes
 
 
-@staff_view("GET", answers_limited_people=True)
+@pages.staff_view("GET", answers_limited_people=True)
 def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Messages of one flow that match its fields, page by page; without a filter all of them."""
     flow = _searchable(request, flow_name)
-    form = SearchForm(flow, sees_personal(request), request.GET)
+    form = FilterForm(flow, SavedFilter.SEARCH, sees_personal(request), request.GET)
     result = _read(request, flow, form) if form.is_valid() else None
     following = ""
     if result and result.cursor:
@@ -59,18 +50,18 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         following = f"?{query.urlencode()}"
     filled_in = form.filter() if result else {}
     bulk_links: list[tuple[Text, str]] = []
-    if filled_in and can_start_jobs(request.user, flow):
+    if filled_in and pages.can_start_jobs(request.user, flow):
         # Bulk jobs about all messages of this filter. Only for actions that have all of its fields:
         # other actions would select more messages.
         bulk_links = [
-            (action.title, bulk_address(flow.name, name, filled_in))
+            (action.title, pages.bulk_address(flow.name, name, filled_in))
             for name, action in flow.actions.items()
             if filled_in.keys() <= action.fields.keys()
         ]
-    return page(
+    return pages.page(
         request,
         "search.html",
-        list_name(flow),
+        pages.list_name(flow),
         flow=flow,
         form=form,
         # Results come first, and fields only where they say what is wrong or find nothing.
@@ -80,7 +71,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         hits=[(flow, hit) for hit in result.hits] if result else [],
         notices=[result.notice] if result and result.notice else [],
         next=following,
-        searchable=[flow for flow in visible(request) if flow.messages.fields],
+        searchable=[flow for flow in pages.visible(request) if flow.messages.fields],
         clear=sees_personal(request),
         saved=saved_for(request, flow, SavedFilter.SEARCH),
         saved_page=SavedFilter.SEARCH,
@@ -99,28 +90,28 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     )
 
 
-@staff_view("GET", answers_limited_people=True)
+@pages.staff_view("GET", answers_limited_people=True)
 def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     """The messages that match, newest first, up to MAX_CSV_LINES; masked as the list is."""
     flow = _searchable(request, flow_name)
-    form = SearchForm(flow, sees_personal(request), request.GET)
+    form = FilterForm(flow, SavedFilter.SEARCH, sees_personal(request), request.GET)
     first = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
     if first is None:  # the list shows the filter's error
         return redirect(f"{reverse('console:find', args=[flow.name])}?{request.GET.urlencode()}")
     return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
 
 
-@staff_view("POST", answers_limited_people=True)
+@pages.staff_view("POST", answers_limited_people=True)
 def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
     """Resend the messages that are ticked, each to all recipients that it did not reach."""
-    flow = flow_of(request, flow_name)
+    flow = pages.flow_of(request, flow_name)
     if not may_resend(request, flow):
         raise PermissionDenied
     ids = list(dict.fromkeys(request.POST.getlist("id")))[:MAX_TICKED]
     if not ids:
         messages.warning(request, _("Tick the messages that are to be sent again."))
     elif "bulk" in request.POST and (action := _ticked_action(request, flow)):
-        return redirect(bulk_address(flow.name, action, {"ids": ",".join(ids)}))
+        return redirect(pages.bulk_address(flow.name, action, {"ids": ",".join(ids)}))
     elif resend_messages(request, flow, ids) is None and len(ids) == 1:
         messages.warning(request, _("This message cannot be sent again as it is now."))
     query = request.POST.get("query", "")
@@ -128,14 +119,14 @@ def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
 
 
 def _searchable(request: HttpRequest, name: str) -> Flow:
-    flow = flow_of(request, name)
+    flow = pages.flow_of(request, name)
     if not flow.messages.fields:
         raise Http404(_("There is no such flow."))
     return flow
 
 
 def _read(
-    request: HttpRequest, flow: Flow, form: SearchForm, limit: int = LINES
+    request: HttpRequest, flow: Flow, form: FilterForm, limit: int = LINES
 ) -> SearchResult | None:
     """A page as this person may see it. None if the filter is wrong: the form then says so."""
     try:
@@ -149,28 +140,28 @@ def _read(
     except InvalidInput as error:
         form.refuse(error.field, str(error))
         return None
-    return replace(result, hits=as_seen(request, result.hits))
+    return replace(result, hits=pages.as_seen(request, result.hits))
 
 
 def _csv_rows(
-    request: HttpRequest, flow: Flow, form: SearchForm, first: SearchResult
+    request: HttpRequest, flow: Flow, form: FilterForm, first: SearchResult
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
     # A message in flight on the first page may be read again from the archive: show it once.
     # (Several records of CRM sync, which has none in flight, may have one id.)
     first_ids = {line.id for line in first.hits} if flow.messages.live else set()
-    result, count, pages = first, 0, 1
+    result, count, page_count = first, 0, 1
     systems = person_limits.ids_of(request)
     notices = dict.fromkeys([first.notice])
     while True:
         for line in result.hits:
-            if pages == 1 or line.id not in first_ids:
+            if page_count == 1 or line.id not in first_ids:
                 at = line.at.isoformat() if line.at else ""
                 yield [
                     line.id, line.title, line.biz, line.state, at, line.details, line.reason,
                 ]  # fmt: skip
-        count, pages = count + len(result.hits), pages + 1
-        if not result.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
+        count, page_count = count + len(result.hits), page_count + 1
+        if not result.cursor or count >= MAX_CSV_LINES or page_count > _MAX_CSV_PAGES:
             break
         try:
             result = engine.find(flow.messages, form.filter(), result.cursor, _CSV_PAGE, systems)
@@ -178,7 +169,7 @@ def _csv_rows(
             result = replace(result, cursor="")
             notices[_("A server does not answer at present: the file is not complete.")] = None
             break
-        result = replace(result, hits=as_seen(request, result.hits))
+        result = replace(result, hits=pages.as_seen(request, result.hits))
         notices[result.notice] = None
     if result.cursor:
         notices[_("There are more messages: narrow the filter by a time.")] = None
@@ -188,4 +179,4 @@ def _csv_rows(
 def _ticked_action(request: HttpRequest, flow: Flow) -> str:
     """The bulk action for ticked messages; '' if this person has none."""
     names = [name for name, action in flow.actions.items() if action.has_message_ids]
-    return names[0] if names and can_start_jobs(request.user, flow) else ""
+    return names[0] if names and pages.can_start_jobs(request.user, flow) else ""

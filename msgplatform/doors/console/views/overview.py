@@ -20,15 +20,7 @@ from msgplatform.core.flows.health import Status
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console import condition, flow_card
 from msgplatform.doors.console.views import getting_started
-from msgplatform.doors.console.views.page import (
-    can_see_jobs,
-    is_set_up,
-    jobs_of,
-    page,
-    staff_view,
-    uncounted,
-    visible,
-)
+from msgplatform.doors.console.views import page as pages
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_groups, runbooks
@@ -55,7 +47,7 @@ _HEADINGS = {
 }
 
 
-@staff_view("GET", answers_limited_people=True)
+@pages.staff_view("GET", answers_limited_people=True)
 def overview(request: HttpRequest) -> HttpResponse:
     """Flows with their charts and backlog, what is in trouble, open alerts, programs, bulk jobs.
 
@@ -81,10 +73,8 @@ def overview(request: HttpRequest) -> HttpResponse:
     for alert in alerts:
         alert.translate()
         alert.subject = alert.subject if clear else personal.in_sentence(alert.subject)
-    jobs = jobs_of(request).none()
-    if can_see_jobs(request):
-        names = [flow.name for flow in visible(request)]
-        jobs = jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=names)[:20]
+    names = [flow.name for flow in pages.visible(request)] if pages.can_see_jobs(request) else []
+    open_jobs = pages.jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=names)
     context = {
         **_flows(request, span, str(step), period),
         "found": state,
@@ -93,7 +83,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "more_alerts": more_alerts,
         "ended": exits,
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
-        "jobs": jobs,
+        "jobs": open_jobs[:20],
         "seconds": seconds,
         "outbound_is_off": outbound.is_off(),
     }
@@ -104,7 +94,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     if "live" in request.GET:
         return render(request, "console/overview_live.html", context)
     periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]
-    return page(
+    return pages.page(
         request, "overview.html", _("Overview"), period=period, periods=periods,
         first_parts=()
         if person_limits.is_limited(request) or not getting_started.is_new(request)
@@ -118,7 +108,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     limited to business systems do not see figures of all systems together: the backlog, and the
     reports of the programs."""
     systems, ids = person_limits.systems_of(request), person_limits.ids_of(request)
-    visible_flows, now = visible(request), sql.now()
+    visible_flows, now = pages.visible(request), sql.now()
     statuses: dict[Flow, Status] = {}
     waiting: Mapping[str, Sequence[float | None]] = {}
     failures: dict[str, int] = {}
@@ -160,7 +150,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     ]
     idle_flows = [card.flow for card in cards if card.is_idle]
     if systems is None:
-        idle_flows = [flow for flow in idle_flows if not is_set_up(flow)]
+        idle_flows = [flow for flow in idle_flows if not pages.is_set_up(flow)]
     return {
         "cards": [card for card in cards if card.flow not in idle_flows],
         "unused": idle_flows if systems is None else [],
@@ -169,7 +159,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         "problems": problems,
         "step": step,
         "is_limited": systems is not None,
-        "uncounted": uncounted(request),
+        "uncounted": pages.uncounted(request),
     }
 
 

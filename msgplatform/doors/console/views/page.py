@@ -46,9 +46,11 @@ def staff_view(*methods: str, answers_limited_people: bool = False) -> Callable[
     return decorated
 
 
-def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
+def page(
+    request: HttpRequest, template: str, title: str, status: int = 200, /, **context: Any
+) -> HttpResponse:
     context = {**admin.site.each_context(request), "title": title, **context}
-    return render(request, f"console/{template}", context)
+    return render(request, f"console/{template}", context, status=status)
 
 
 def visible(request: HttpRequest) -> list[Flow]:
@@ -90,12 +92,6 @@ def require(request: HttpRequest, flow: Flow) -> None:
         raise PermissionDenied
 
 
-def require_bulk(request: HttpRequest, flow: Flow) -> None:
-    """Raises PermissionDenied unless this person may act on many messages of the flow."""
-    if not flow.is_bulk_allowed(request.user):
-        raise PermissionDenied
-
-
 def can_see_jobs(request: HttpRequest) -> bool:
     """True if this person may see bulk jobs or start one."""
     return any(request.user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add"))
@@ -106,12 +102,6 @@ def can_start_jobs(user: Any, flow: Flow) -> bool:
     return bool(user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user))
 
 
-def require_job(request: HttpRequest) -> None:
-    """Raises PermissionDenied unless this person may see bulk jobs or start one."""
-    if not can_see_jobs(request):
-        raise PermissionDenied
-
-
 def jobs_of(request: HttpRequest) -> QuerySet[BulkJob]:
     """The jobs that this person may see: all, or only those about their systems."""
     systems = person_limits.ids_of(request)
@@ -120,10 +110,13 @@ def jobs_of(request: HttpRequest) -> QuerySet[BulkJob]:
 
 
 def job_of(request: HttpRequest, id: int) -> BulkJob:
-    """The job with this id. Raises Http404, also for a job that this person may not see."""
+    """The job with this id. Raises Http404, also for a job of systems that this person may not see,
+    and PermissionDenied."""
     row = jobs_of(request).filter(pk=id).first()
     if row is None:
         raise Http404(_("There is no such bulk job."))
+    if not can_see_jobs(request):
+        raise PermissionDenied
     return row
 
 

@@ -16,12 +16,12 @@ from msgplatform import person_limits
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.messages import personal_names
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.forms import BulkForm, FilterForm, SearchForm
+from msgplatform.doors.console.forms import BulkForm, FilterForm, page_fields
 from msgplatform.doors.console.views.page import bulk_address, can_start_jobs, flow_of, staff_view
 from msgplatform.models import SavedFilter
 
 SHOWN = 50
-MOST = 100  # maximum for one person
+MAX_FILTERS = 100  # maximum for one person
 MAY_FORGET = "auth.change_user"  # the permission to delete shared filters
 PREFIX = "filter"  # prefix of the filter's fields in the saving form
 
@@ -29,8 +29,8 @@ PREFIX = "filter"  # prefix of the filter's fields in the saving form
 class Saved(msgspec.Struct, frozen=True):
     row: SavedFilter
     link: str
-    mine: bool
-    may_delete: bool
+    is_own: bool
+    can_delete: bool
 
 
 def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[Saved]:
@@ -45,8 +45,7 @@ def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[Saved]:
     rows = rows.filter(is_theirs).select_related("owner")
     # The person's own come first, because more may be shared than are shown.
     rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
-    fields = flow.messages.fields if page == SavedFilter.SEARCH else flow.actions[page].fields
-    hidden_names = set() if sees_personal(request) else personal_names(fields)
+    hidden_names = set() if sees_personal(request) else personal_names(page_fields(flow, page))
     return [
         Saved(row, _address(row), row.owner_id == user.pk, _may_delete(user, row))
         for row in rows[:SHOWN]
@@ -59,15 +58,14 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
     """Keep a filter; one of the same name is replaced."""
     flow = flow_of(request, flow_name)
     user: Any = request.user
-    form: FilterForm
-    if page_name == SavedFilter.SEARCH:
-        form = SearchForm(flow, sees_personal(request), request.POST, prefix=PREFIX)
-    elif page_name not in flow.actions:
-        raise Http404(_("There is no such bulk action."))
-    elif not can_start_jobs(request.user, flow):
-        raise PermissionDenied
-    else:
-        form = BulkForm(flow, page_name, sees_personal(request), request.POST, prefix=PREFIX)
+    form_class: type[FilterForm] = FilterForm
+    if page_name != SavedFilter.SEARCH:
+        form_class = BulkForm
+        if page_name not in flow.actions:
+            raise Http404(_("There is no such bulk action."))
+        if not can_start_jobs(request.user, flow):
+            raise PermissionDenied
+    form = form_class(flow, page_name, sees_personal(request), request.POST, prefix=PREFIX)
     if not form.is_valid():
         messages.error(request, _("This filter cannot be saved: correct it first."))
         return redirect(_address(SavedFilter(flow=flow.name, page=page_name)))
@@ -81,8 +79,8 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
     )
     if not name:
         messages.error(request, _("Give the filter a name."))
-    elif others.count() >= MOST:
-        messages.error(request, _("You have %d saved filters: delete one first.") % MOST)
+    elif others.count() >= MAX_FILTERS:
+        messages.error(request, _("You have %d saved filters: delete one first.") % MAX_FILTERS)
     else:
         SavedFilter.objects.update_or_create(
             owner=user,

@@ -4,7 +4,6 @@ import re
 from datetime import timedelta
 from urllib.parse import urlencode
 
-import msgspec
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -20,9 +19,9 @@ from msgplatform.core import cells, flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.doors.admin import sees_personal
+from msgplatform.doors.console.forms import page_fields
 from msgplatform.doors.console.views.page import as_seen, flow_of, page, staff_view, visible
 from msgplatform.messages import engine
-from msgplatform.models import SavedFilter
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
@@ -90,15 +89,9 @@ def search(request: HttpRequest) -> HttpResponse:
     )
 
 
-class _OtherCell(msgspec.Struct, frozen=True):
-    """The cell that made an id, and the same search in its console, '' without an address."""
-
-    label: str
-    address: str
-
-
-def _other_cell(query: str) -> _OtherCell | None:
-    """The cell that an id names, unless it is this one."""
+def _other_cell(query: str) -> dict[str, str] | None:
+    """The cell that an id names, unless it is this one: its label, and the address of the same
+    search in its console, '' without an address."""
     this_cell = cells.own()
     if not _ID.fullmatch(query) or this_cell.is_only:
         return None
@@ -108,7 +101,7 @@ def _other_cell(query: str) -> _OtherCell | None:
         return None
     url = settings.CELL_URLS.get(number, "")
     address = f"{url}{reverse('console:search')}?{urlencode({'q': query})}" if url else ""
-    return _OtherCell(f"{number}/{this_cell.count}", address)
+    return {"label": f"{number}/{this_cell.count}", "address": address}
 
 
 @staff_view("GET", answers_limited_people=True)
@@ -145,12 +138,7 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
 def options(request: HttpRequest, flow_name: str, page_name: str, field_name: str) -> HttpResponse:
     """The values for a field of a search or a bulk action, by a part of their names."""
     flow = flow_of(request, flow_name)
-    if page_name == SavedFilter.SEARCH:
-        fields = flow.messages.fields
-    else:
-        action = flow.actions.get(page_name)
-        fields = action.fields if action else {}
-    field = fields.get(field_name)
+    field = page_fields(flow, page_name).get(field_name)
     if field is None or field.options is None or (field.personal and not sees_personal(request)):
         raise Http404(_("There is no such field."))
     text = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")

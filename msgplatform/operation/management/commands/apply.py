@@ -10,7 +10,7 @@ from msgplatform.core.characters import printable
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
-from msgplatform.setup.platform_file import applying, labels, reading
+from msgplatform.setup.platform_file import applying, reading
 from msgplatform.setup.platform_file.outcome import Action, FileFaults, Outcome, lines
 from msgplatform.setup.platform_file.references import Secrets
 
@@ -55,8 +55,8 @@ class Command(BaseCommand):
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if len(options["label"]) > labels.MAX_LABEL:
-            raise CommandError(f"A label has at most {labels.MAX_LABEL} characters.")
+        if len(options["label"]) > applying.MAX_LABEL:
+            raise CommandError(f"A label has at most {applying.MAX_LABEL} characters.")
         try:
             self._apply(options)
         except (FileFaults, NotNow) as error:

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.core.characters import for_stdout
-from msgplatform.doors.api.management.platform_file import schema
+from msgplatform.doors.api.management.platform_file import json_schema
 from msgplatform.setup.platform_file import exporting, kinds
 
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
             sys.stdout.reconfigure(encoding="utf-8")  # a file, whatever the terminal shows
         if options["schema"]:
-            self.stdout.write(json.dumps(schema.json_schema(), indent=2, ensure_ascii=False))
+            self.stdout.write(json.dumps(json_schema(), indent=2, ensure_ascii=False))
             return
         if unknown := sorted(set(options["section"]) - kinds.sections().keys()):
             names = ", ".join(kinds.sections())

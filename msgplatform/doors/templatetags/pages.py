@@ -1,17 +1,32 @@
-"""Template tags of the page of a message: links for people who may follow them, JSON, commands."""
+"""Template filters and tags of pages: addresses of what flows name as data, links for people who
+may follow them, JSON, commands."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django import template
+from django.urls import reverse
 from django.utils.html import format_html
 
 from msgplatform import person_limits
 from msgplatform.core.flows.page import Call, PageLink, Value
+from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.json import text as json_text
 
 register = template.Library()
+# Links to the platform's pages are not shown to people who see only some business systems.
+register.filter(person_limits.is_limited)
 
 SHOWN = 16 * 1024  # characters of a shown content; the whole can be downloaded
+
+
+@register.filter
+def address(link: ViewLink | None) -> str:
+    """The address of a page; '' for None."""
+    if link is None:
+        return ""
+    query = f"?{urlencode(link.query)}" if link.query else ""
+    return reverse(link.view, args=link.args) + query
 
 
 @register.simple_tag(takes_context=True)

@@ -1,9 +1,14 @@
-"""The platform file over the management API: apply it, write it, and its JSON Schema."""
+"""The platform file over the management API: apply it, write it, and its JSON Schema, whose bodies
+are those of the OpenAPI document."""
 
+import re
+from functools import cache
 from typing import Any
 
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter
 from msgspec import structs
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError, UnsupportedMediaType
@@ -15,13 +20,13 @@ from rest_framework.views import APIView
 from msgplatform.core.errors import InvalidInput
 from msgplatform.doors.api import json
 from msgplatform.doors.api.access.authentication import caller_of
-from msgplatform.doors.api.management.platform_file import schema
 from msgplatform.doors.api.management.resources import actor, audit
 from msgplatform.doors.api.query import QueryView, values_of
 from msgplatform.doors.api.schema import operation
-from msgplatform.setup.platform_file import applying, exporting, kinds, labels, reading, text
+from msgplatform.setup.fields import ObjectField, fields_of
+from msgplatform.setup.platform_file import applying, exporting, kinds, reading, text
 from msgplatform.setup.platform_file.outcome import Action
-from msgplatform.setup.platform_file.reading import VERSION_KEY
+from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
 
 SCOPE = "manage:platform"
 # Maximum bytes of a body with all files together. For one file on a machine: `text.MAX_BYTES`.
@@ -29,6 +34,9 @@ MAX_BYTES = 10 * 1024 * 1024
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 _FLAG = ("true", "false")
 _MAX_TITLES = 100
+_COMPONENTS, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
+# Keywords about the secret itself: in a file a reference takes its place.
+_OF_SECRETS = ("maxLength", "minLength", "pattern", "format")
 
 
 class YamlRenderer(BaseRenderer):
@@ -40,11 +48,6 @@ class YamlRenderer(BaseRenderer):
         return (data if isinstance(data, str) else text.write(data)).encode()
 
 
-@extend_schema_field({"type": "object", "additionalProperties": {}})
-class SectionField(serializers.JSONField):
-    """Names with bodies."""
-
-
 class PlatformFileSerializer(serializers.Serializer[Any]):
     """A platform file: sections with names, each with the body of its PUT."""
 
@@ -52,7 +55,7 @@ class PlatformFileSerializer(serializers.Serializer[Any]):
         options: dict[str, Any] = {"required": False, "allow_null": True}
         version = serializers.IntegerField(help_text="The form of the file: 1", **options)
         sections = {
-            name: SectionField(help_text=f"{of_section[0].nouns}, by name", **options)
+            name: ObjectField(help_text=f"{of_section[0].nouns}, by name", **options)
             for name, of_section in kinds.sections().items()
         }
         return {VERSION_KEY: version, **sections}
@@ -62,7 +65,7 @@ class ObjectChangeSerializer(serializers.Serializer[Any]):
     """The change of one object."""
 
     action = serializers.ChoiceField(
-        choices=[each.value for each in Action],
+        choices=[action.value for action in Action],
         help_text="unlisted: the file does not have it, and it is left alone",
     )
     section = serializers.CharField()
@@ -105,7 +108,7 @@ _PUT_QUERY = (
     ),
     OpenApiParameter(
         "label",
-        {"type": "string", "maxLength": labels.MAX_LABEL},
+        {"type": "string", "maxLength": applying.MAX_LABEL},
         description="Where the file comes from, such as a commit: the console shows it",
     ),
     OpenApiParameter(
@@ -118,8 +121,6 @@ _PUT_QUERY = (
 
 
 class PlatformView(QueryView):
-    """All that is set up, as one file."""
-
     tag = "platform file"
     required_scope = SCOPE
     answers_limited_keys = True
@@ -190,8 +191,8 @@ class PlatformView(QueryView):
         """
         query = values_of(request, _PUT_QUERY, [parameter.name for parameter in _PUT_QUERY])
         label = query.get("label", "")
-        if len(label) > labels.MAX_LABEL:
-            raise InvalidInput(f"A label has at most {labels.MAX_LABEL} characters.", "label")
+        if len(label) > applying.MAX_LABEL:
+            raise InvalidInput(f"A label has at most {applying.MAX_LABEL} characters.", "label")
         options = applying.Options(
             actor(request),
             is_trial=query.get("dry_run") == "true",
@@ -226,8 +227,6 @@ class PlatformView(QueryView):
 
 
 class PlatformSchemaView(APIView):
-    """The JSON Schema of platform files."""
-
     tag = "platform file"
     required_scope = SCOPE
     answers_limited_keys = True
@@ -239,7 +238,58 @@ class PlatformSchemaView(APIView):
         A JSON Schema of draft 2020-12, for editors and for checks before a file is sent. Fields
         with `writeOnly` are secrets.
         """
-        return Response(schema.json_schema())
+        return Response(json_schema())
+
+
+@cache
+def json_schema() -> dict[str, Any]:
+    """The schema of draft 2020-12. It takes seconds, and is always the same in a process."""
+    with GENERATOR_STATS.silence():
+        document: Any = SchemaGenerator(urlconf="msgplatform.urls").get_schema(
+            request=None, public=True
+        )
+    definitions: dict[str, Any] = {}
+    properties: dict[str, Any] = {VERSION_KEY: {"const": VERSION}}
+    for section, kinds_of_section in kinds.sections().items():
+        kind = kinds_of_section[0]
+        names = " or ".join("/".join(part.address_lookups) for part in kinds_of_section)
+        # The body of this kind's PUT.
+        path = "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", kind.path)
+        content = document["paths"][path]["put"]["requestBody"]["content"]
+        body = _move_references(content["application/json"]["schema"], document, definitions)
+        fields = definitions[body["$ref"].removeprefix(_DEFINITIONS)]["properties"]
+        for name, field in fields_of(kind.serializer_class).items():
+            for word in _OF_SECRETS if field.source in kind.secret_fields else ():
+                fields[name].pop(word, None)
+        properties[section] = {
+            "description": f"{kind.nouns[0].upper()}{kind.nouns[1:]}, by name: {names}",
+            "type": ["object", "null"],
+            "additionalProperties": {"anyOf": [body, {"type": "null"}]},
+        }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Platform file of msgplatform",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "$defs": definitions,
+    }
+
+
+def _move_references(schema: Any, document: Any, definitions: dict[str, Any]) -> Any:
+    """The schema with its references to components as references to definitions."""
+    if isinstance(schema, list):
+        return [_move_references(part, document, definitions) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(reference := schema.get("$ref"), str):
+        name = reference.removeprefix(_COMPONENTS)
+        if name not in definitions:
+            definitions[name] = {}  # set before its content is read: it may refer to itself
+            component = document["components"]["schemas"][name]
+            definitions[name].update(_move_references(component, document, definitions))
+        return {**schema, "$ref": _DEFINITIONS + name}
+    return {key: _move_references(value, document, definitions) for key, value in schema.items()}
 
 
 def _names(value: str) -> frozenset[str]:

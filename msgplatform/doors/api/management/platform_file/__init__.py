@@ -1,1 +1,0 @@
-"""The platform file over the management API (`views`), and its JSON Schema (`schema`)."""
