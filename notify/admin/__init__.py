@@ -1,9 +1,8 @@
 """Notify in the console.
 
 consumers            URL, headers, networks, the signing secret and its rotation
-subscriptions        the form and the list of subscriptions, the page of a subscription
+subscriptions        the form, list and page of subscriptions, with their actions
 subscription_cells   cells of the list; the card above one subscription: live state, chart, failures
-states               pausing, resuming, discarding, delivering now: for the list and for the page
 health               live state and counters of a page's rows, read in sets
 trials               a test send of any event type of the catalogue; a filter on the latest messages
 event_types          the catalogue of event types, and the reference of events
