@@ -2,7 +2,7 @@ from django.urls import path
 
 from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.doors.api.management.resources import routes
-from notify.api import held, sandbox, subscriptions, trials
+from notify.api import sandbox, subscriptions, trials
 from notify.api.views import EventListView, MessageBatchView, MessageView
 from notify.setup.consumers import Consumer
 from notify.setup.event_types import OwnEventType, SharedEventType
@@ -13,13 +13,17 @@ urlpatterns = [
     path(
         "consumers/<slug:name>/rotate", subscriptions.RotateView.as_view(), name="consumer-rotate"
     ),
-    path("held", held.HeldListView.as_view(), name="held"),
+    path("held", subscriptions.HeldListView.as_view(), name="held"),
     path(
         "held/<slug:system>/<slug:consumer>/release",
-        held.HeldReleaseView.as_view(),
+        subscriptions.HeldReleaseView.as_view(),
         name="held-release",
     ),
-    path("held/<slug:system>/<slug:consumer>/skip", held.HeldSkipView.as_view(), name="held-skip"),
+    path(
+        "held/<slug:system>/<slug:consumer>/skip",
+        subscriptions.HeldSkipView.as_view(),
+        name="held-skip",
+    ),
     *routes(Subscription, subscriptions.SubscriptionListView),
     path(
         "subscriptions/<slug:system>/<slug:consumer>/deliver",

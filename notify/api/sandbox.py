@@ -144,8 +144,7 @@ def _sandbox_of(request: Request, system: str, consumer: str) -> BizReceive:
     """The subscription of a sandbox. Raises Http404, and NotNow for any other consumer."""
     if not sandbox.is_on():
         raise NotNow(sandbox.OFF)
-    rows = BizReceive.objects.select_related("biz", "receive")
-    row = subscription_of(request, rows, system, consumer)
+    row = subscription_of(request, system, consumer)
     if not is_sandbox(row.receive.url):
         raise NotNow(f"This consumer is no sandbox; the URL of one is {URL}.")
     return row

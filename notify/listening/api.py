@@ -167,7 +167,7 @@ class ListenView(APIView):
             }
         answer = {
             "delivery": delivery,
-            "subscription": f"{row.biz.name}/{row.receive.name}",
+            "subscription": row.full_name,
             "status": BizReceive.Status(row.status).name.lower(),
         }
         response = Response(NextDeliverySerializer(answer).data)

@@ -264,6 +264,11 @@ class BizReceive(models.Model):
     def __str__(self) -> str:
         return f"{self.biz} → {self.receive}"
 
+    @property
+    def full_name(self) -> str:
+        """The name in the API and in filters: system/consumer."""
+        return f"{self.biz.name}/{self.receive.name}"
+
     def clean(self) -> None:
         # A form has {} for an empty text: one that lets everything through is no filter.
         self.filter = self.filter or None

@@ -64,7 +64,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
 
     def details(group: FailureGroup, row: BizReceive | None) -> dict[str, Any]:
         status = "poison" if group.answer.startswith(POISON) else "exhausted"
-        name = f"{row.biz.name}/{row.receive.name}" if row else str(group.subject)
+        name = row.full_name if row else str(group.subject)
         in_place = {"subscription": name, "status": status}
         query = {"subscription": str(group.subject), "status": status}
         return {

@@ -95,7 +95,7 @@ class SubscriptionSerializer(WholeSerializer):
     """The messages of a business system that a consumer gets, their pace and their tries."""
 
     id = serializers.CharField(read_only=True)
-    name = serializers.SerializerMethodField(help_text="system/consumer")
+    name = serializers.CharField(source="full_name", read_only=True, help_text="system/consumer")
     system = serializers.CharField(source="biz.name", read_only=True)
     consumer = serializers.CharField(source="receive.name", read_only=True)
     status = StatusField(
@@ -126,9 +126,6 @@ class SubscriptionSerializer(WholeSerializer):
             "Behind an open breaker a delivery waits for at least NOTIFY_BREAKER_KEEP_HOURS before "
             "it is given up."
         }
-
-    def get_name(self, row: BizReceive) -> str:
-        return f"{row.biz.name}/{row.receive.name}"
 
 
 class Subscription(Resource):
