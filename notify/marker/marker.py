@@ -124,7 +124,9 @@ class Marker(Worker):
         self, results: Sequence[Result], attempts: Sequence[Result], block: ids.Block | None
     ) -> counters.Tally:
         return transactions.retrying(
-            lambda: marks.apply(results, attempts, block, self.subscriptions, self.event_types)
+            lambda: marks.apply(
+                results, attempts, block, self.subscriptions.known, self.event_types
+            )
         )
 
     def _after_commit(self, result_count: int, tally: counters.Tally) -> None:
