@@ -61,7 +61,7 @@ class Subscription:
     @property
     def is_active(self) -> bool:
         """True if the subscription's status lets deliveries go out."""
-        return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
+        return self.status in BizReceive.ACTIVE
 
     @property
     def is_sendable(self) -> bool:

@@ -83,7 +83,7 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
             ]
             if not matching_rows:
                 return 0
-            failures.take_back_rows(row[:-1] for row in matching_rows)
+            failures.take_back(row[:-1] for row in matching_rows)
             deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in matching_rows])
             return claims.update_by_key(deliveries, _ANEW)
 

@@ -17,7 +17,7 @@ from notify import presence
 from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import subjects
 from notify.monitor.counters import FLOW
-from notify.monitor.metrics import OPEN, waiting_seconds
+from notify.monitor.metrics import waiting_seconds
 
 _Status = BizReceive.Status
 # The bound of counting: a subscription may have a million waiting deliveries.
@@ -86,11 +86,10 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     """The health by subscription id. Costs one call of Redis and four queries for all rows."""
     ids = [row.pk for row in rows]
     # The oldest due times of each subscription: one index dive for each status.
-    statuses_of_work = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
-    due_times = list(oldest.values_list("id", Now(), *map(first_due, statuses_of_work)))
+    due_times = list(oldest.values_list("id", Now(), *map(first_due, ReceiveMsg.WAITING)))
     # The waiting deliveries of each subscription: a range of an index, read up to COUNTED.
-    statuses = ", ".join(str(int(status)) for status in OPEN)
+    statuses = ", ".join(str(int(status)) for status in ReceiveMsg.OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
     waiting = dict(zip(ids, counts, strict=True))

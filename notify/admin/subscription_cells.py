@@ -196,9 +196,9 @@ def card(row: Any) -> dict[str, Any]:
             deliveries.append({"name": name, "label": label, "count": text})
     return {
         "status": state(row),
-        "is_sending": row.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING),
-        "is_discarded": row.status == BizReceive.Status.DISCARDED,
-        "is_paused": row.status == BizReceive.Status.PAUSED,
+        "is_sending": row.status in BizReceive.ACTIVE,
+        "is_discarded": row.status == _Status.DISCARDED,
+        "is_paused": row.status == _Status.PAUSED,
         "figures": [
             (gettext("waiting"), waiting(row)),
             (gettext("oldest due"), oldest_due(row)),

@@ -183,8 +183,6 @@ def _first(subscription: int, status: int) -> tuple[_Row | None, Any]:
 MIN_SECONDS, MAX_SECONDS = 1.0, 5.0
 _UNTIL_WOKEN = 86_400.0
 _PREFIX = "notify.listen:"
-_ACTIVE = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
-_WAITING = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
 
 
 def topic(subscription: int) -> str:
@@ -225,10 +223,11 @@ class Watch:
             return _UNTIL_WOKEN
         self._asked_at = time.monotonic()
         # Each subscription costs two index dives. A leased delivery is due when its lease ends.
-        rows = BizReceive.objects.filter(id__in=waiting, status__in=_ACTIVE).order_by()
+        rows = BizReceive.objects.filter(id__in=waiting, status__in=BizReceive.ACTIVE).order_by()
+        first_times = map(first_due, ReceiveMsg.WAITING)
         seconds_until: dict[int, float] = {
             pk: min((at - now).total_seconds() for at in due_times if at)
-            for pk, now, *due_times in rows.values_list("id", Now(), *map(first_due, _WAITING))
+            for pk, now, *due_times in rows.values_list("id", Now(), *first_times)
             if any(due_times)
         }
         WAITING.wake(topic(pk) for pk, seconds in seconds_until.items() if seconds <= 0)

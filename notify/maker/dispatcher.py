@@ -35,7 +35,6 @@ TURN_SECONDS = 0.15
 FEW, WHOLE_SECONDS = 500, 1.0
 _SUBSCRIPTIONS_PER_QUERY = 40  # one statement reads the due deliveries of so many
 _Status = ReceiveMsg.Status
-SENDABLE = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
 
 # (next_at, id, message id): the order in which deliveries are queued.
@@ -59,7 +58,7 @@ class Dispatcher:
 
     def __init__(self, subscriptions: Subscriptions, only: Collection[int] = ()) -> None:
         self._subscriptions = subscriptions
-        rows = BizReceive.objects.filter(status__in=SENDABLE)
+        rows = BizReceive.objects.filter(status__in=BizReceive.ACTIVE)
         if only:
             rows = rows.filter(id__in=frozenset(only))
         # Built once: most turns find nothing, and building costs more than the answer.

@@ -116,7 +116,7 @@ def expire(
     # A queued delivery ends too, after its lease: it is not queued again behind a breaker. While
     # results are late, a queued delivery may have arrived, so it waits.
     is_late = orders.are_results_late()
-    waiting = (_Status.PENDING,) if is_late else (_Status.PENDING, _Status.QUEUED)
+    waiting = (_Status.PENDING,) if is_late else ReceiveMsg.WAITING
     return sum(
         transactions.retrying(partial(_expire_one, s, open_for, event_types, waiting))
         for s, open_for in dead
@@ -175,7 +175,7 @@ def expire_unfetched(listened: Iterable[Subscription]) -> int:
 def _expire_unfetched(subscription: Subscription) -> int:
     before = sql.now() - timedelta(seconds=limits.UNFETCHED_SECONDS)
     ended_count = 0
-    for status in (_Status.PENDING, _Status.QUEUED):  # queued: its listener is gone
+    for status in ReceiveMsg.WAITING:  # queued: its listener is gone
         with transaction.atomic():
             rows = ReceiveMsg.objects.filter(
                 status=status, biz_receive_id=subscription.id, next_at__lte=before

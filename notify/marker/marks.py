@@ -167,12 +167,13 @@ def mark_delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Re
     for result in results:
         delivery = deliveries.get(result.id)
         if delivery and delivery.status != _Status.DELIVERED and result.id not in duplicates:
-            if delivery.status in failures.STATUSES:
+            if delivery.status in ReceiveMsg.FAILED:
                 late_ids.append(result.id)
             delivery.becomes(_Status.DELIVERED)
             effective.append(result)
-    for some in chunks(late_ids, claims.CHUNK):
-        failures.take_back(ReceiveMsg.objects.filter(id__in=some))
+    for chunk in chunks(late_ids, claims.CHUNK):
+        rows_of_chunk = ReceiveMsg.objects.filter(id__in=chunk)
+        failures.take_back(rows_of_chunk.values_list(*failures.COLUMNS))
     for (attempt, status), row_ids in _grouped(effective, lambda r: (r.attempt, r.http_status)):
         _update(
             ReceiveMsg.objects.filter(id__in=row_ids).exclude(status=_Status.DELIVERED),

@@ -52,7 +52,7 @@ class Circumstances(msgspec.Struct, frozen=True):
         subscriptions = {
             row.pk: row for row in rows.select_related("biz", "receive").defer(*_SECRETS)
         }
-        open_rows = [row for row in rows_of_page if row.status in (Status.PENDING, Status.QUEUED)]
+        open_rows = [row for row in rows_of_page if row.status in ReceiveMsg.WAITING]
         try:
             lanes = presence.read() if open_rows else {}
         except RedisError:

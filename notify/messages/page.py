@@ -26,8 +26,8 @@ from notify.maker import ending
 from notify.messages import explanations, recipients
 from notify.messages.explanations import Circumstances
 from notify.messages.filtered import filtered_out
-from notify.messages.states import FAILED, Status, answer, local
-from notify.models import BizMsg, IdempotencyKey, RestoredMsg
+from notify.messages.states import Status, answer, local
+from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
 T = TypeVar("T")
 _MAX_JOBS = 50  # the latest bulk jobs; each costs a few statements
@@ -229,7 +229,7 @@ def _entries(
 
 def _resend_effect(store: Store, message: Any, counts: Mapping[int, int]) -> str:
     """The sentence about resending to all recipients that failed; '' for a single recipient."""
-    unreached_count = sum(counts.get(status, 0) for status in (*FAILED, Status.SKIPPED))
+    unreached_count = sum(counts.get(s, 0) for s in (*ReceiveMsg.FAILED, Status.SKIPPED))
     if counts.get(Status.SKIPPED):
         erased_rows = store.deliveries_of([message.pk]).filter(error=ending.ERASED)
         unreached_count -= erased_rows.count()

@@ -20,8 +20,8 @@ from notify.maker import ending
 from notify.messages import states
 from notify.messages.explanations import Circumstances
 from notify.messages.filtered import FilteredOut
-from notify.messages.states import FAILED, OPEN, TONES, Status
-from notify.models import BizReceive
+from notify.messages.states import TONES, Status
+from notify.models import BizReceive, ReceiveMsg
 from notify.subscriptions import answer_log
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents, source
 from notify.subscriptions.limits import shown_url
@@ -45,9 +45,10 @@ def read(store: Store, message_id: int, after: str) -> tuple[list[Any], str]:
     """The next deliveries after a cursor: failed deliveries first, then open ones, then the rest;
     and the next cursor, '' at the end. Raises InvalidInput for a wrong cursor."""
     first = Case(
-        When(status__in=FAILED, then=Value(0)), When(status__in=OPEN, then=Value(1)),
+        When(status__in=ReceiveMsg.FAILED, then=Value(0)),
+        When(status__in=ReceiveMsg.OPEN, then=Value(1)),
         default=Value(2),
-    )  # fmt: skip
+    )
     rows = store.deliveries_of([message_id]).annotate(place_in_page=first)
     if after:
         rank, _comma, last = after.partition("-")
@@ -128,7 +129,7 @@ def _card(
     status = Status(delivery.status)
     waits = status == Status.PENDING and delivery.next_at > circumstances.now
     notes = []
-    if status in (Status.PENDING, Status.QUEUED) and circumstances.lanes is None:
+    if status in ReceiveMsg.WAITING and circumstances.lanes is None:
         notes.append(_("Redis is unavailable: whether its breaker is open is not known."))
     tries = str(delivery.send_times)
     if subscription is not None:
@@ -207,7 +208,7 @@ def _resend_effect(delivery: Any, status: Status, subscription: BizReceive | Non
     if status == Status.DELIVERED:
         return _("The consumer has accepted it already: it gets it once more, with the same "
                  "webhook-id.")  # fmt: skip
-    if status in (*FAILED, Status.SKIPPED):
+    if status in (*ReceiveMsg.FAILED, Status.SKIPPED):
         return _("It gets all its attempts anew; the log of the earlier ones stays.")
     if status == Status.PENDING and delivery.send_times:
         return _("It is due now instead of at its next attempt, and gets all its attempts anew.")

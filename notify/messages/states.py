@@ -25,8 +25,6 @@ from notify.models import BizMsg, BizReceive, ReceiveMsg
 Status = ReceiveMsg.Status
 ACCEPTED = "accepted"  # of a message that has no deliveries yet
 STATUSES = {status.name.lower(): status for status in Status}
-FAILED = (Status.EXHAUSTED, Status.POISON)
-OPEN = (Status.PENDING, Status.QUEUED, Status.HELD)
 TONES: Mapping[int, Tone] = {
     Status.DELIVERED: "good", Status.EXHAUSTED: "bad", Status.POISON: "bad",
     Status.HELD: "warn", Status.SKIPPED: "plain", Status.PENDING: "plain", Status.QUEUED: "plain",
@@ -163,7 +161,7 @@ def _groups(store: Store, deliveries: QuerySet[Any]) -> Mapping[int, list[_Group
 def _reasons(groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str]:
     """The last answers of deliveries that have not arrived, and the time of the next attempt."""
     failures = [group for group in groups if group.status != Status.DELIVERED and group.attempts]
-    failures.sort(key=lambda group: (group.status not in FAILED, -group.count))
+    failures.sort(key=lambda group: (group.status not in ReceiveMsg.FAILED, -group.count))
     is_alone = len(groups) == 1 and groups[0].count == 1
     parts = []
     for group in failures[:_MAX_ANSWERS]:

@@ -21,11 +21,11 @@ The states of a delivery (`ReceiveMsg`):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import OuterRef, Subquery
@@ -98,6 +98,11 @@ class ReceiveMsg(models.Model):
         EXHAUSTED = 4, _("exhausted")
         POISON = 5, _("poison")
         SKIPPED = 6, _("skipped")
+
+    # Deliveries in these statuses are to be sent; have no final status; failed for good.
+    WAITING: ClassVar[Sequence[Status]] = (Status.PENDING, Status.QUEUED)
+    OPEN: ClassVar[Sequence[Status]] = (*WAITING, Status.HELD)
+    FAILED: ClassVar[Sequence[Status]] = (Status.EXHAUSTED, Status.POISON)
 
     id = models.BigIntegerField(primary_key=True)
     msg = models.ForeignKey(

@@ -121,7 +121,8 @@ class BizReceive(models.Model):
         SKIPPING = 3, _("resuming, held deliveries are skipped")
         DISABLED = 4, _("disabled by the platform")
 
-    # In these statuses a subscription's deliveries are made and held.
+    # In these statuses a subscription's deliveries go out; are made and held; do not go out.
+    ACTIVE: ClassVar[Sequence[Status]] = (Status.NORMAL, Status.SKIPPING)
     HOLDING: ClassVar[Sequence[Status]] = (Status.PAUSED, Status.DISABLED)
     STOPPED: ClassVar[Sequence[Status]] = (*HOLDING, Status.DISCARDED)
     # Values that a resume sets, so that earlier failures do not count.

@@ -49,7 +49,6 @@ _SHOWN = 20
 _PATIENCE = timedelta(minutes=1)  # before `doctor` says that a subscription fails
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 _WAITING = f"status IN ({int(_Delivery.PENDING)}, {int(_Delivery.QUEUED)}) AND biz_receive_id = %s"
-_ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
 # The columns that an alert needs; secrets and headers are not read for that.
 _COLUMNS = (
     "status", "failing_since", "failures", "disabled_reason", "disabled_said",
@@ -66,7 +65,7 @@ def conditions() -> Iterator[Condition]:
     is_reported = Q(status=_Status.DISABLED)
     if after := limits.failing_alert_after():
         is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
-        is_reported |= Q(status__in=_ACTIVE) & is_failing
+        is_reported |= Q(status__in=BizReceive.ACTIVE) & is_failing
     query = _PUSHED.filter(is_reported).select_related("biz", "receive")
     # A sandbox fails because somebody has set it to fail, so it is no alert.
     rows = [
@@ -107,7 +106,7 @@ def conditions() -> Iterator[Condition]:
 
 def _of_missing_processes() -> Iterator[Condition]:
     """Subscriptions that have a process of their own, and none runs."""
-    rows = _PUSHED.filter(own_process=True, status__in=_ACTIVE).order_by("id")
+    rows = _PUSHED.filter(own_process=True, status__in=BizReceive.ACTIVE).order_by("id")
     missing_ids = set(rows.values_list("id", flat=True)) - presence.dedicated_subscriptions()
     missing_for = presence.note_missing_processes(missing_ids)
     # A flush of Redis empties the memory: an alert that is open stays open.
@@ -143,7 +142,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
         )
         if count:
             deliveries = ReceiveMsg.objects.filter(
-                status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=row.pk
+                status__in=ReceiveMsg.WAITING, biz_receive_id=row.pk
             ).order_by("status", "biz_receive_id", "next_at")
             # The oldest delivery is among the first by time of attempt: both times grow with ids.
             times = deliveries.values_list("created_at", flat=True)[:_LOOKED_AT]

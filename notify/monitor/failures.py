@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
-
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from notify.models import ReceiveMsg
@@ -17,7 +15,6 @@ from notify.monitor.counters import FLOW
 from notify.orders import Result
 
 _Status = ReceiveMsg.Status
-STATUSES = (_Status.EXHAUSTED, _Status.POISON)
 POISON = "poison: "
 # The columns of a delivery that `answer` and `take_back` need.
 COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
@@ -47,16 +44,12 @@ def count_ended(
     failure_store.add(FLOW, [Loss(subscription, why, delivery) for delivery in deliveries], now)
 
 
-def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
-    """Remove these deliveries from the counts: they are resent, or have arrived late. The
-    deliveries must be locked. Call it before they change."""
-    take_back_rows(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
-
-
-def take_back_rows(rows: Iterable[Sequence[Any]]) -> None:
-    """Remove deliveries from the counts. `rows`: COLUMNS of the deliveries before the change."""
-    rescues = []
-    for status, subscription, http_status, error, ended_at in rows:
-        if status in STATUSES:
-            rescues.append(Rescue(subscription, answer(status, http_status, error), ended_at))
+def take_back(rows: Iterable[Sequence[Any]]) -> None:
+    """Remove deliveries from the counts: they are resent, or have arrived late. `rows`: COLUMNS of
+    the deliveries, which must be locked, before they change."""
+    rescues = [
+        Rescue(subscription, answer(status, http_status, error), ended_at)
+        for status, subscription, http_status, error, ended_at in rows
+        if status in ReceiveMsg.FAILED
+    ]
     failure_store.take_back(FLOW, rescues)

@@ -35,9 +35,8 @@ COUNTED = 100_000
 NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
-OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
 # Delivered deliveries are not counted: their number only grows until they are archived.
-NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
+NOT_DELIVERED = (*ReceiveMsg.OPEN, *ReceiveMsg.FAILED)
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
@@ -105,9 +104,7 @@ class Waiting(NamedTuple):
     def oldest_seconds(self, now: datetime) -> float | None:
         """Seconds that the oldest due delivery has waited; None for a subscription that is paused
         or disabled, or waits for a listener."""
-        if self.row.status not in (_Status.NORMAL, _Status.SKIPPING):
-            return None
-        if self.row.receive.is_listened:
+        if self.row.status not in BizReceive.ACTIVE or self.row.receive.is_listened:
             return None
         return waiting_seconds(self.pending, self.queued, self.live, now)
 
@@ -266,9 +263,9 @@ def samples() -> Iterator[Sample]:
 def status() -> Status:
     """Notify's status for the overview. Raises errors of the database."""
     by_status = counts()
-    backlog = by_status[None] + sum(by_status[status] for status in OPEN)
+    backlog = by_status[None] + sum(by_status[status] for status in ReceiveMsg.OPEN)
     facts: dict[str, int | float | str] = {}
-    for status in OPEN:
+    for status in ReceiveMsg.OPEN:
         count = by_status[status]
         if count >= COUNTED:  # the backlog is larger
             facts[str(status.label)] = _("%d or more") % count

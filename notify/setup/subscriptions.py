@@ -203,7 +203,7 @@ class Subscription(Resource):
     @classmethod
     def hold(cls, row: BizReceive) -> Sequence[str]:
         """Pause the subscription in the new cell until the old cell has sent its messages."""
-        if row.status not in (_Status.NORMAL, _Status.SKIPPING):
+        if row.status not in BizReceive.ACTIVE:
             return ()
         row.status = _Status.PAUSED
         return ["status"]
