@@ -9,7 +9,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from msgspec.structs import replace
 
-from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
@@ -101,10 +100,7 @@ def why_waiting(delivery_ids: Sequence[str]) -> list[str]:
 
 def _open_breakers(subscriptions: Iterable[BizReceive]) -> list[str]:
     """A sentence about each subscription whose breaker is open; none when Redis is unavailable."""
-    try:
-        lanes = presence.read()
-    except RedisError:
-        return []
+    lanes = presence.read_if_available() or {}
     text = gettext(
         "%(subscription)s: its breaker is open. The next probe may go at %(at)s; the others wait "
         "until one succeeds."

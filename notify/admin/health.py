@@ -10,7 +10,6 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.models import FailureGroup, MinuteCounter
 from notify import presence
@@ -99,7 +98,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     )  # fmt: skip
     counters = last_hour.order_by().values_list("subject", "name").annotate(Sum("value"))
     attempts = {(subject, name): int(total) for subject, name, total in counters}
-    states, lost_counts = _from_redis(), subjects.counts(ids)
+    states, lost_counts = presence.read_if_available(), subjects.counts(ids)
     live = states or {}
     due_seconds = {
         pk: waiting_seconds(pending_due, queued_until, live.get(pk), now)
@@ -119,18 +118,10 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     }
 
 
-def _from_redis() -> dict[int, presence.LaneState] | None:
-    """The reports of senders; None when Redis is unavailable."""
-    try:
-        return presence.read()
-    except RedisError:
-        return None
-
-
 # -- what needs attention ------------------------------------------------------------------------
 def open_breakers() -> list[int]:
     """Subscriptions whose breaker is not closed; none when Redis is unavailable."""
-    return [pk for pk, state in (_from_redis() or {}).items() if state.is_open]
+    return [pk for pk, state in (presence.read_if_available() or {}).items() if state.is_open]
 
 
 def is_failing(row: BizReceive) -> bool:

@@ -53,10 +53,7 @@ class Circumstances(msgspec.Struct, frozen=True):
             row.pk: row for row in rows.select_related("biz", "receive").defer(*_SECRETS)
         }
         open_rows = [row for row in rows_of_page if row.status in ReceiveMsg.WAITING]
-        try:
-            lanes = presence.read() if open_rows else {}
-        except RedisError:
-            lanes = None
+        lanes = presence.read_if_available() if open_rows else {}
         now = sql.now()
         due = [row for row in open_rows if row.status == Status.PENDING and row.next_at <= now]
         return cls(subscriptions, lanes, {row.pk: _ahead(row) for row in due[:_AHEAD_ASKED]}, now)

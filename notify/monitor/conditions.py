@@ -7,7 +7,6 @@ Conditions follow from stored rows: resuming a subscription resolves its alerts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.alerts import Condition
-from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age, moment
@@ -32,7 +30,6 @@ from notify.monitor import metrics
 from notify.monitor.counters import FLOW
 from notify.monitor.failures import answer
 from notify.monitor.subjects import DELIVER_NOW, SUBSCRIPTION
-from notify.presence import LaneState
 from notify.subscriptions import limits, sandbox
 
 DISABLED, FAILING, OWN_PROCESS = "notify.disabled", "notify.failing", "notify.own_process"
@@ -128,9 +125,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     bounded number of indexed reads for each."""
     rows = [row for row in rows if row.failing_since][:MAX_DESCRIBED]
     counts = capped("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
-    states: Mapping[int, LaneState] = {}
-    with suppress(RedisError):
-        states = presence.read()
+    states = presence.read_if_available() or {}
     texts: dict[int, str] = {}
     for row, count in zip(rows, counts, strict=True):
         assert row.failing_since  # noqa: S101 - the others were left out above

@@ -7,7 +7,6 @@ delivery of each subscription costs one index dive.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -40,13 +39,9 @@ NOT_DELIVERED = (*ReceiveMsg.OPEN, *ReceiveMsg.FAILED)
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
-def counts() -> Mapping[int | None, int]:
-    """The number of undelivered deliveries by status; None: messages that are not split. A count
-    stops at COUNTED. Large numbers are cached for a while."""
-    return open_counts.read()
-
-
 def _count() -> dict[int | None, int]:
+    """The number of undelivered deliveries by status; None: messages that are not split. A count
+    stops at COUNTED."""
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
     return {
         None: _count_rows(unsplit, "state"),
@@ -111,9 +106,7 @@ class Waiting(NamedTuple):
 
 def read_waiting() -> list[Waiting]:
     """Read all subscriptions. Without Redis a queued delivery counts from its claim."""
-    live: Mapping[int, presence.LaneState] = {}
-    with suppress(RedisError):
-        live = presence.read()
+    live = presence.read_if_available() or {}
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status",
         "failing_since",
@@ -134,11 +127,6 @@ def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
     if since := _unsplit_since():
         ages.append(max(0.0, (now - since).total_seconds()))
     return max(ages, default=None)
-
-
-def oldest_by(rows: Iterable[Waiting], now: datetime) -> dict[str, float]:
-    """Subscription id → age of its oldest due delivery, for subscriptions with due ones."""
-    return {str(wait.row.pk): age for age, wait in oldest(rows, now)}
 
 
 def waits() -> Iterator[Wait]:
@@ -222,7 +210,7 @@ def samples() -> Iterator[Sample]:
     """All samples of Notify for `/metrics`."""
     now = sql.now()
     rows = read_waiting()
-    counts_by_status = counts()
+    counts_by_status = open_counts.read()
     for delivery_status in NOT_DELIVERED:
         name = delivery_status.name.lower()
         yield _DELIVERIES.of(counts_by_status[delivery_status], status=name)
@@ -262,7 +250,7 @@ def samples() -> Iterator[Sample]:
 
 def status() -> Status:
     """Notify's status for the overview. Raises errors of the database."""
-    by_status = counts()
+    by_status = open_counts.read()
     backlog = by_status[None] + sum(by_status[status] for status in ReceiveMsg.OPEN)
     facts: dict[str, int | float | str] = {}
     for status in ReceiveMsg.OPEN:
@@ -272,7 +260,8 @@ def status() -> Status:
         elif count and status == _Delivery.HELD:
             facts[str(status.label)] = count
     rows, now = read_waiting(), sql.now()
-    return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by(rows, now))
+    oldest_by = {str(wait.row.pk): age for age, wait in oldest(rows, now)}
+    return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by)
 
 
 def cumulative(histogram: Histogram, counts: Mapping[str, float]) -> list[tuple[str, float]]:
