@@ -25,7 +25,7 @@ from msgplatform.core.errors import Undecryptable
 from msgplatform.models import Biz
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
-from notify.subscriptions import answer_log, formats, limits, payload_filter, sandbox, signing
+from notify.subscriptions import answer_log, formats, limits, payload_filter, sandbox
 
 CLOCK_TOLERANCE_SECONDS = 30.0
 # The errors of `from_row` for a row that a person must correct.
@@ -89,7 +89,7 @@ _CHUNK = 500
 def _read_checksums() -> dict[int, int] | None:
     """Subscription id → checksum of the subscription and its consumer, in the order of the ids."""
     columns = [f"{table}.{name}" for table, names in COLUMNS.items() for name in names]
-    # The previous secret stops signing at a time by this machine's clock, as in `from_row`.
+    # The previous secret stops signing at a time by this machine's clock: see `Receive.keys`.
     checksum = engines.of().checksum([*columns, "r.previous_secret_until > %s"])
     if checksum is None:
         return None
@@ -214,11 +214,7 @@ def _send_signal(using: str, **_: Any) -> None:
 
 def from_row(row: BizReceive) -> Subscription:
     """The subscription of a row. Raises one of UNUSABLE."""
-    keys = [signing.decode_secret(row.receive.secret)]
-    # The previous secret signs too, until `previous_secret_until`.
-    until = row.receive.previous_secret_until
-    if until and until > timezone.now() and row.receive.previous_secret:
-        keys.append(signing.decode_secret(row.receive.previous_secret))
+    keys = row.receive.keys()
     try:
         payload_filter.compiled(row.filter)
     except ValidationError as error:

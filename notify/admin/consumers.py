@@ -171,7 +171,7 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
 
     @admin.display(description=_("signing secret"))
     def secret_state(self, consumer: Receive) -> str:
-        if not _old_still_signs(consumer):
+        if not consumer.has_two_secrets:
             return gettext("one secret signs")
         until = formats.date_format(
             timezone.localtime(consumer.previous_secret_until), "DATETIME_FORMAT"
@@ -228,10 +228,5 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
             return self._show(request, consumer, change_page)
         return show_page(
             self, request, "notify/rotate.html", gettext("Rotate secret"), form=form,
-            back=change_page, consumer=consumer, old_still_signs=_old_still_signs(consumer),
+            back=change_page, consumer=consumer,
         )  # fmt: skip
-
-
-def _old_still_signs(consumer: Receive) -> bool:
-    until = consumer.previous_secret_until
-    return bool(until and until > timezone.now())

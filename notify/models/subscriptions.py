@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import Undecryptable
@@ -53,7 +54,7 @@ class Receive(Named):
         help_text=_("Every message is POSTed to this address."),
     )
     secret = EncryptedTextField(_("signing secret"), default=signing.new_secret, editable=False)
-    # Both secrets sign until `previous_secret_until`, so that the consumer can change over.
+    # Signs too until `previous_secret_until`, so that the consumer can change over.
     previous_secret = EncryptedTextField(
         _("previous secret"), blank=True, default="", editable=False
     )
@@ -103,6 +104,18 @@ class Receive(Named):
     def is_listened(self) -> bool:
         """True if a listener fetches the consumer's messages, and no sender pushes them."""
         return self.delivery == self.Delivery.LISTEN
+
+    @property
+    def has_two_secrets(self) -> bool:
+        """True if the previous secret still signs beside the present one."""
+        until = self.previous_secret_until
+        return until is not None and until > timezone.now()
+
+    def keys(self) -> list[bytes]:
+        """The keys that sign now, the present secret's first. Raises Undecryptable, ValueError."""
+        has_previous = self.has_two_secrets and self.previous_secret
+        secrets = [self.secret, *([self.previous_secret] if has_previous else [])]
+        return [signing.decode_secret(secret) for secret in secrets]
 
     def clean(self) -> None:
         super().clean()
