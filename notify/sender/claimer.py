@@ -17,8 +17,7 @@ from msgplatform.core.rates.backoff import Backoff
 from notify import orders, presence, signals
 from notify.directory import Subscription, Subscriptions
 from notify.orders import Order, in_turns
-from notify.sender.in_flight import ClaimedOrder, Memory
-from notify.sender.strays import Strays
+from notify.sender.in_flight import ClaimedOrder, Memory, Strays
 
 # Orders that one round takes, plus at most a step. Further orders are for the next round.
 ROUND_ORDERS = 160
