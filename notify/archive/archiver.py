@@ -27,9 +27,8 @@ from msgplatform.core.data import engines, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from notify.archive import answers, retention, stores
+from notify.archive import retention, stores
 from notify.archive.due import Due, candidates, chunks, due, forget_restored, movable, restored_page
-from notify.archive.retention import MESSAGES
 from notify.models import (
     Attempt,
     BizMsg,
@@ -106,7 +105,7 @@ def copy_to_archive(parts: Sequence[Part]) -> None:
         # message that was brought back.
         keys = dict(messages.exclude(key="").values_list("id", "key"))
         # The archive may have rows of a killed archiver, and of messages that were brought back.
-        delete_whole(MESSAGES, parts[0].keys)
+        delete_whole(retention.MESSAGES, parts[0].keys)
         for part in parts:
             part.copy()
         for message_id, key in keys.items():
@@ -184,7 +183,7 @@ class Archiver(Worker):
             return True
         self._resolve()
         # Keys are deleted after all due messages are archived, because archiving copies the key.
-        if self._retention.purge(now) or self._keys.purge(now) or answers.remove_old(now):
+        if self._retention.purge(now) or self._keys.purge(now) or retention.remove_answers(now):
             return True
         self._next_round.restart()
         self._looked_at = None
