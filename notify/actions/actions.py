@@ -14,13 +14,12 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
-from msgplatform.core.flows.messages import Fields, FilterField
+from msgplatform.core.flows.messages import FilterField
 from msgplatform.core.flows.page import Hit
-from msgplatform.core.flows.text import Text
 from msgplatform.messages import filter_fields
-from msgplatform.messages.bulk import Select, bulk_action
+from msgplatform.messages.bulk import bulk_action
 from notify import presence
-from notify.actions import backfill, replay
+from notify.actions import periods
 from notify.actions.resend import FAILED, FailedDeliveries, select_message
 from notify.archive import stores
 from notify.archive.stores import Store, reading
@@ -163,30 +162,10 @@ def _anywhere(
     return answers
 
 
-def _action(
-    title: Text,
-    fields: Fields,
-    help: Text,
-    select: Select,
-    required: Sequence[str] = (),
-    of_messages: bool = False,
-    **more: Any,
-) -> BulkAction:
-    return bulk_action(
-        select,
-        title=title,
-        fields=fields,
-        help=help,
-        required=required,
-        describe=describe_messages if of_messages else describe_deliveries,
-        show=show_messages if of_messages else show_deliveries,
-        outcome=None if of_messages else outcome,
-        lines=lines,
-        why_waiting=why_waiting,
-        **more,
-    )
-
-
+_OF_DELIVERIES: Mapping[str, Any] = {
+    "describe": describe_deliveries, "show": show_deliveries, "outcome": outcome, "lines": lines,
+    "why_waiting": why_waiting,
+}  # fmt: skip
 _FAILED = statuses(
     (*FAILED.values(), ReceiveMsg.Status.DELIVERED),
     _("Poison ones need somebody to look at them first; delivered ones are named by their ids"),
@@ -195,9 +174,11 @@ _FAILED = statuses(
 
 
 ACTIONS: Mapping[str, BulkAction] = {
-    "resend": _action(
-        _("Send failed deliveries again"),
-        {
+    "resend": bulk_action(
+        FailedDeliveries,
+        **_OF_DELIVERIES,
+        title=_("Send failed deliveries again"),
+        fields={
             "subscription": SUBSCRIPTION,
             "biz": filter_fields.BIZ,
             "status": _FAILED,
@@ -214,42 +195,47 @@ ACTIONS: Mapping[str, BulkAction] = {
                   "exhausted, poison and skipped ones; delivered can be asked for too")
             ),
         },
-        _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
-          "Deliveries that are named by id may be archived: they are brought back."),
-        FailedDeliveries,
+        help=_("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
+               "Deliveries that are named by id may be archived: they are brought back."),
         has_message_ids=True,
         select_message=select_message,
     ),
-    "replay": _action(
-        _("Replay since a time"),
-        {
+    "replay": bulk_action(
+        periods.Replay,
+        **_OF_DELIVERIES,
+        title=_("Replay since a time"),
+        fields={
             "subscription": SUBSCRIPTION,
             "since": filter_fields.SINCE,
             "until": filter_fields.UNTIL,
             "event_type": EVENT_TYPE,
         },
-        _("Everything that the subscription should have got is sent again, even what was "
-          "delivered. Archived messages are brought back for it. Its filter is not asked again."),
-        replay.Replay,
+        help=_("Everything that the subscription should have got is sent again, even what was "
+               "delivered. Archived messages are brought back for it. Its filter is not asked "
+               "again."),
         required=("subscription", "since"),
     ),
-    "replay_failed": _action(
-        _("Replay what never succeeded"),
-        {
+    "replay_failed": bulk_action(
+        periods.ReplayFailed,
+        **_OF_DELIVERIES,
+        title=_("Replay what never succeeded"),
+        fields={
             "subscription": SUBSCRIPTION,
             "biz": filter_fields.BIZ,
             "since": filter_fields.SINCE,
             "until": filter_fields.UNTIL,
             "event_type": EVENT_TYPE,
         },
-        _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
-          "another attempt are sent now. Archived messages are brought back for it."),
-        replay.ReplayFailed,
+        help=_("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
+               "another attempt are sent now. Archived messages are brought back for it."),
         required=("since",),
     ),
-    "backfill": _action(
-        _("Make missing deliveries"),
-        {
+    "backfill": bulk_action(
+        periods.select_messages,
+        describe=describe_messages,
+        show=show_messages,
+        title=_("Make missing deliveries"),
+        fields={
             "biz": filter_fields.BIZ,
             "since": filter_fields.SINCE,
             "until": filter_fields.UNTIL,
@@ -264,11 +250,9 @@ ACTIONS: Mapping[str, BulkAction] = {
                 nothing=_("obeyed"),
             ),
         },
-        _("Each message gets the deliveries that it lacks, such as those for a newer "
-          "subscription. Existing deliveries and archived messages stay as they are. The count "
-          "is of messages that are looked at."),
-        backfill.select_messages,
+        help=_("Each message gets the deliveries that it lacks, such as those for a newer "
+               "subscription. Existing deliveries and archived messages stay as they are. The "
+               "count is of messages that are looked at."),
         required=("biz", "since"),
-        of_messages=True,
     ),
 }  # fmt: skip
