@@ -25,7 +25,7 @@ from msgplatform.core.errors import Undecryptable
 from msgplatform.models import Biz
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
-from notify.subscriptions import answer_log, formats, limits, payload_filter, sandbox
+from notify.subscriptions import formats, limits, payload_filter, sandbox
 
 CLOCK_TOLERANCE_SECONDS = 30.0
 # The errors of `from_row` for a row that a person must correct.
@@ -53,7 +53,7 @@ class Subscription:
     failing_since: datetime | None
     own_process: bool = False  # only a sender dedicated to this subscription takes its orders
     format: str = formats.Format.STANDARD
-    log_answers: str = answer_log.Kept.ALL
+    log_answers: str = limits.KeptAnswers.ALL
     source: str = ""  # the `source` of CloudEvents, a URI reference
     is_listened: bool = False  # a listener fetches the deliveries, no sender sends them
     own_host: str = ""  # the platform's own web server, for a sandbox

@@ -38,14 +38,13 @@ from notify.models import (
     ReceiveMsg,
 )
 from notify.monitor.counters import FLOW
-from notify.subscriptions import answer_log
-from notify.subscriptions.limits import MAX_DELAY_SECONDS
+from notify.subscriptions import limits
 
 if TYPE_CHECKING:
     from msgplatform.core.archive import kept
 
 # A duplicate of a request may come as late as the last retry of a message that depends on it.
-_KEY_MARGIN_SECONDS = MAX_DELAY_SECONDS + DAY
+_KEY_MARGIN_SECONDS = limits.MAX_DELAY_SECONDS + DAY
 
 
 def keep() -> float:
@@ -103,10 +102,10 @@ def remove_answers(now: datetime) -> bool:
     # The time is rounded down: each new time writes cursors, and an idle platform should not write.
     now = now.replace(minute=now.minute // _MINUTES * _MINUTES, second=0, microsecond=0)
     cursors_by_seconds: dict[float, dict[int, int]] = defaultdict(dict)
-    is_limited = Q(log_days__isnull=False) | Q(log_answers=answer_log.Kept.NONE)
+    is_limited = Q(log_days__isnull=False) | Q(log_answers=limits.KeptAnswers.NONE)
     columns = ("id", "log_answers", "log_days", "answers_removed_below")
     for pk, policy, days, cursor in BizReceive.objects.filter(is_limited).values_list(*columns):
-        kept_seconds = answer_log.keep_seconds(policy, days)
+        kept_seconds = limits.answer_seconds(policy, days)
         if kept_seconds is not None:
             cursors_by_seconds[kept_seconds][pk] = cursor
     for seconds, cursors in cursors_by_seconds.items():

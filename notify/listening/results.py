@@ -18,7 +18,7 @@ from notify.models import Attempt, ReceiveMsg
 from notify.monitor import counters
 from notify.monitor.counters import CatalogueSubjects
 from notify.sender import webhook
-from notify.subscriptions import answer_log
+from notify.subscriptions import limits
 
 # The HTTP engine's errors (see `Response`) that a listener may report.
 ERRORS = ("connect", "dns", "other", "reset", "timeout", "tls", "too_large")
@@ -67,7 +67,7 @@ def record(subscription: Subscription, row: ReceiveMsg, claim: str, answer: Answ
     )
     order = orders.Order(subscription.id, claim, 0.0, [item])
     is_delivered = 200 <= answer.status < 300
-    is_kept = answer_log.is_kept(subscription.log_answers, is_delivered)
+    is_kept = limits.is_answer_kept(subscription.log_answers, is_delivered)
     result = webhook.answer(order, item, answer.response(), is_delivered, time.time(), is_kept)
     _event_types.refresh()
     block = ids.reserve(1)

@@ -22,9 +22,8 @@ from notify.messages.explanations import Circumstances
 from notify.messages.filtered import FilteredOut
 from notify.messages.states import TONES, Status
 from notify.models import BizReceive, ReceiveMsg
-from notify.subscriptions import answer_log
+from notify.subscriptions import limits
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents, source
-from notify.subscriptions.limits import shown_url
 
 SHOWN = 50  # deliveries on a page
 SHOWN_ATTEMPTS = 200  # attempts on a page
@@ -144,7 +143,7 @@ def _card(
     facts: dict[str, Fact] = {_("Attempts"): tries, _("Delivery"): str(delivery.pk)}
     if subscription is not None:
         receive = subscription.receive
-        facts[_("Address")] = _("a listener") if receive.is_listened else shown_url(receive.url)
+        facts[_("Address")] = _("a listener") if receive.is_listened else limits.shown_url(receive.url)
     if delivery.generation:
         text = ngettext("%d time", "%d times", delivery.generation)
         facts[_("Sent again")] = text % delivery.generation
@@ -193,9 +192,9 @@ def _removal_reason(
         return ""
     if subscription is not None:
         policy, days = subscription.log_answers, subscription.log_days
-        seconds = answer_log.keep_seconds(policy, days)
+        seconds = limits.answer_seconds(policy, days)
         is_old = seconds is not None and row.at < now - timedelta(seconds=seconds)
-        if is_old or not answer_log.is_kept(policy, is_delivered):
+        if is_old or not limits.is_answer_kept(policy, is_delivered):
             return _("Not kept, by the log policy of this subscription.")
     return _("Nothing of it was kept.")
 
@@ -226,7 +225,7 @@ def _call(message: Any, subscription: BizReceive, consumer: str) -> Call:
         body = content.decode()
     return Call(
         _("Repeat this delivery with curl"),
-        shown_url(subscription.receive.url),
+        limits.shown_url(subscription.receive.url),
         {
             "Content-Type": CONTENT_TYPES[subscription.format],
             **dict(line.split(": ", 1) for line in attributes),

@@ -14,7 +14,7 @@ from msgplatform.core.fields import ExactSlugField, Named
 from msgplatform.core.lazy_text import translate
 from msgplatform.core.secrets.fields import EncryptedJSONField, EncryptedTextField
 from msgplatform.models import Biz
-from notify.subscriptions import answer_log, formats, limits, payload_filter, signing
+from notify.subscriptions import formats, limits, payload_filter, signing
 
 # Seconds after each failed attempt until the next: ten attempts in 75 hours
 # (the schedule that Standard Webhooks suggests).
@@ -241,9 +241,9 @@ class BizReceive(models.Model):
     log_answers = models.CharField(
         _("answers kept"),
         max_length=8,
-        choices=answer_log.Kept,
-        default=answer_log.Kept.ALL,
-        db_default=answer_log.Kept.ALL,
+        choices=limits.KeptAnswers,
+        default=limits.KeptAnswers.ALL,
+        db_default=limits.KeptAnswers.ALL,
         help_text=_(
             "Headers and body of the consumer's answer, kept with each attempt. Its status and "
             "time are kept in any case. None: those of earlier attempts are removed, too."
@@ -253,7 +253,7 @@ class BizReceive(models.Model):
         _("answers kept for days"),
         null=True,
         blank=True,
-        validators=[MinValueValidator(1), MaxValueValidator(answer_log.MAX_DAYS)],
+        validators=[MinValueValidator(1), MaxValueValidator(limits.MAX_LOG_DAYS)],
         help_text=_("Then headers and body are removed; empty: for as long as the message is kept"),
     )
     # Attempts with ids below have no answers that are older than `log_days`.
