@@ -5,7 +5,6 @@ The API, SMS and the Agent call this module. `publish_many` returns a verdict fo
 single requests: requests that arrive in a process at the same time share one commit."""
 
 import dataclasses
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,7 +28,6 @@ from notify.models import BizMsg, BizReceive, IdempotencyKey
 from notify.subscriptions import limits, matching
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
-_CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 _REMEMBERED_SECONDS = 60.0  # for which a kind of events counts as subscribed
 _MAX_KINDS = 10_000
 # Subscriptions that one commit reads to find events without recipients. With more it finds none.
@@ -55,7 +53,7 @@ class Event(msgspec.Struct, frozen=True):
 def check(event: Event) -> None:
     """Raise InvalidInput, naming the field and what to change."""
     check_event_type(event.event_type)
-    if not _CHANNEL.fullmatch(event.channel) or len(event.channel) > 64:
+    if event.channel and not limits.CHANNEL.fullmatch(event.channel):
         raise InvalidInput("use at most 64 letters, digits and _ . : -", "channel")
     if event.idempotency_key is not None:
         idempotency.check_key(event.idempotency_key)
@@ -182,11 +180,6 @@ def _insert(items: Sequence[Item[Event]], now: object, *, sealed_systems: frozen
     )
 
 
-def forget_recipients() -> None:
-    """Forget the remembered kinds of events, so that subscriptions are read again."""
-    _subscribed.clear()
-
-
 def _without_subscription(kinds: set[Kind]) -> set[Kind]:
     now = time.monotonic()
     kinds = {kind for kind in kinds if _subscribed.get(kind, 0.0) < now}
@@ -206,7 +199,7 @@ def _without_subscription(kinds: set[Kind]) -> set[Kind]:
         if any(owner == biz and rule.matches(event_type, channel) for owner, rule in filters)
     }
     if len(_subscribed) > _MAX_KINDS:
-        forget_recipients()
+        _subscribed.clear()
     _subscribed.update(dict.fromkeys(subscribed_kinds, now + _REMEMBERED_SECONDS))
     return kinds - subscribed_kinds
 

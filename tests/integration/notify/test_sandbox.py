@@ -24,7 +24,7 @@ from notify.subscriptions import sandbox, signing
 from tests.support.api_server import Server
 from tests.support.http_sinks import Sink, answering
 from tests.support.management import Manager
-from tests.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, signed_headers, subscription
 from tests.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -125,8 +125,8 @@ def test_the_address_says_nothing_to_others_and_judges_signatures(
     assert post(server, path.replace(f"/{row.pk}/", "/999999/"), b"{}", {}) == 404
     assert post(server, path, b"x" * (300 * 1024), {}) == 413
     now = int(time.time())
-    right = dict(signing.headers([key], "1", now, b"{}"))
-    old = dict(signing.headers([key], "1", now - 4000, b"{}"))
+    right = signed_headers([key], "1", now)
+    old = signed_headers([key], "1", now - 4000)
     for headers in (right, old, {**right, "webhook-id": "2"}, {}):
         assert post(server, path, b"{}", headers) == 200
     verdicts = [each.call.signature for each in reversed(sandbox_receiver.arrivals(row.pk))]
