@@ -108,8 +108,18 @@ class Marker(Worker):
         block = ids.reserve(len(attempts)) if attempts else None
         tally = self._mark(results, attempts, block)
         self._after_commit(len(results), tally)
-        if unreadable := [result for result in results if result.error == orders.ENCRYPTED]:
-            alerts.raise_event(_missing_key(unreadable))
+        unreadable = [result for result in results if result.error == orders.ENCRYPTED]
+        if unreadable:  # a sender's machine lacks the key
+            text = _(
+                "%(why)s. Such deliveries wait, and count for no consumer. Add the key to "
+                "ENCRYPTION_KEY of that machine, and restart its programs."
+            )
+            alerts.raise_alert(
+                "notify.poison",
+                lazy_message("A sender cannot decrypt payloads: ENCRYPTION_KEY lacks their key"),
+                lazy_message(text, why=unreadable[0].detail[:500]),
+                key="notify.encrypted",
+            )
         if began_at:
             # Record the marks of results that are stored, of messages that are traced.
             steps = [
@@ -177,20 +187,6 @@ class Marker(Worker):
                 raise
             # The result's id is not valid, so there is no row to set aside.
             log.exception("poison_not_marked", id=result.id, **log_facts(result.trace))
-
-
-def _missing_key(results: Sequence[Result]) -> alerts.AlertEvent:
-    """The alert about payloads that a sender cannot decrypt, because its machine lacks a key."""
-    return alerts.AlertEvent(
-        "notify.poison",
-        lazy_message("A sender cannot decrypt payloads: ENCRYPTION_KEY lacks their key"),
-        lazy_message(
-            "%(why)s. Such deliveries wait, and count for no consumer. Add the key to "
-            "ENCRYPTION_KEY of that machine, and restart its programs.",
-            why=results[0].detail[:500],
-        ),
-        key="notify.encrypted",
-    )
 
 
 def _read(job: queues.Claimed) -> list[Result]:

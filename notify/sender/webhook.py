@@ -75,13 +75,6 @@ class Envelope:
 envelope = lru_cache(maxsize=4096)(Envelope)
 
 
-def request(
-    subscription: Subscription, order: ClaimedOrder, item: Item, timestamp: int
-) -> http.Request:
-    """One signed request at `timestamp` (unix seconds). Its tag is (order, item)."""
-    return Envelope(subscription).requests([(order, item)], timestamp)[0]
-
-
 def opened(item: Item) -> Item:
     """The item with a decrypted body. Raises Undecryptable."""
     body = orders.open_body(item.body)
