@@ -1,14 +1,13 @@
 """The health of subscriptions: read for all rows of a page in a fixed number of queries."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 from django.conf import settings
-from django.db.models import Case, IntegerField, Q, QuerySet, Sum, Value, When
+from django.db.models import Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
 from msgplatform.core.data.counting import capped
 from msgplatform.models import FailureGroup, MinuteCounter
@@ -119,11 +118,6 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
 
 
 # -- what needs attention ------------------------------------------------------------------------
-def open_breakers() -> list[int]:
-    """Subscriptions whose breaker is not closed; none when Redis is unavailable."""
-    return [pk for pk, state in (presence.read_if_available() or {}).items() if state.is_open]
-
-
 def is_failing(row: BizReceive) -> bool:
     """True if the subscription fails, and for more than the first attempts."""
     if row.failing_since is None:
@@ -131,9 +125,11 @@ def is_failing(row: BizReceive) -> bool:
     return row.failures >= MIN_FAILURES or row.failing_since <= timezone.now() - MIN_FAILING
 
 
-def troubled(open_ids: Collection[int]) -> Q:
+def troubled() -> Q:
     """The condition of subscriptions that need attention: failing, disabled by the platform, with
-    an open breaker, or with failures."""
+    an open breaker, or with failures. Without Redis no breaker counts as open."""
+    states = presence.read_if_available() or {}
+    open_ids = [pk for pk, state in states.items() if state.is_open]
     lost_ids = FailureGroup.objects.filter(flow=FLOW, count__gt=0).values("subject")
     return (
         Q(failing_since__lte=timezone.now() - MIN_FAILING)
@@ -144,24 +140,9 @@ def troubled(open_ids: Collection[int]) -> Q:
     )
 
 
-def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> QuerySet[BizReceive]:
-    """The rows with the number `calm`: 0 for subscriptions that need attention, 1 for others."""
-    first = Case(
-        When(troubled(open_ids), then=Value(0)), default=Value(1), output_field=IntegerField()
-    )
-    return rows.annotate(calm=first)
-
-
 def disabled_on(row: BizReceive) -> datetime | None:
     """The time when the platform disables the subscription if it goes on failing; None: never."""
     hours = settings.NOTIFY_DISABLE_AFTER_HOURS
     if row.failing_since is None or not hours or row.status == _Status.DISABLED:
         return None
     return row.failing_since + timedelta(hours=hours)
-
-
-def why(row: BizReceive) -> str:
-    """The reason why the subscription is disabled; '' if it is not."""
-    if row.status == _Status.DISABLED:
-        return row.why_disabled or _("disabled by the platform")
-    return ""

@@ -15,7 +15,7 @@ from msgplatform.core.durations import age
 from msgplatform.doors.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import CounterQuery
-from notify.admin.health import COUNTED, Busy, Health, disabled_on, is_failing, read, why
+from notify.admin.health import COUNTED, Busy, Health, disabled_on, is_failing, read
 from notify.directory import waits
 from notify.messages.states import local
 from notify.models import Attempt, BizReceive, ReceiveMsg
@@ -43,7 +43,9 @@ def state(row: Any) -> SafeString:
     health: Health = row.health
     set_to = _STATES.get(_Status(row.status))
     if set_to:
-        return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why(row))
+        why = row.why_disabled or gettext("disabled by the platform")
+        below = why if row.status == _Status.DISABLED else ""
+        return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=below)
     if row.receive.is_listened and health.waiting:
         return mark(gettext("waits for a listener"), "plain")
     if is_failing(row) or (health.live and health.live.is_open):

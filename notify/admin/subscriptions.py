@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ORDER_VAR
-from django.db.models import QuerySet
+from django.db.models import Case, IntegerField, QuerySet, Value, When
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -72,9 +72,7 @@ class AttentionFilter(PickFilter):
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]
     ) -> QuerySet[BizReceive]:
-        if self.value() != "yes":
-            return queryset
-        return queryset.filter(health.troubled(health.open_breakers()))
+        return queryset.filter(health.troubled()) if self.value() == "yes" else queryset
 
 
 class SubscriptionList(HealthList):
@@ -83,7 +81,10 @@ class SubscriptionList(HealthList):
     read_health = staticmethod(health.read)
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
-        self.root_queryset = health.troubled_first(self.root_queryset, health.open_breakers())
+        first = Case(
+            When(health.troubled(), then=Value(0)), default=Value(1), output_field=IntegerField()
+        )
+        self.root_queryset = self.root_queryset.annotate(calm=first)
         return super().get_queryset(request, *args, **kwargs)
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> list[Any]:

@@ -158,17 +158,13 @@ class Described:
             name = "webhook-binary-headers" if is_binary else "webhook-headers"
             message["headers"] = {"$ref": f"{SCHEMAS}{name}"}
             message["correlationId"] = {"location": "$message.header#/webhook-id"}
-        if self._has_short_example:
-            message["examples"] = [{"name": "example", "payload": self.body(way)}]
-        return message
-
-    @property
-    def _has_short_example(self) -> bool:
-        return (
+        if (
             self.example is not None
             and len(msgspec.json.encode(self.example)) <= _MAX_EXAMPLE_BYTES
             and not schemas.has_reference(self.example)
-        )
+        ):
+            message["examples"] = [{"name": "example", "payload": self.body(way)}]
+        return message
 
     def body(self, way: Way) -> Any:
         """A body with the example as its payload."""
