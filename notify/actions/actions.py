@@ -153,8 +153,7 @@ def _anywhere(
 ) -> dict[int, T]:
     """The results of `read` for these ids, from the store that has each id."""
     answers: dict[int, T] = {}
-    # Hot first: a message that moves meanwhile is in the archive before its hot row is deleted.
-    for store in (stores.hot(), stores.cold()):
+    for store in stores.both():
         remaining_ids = [pk for pk in ids if pk not in answers]
         if remaining_ids:
             with reading(store):

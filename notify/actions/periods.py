@@ -73,7 +73,7 @@ class Replay:
             split_messages(
                 store, self._values, [Check(("split",), partial(self._with_deliveries, store))]
             )
-            for store in (stores.hot(), stores.cold())
+            for store in stores.both()
         ]
 
     def apply(self, ids: Sequence[int]) -> Applied:

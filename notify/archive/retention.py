@@ -115,12 +115,11 @@ def remove_answers(now: datetime) -> bool:
             continue
         ids = [pk for pk, cursor in cursors.items() if cursor == start]
         next_cursor = min([end, *(cursor for cursor in cursors.values() if cursor > start)])
-        # Hot first: an attempt that moves meanwhile is in the archive by then.
-        pages = [_page(store, start, next_cursor) for store in (stores.hot(), stores.cold())]
+        pages = [_page(store, start, next_cursor) for store in stores.both()]
         new_cursor = min([next_cursor, *(page[-1][0] + 1 for page in pages if len(page) == PAGE)])
         by_id = {pk: copy for page in pages for pk, copy in page if pk < new_cursor}
         deliveries: set[int] = set()
-        for store in (stores.hot(), stores.cold()):
+        for store in stores.both():
             rows = store.deliveries.filter(id__in=set(by_id.values()), biz_receive_id__in=ids)
             deliveries.update(rows.order_by().values_list("id", flat=True))
         if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):

@@ -77,6 +77,11 @@ def cold() -> Store:
     return Store(ColdBizMsg, ColdReceiveMsg, ColdAttempt, cold_alias(), cold=True)
 
 
+def both() -> tuple[Store, Store]:
+    """The stores in the order in which they are read."""
+    return hot(), cold()
+
+
 class Places:
     """Bounds the number of threads that wait for an archive that hangs; the other threads serve
     requests without the archive. A new read fails at once while long reads take all places, and

@@ -36,11 +36,8 @@ _COMMAND_BYTES = 64 * 1024  # larger payloads are not in the command that repeat
 
 
 def page(id: str, after: str = "") -> Page | None:
-    """The page of one message: facts, a card for each recipient, timeline, payload.
-
-    Raises Unavailable when the message is not in the hot tables and the archive cannot be read, and
-    InvalidInput for a wrong cursor.
-    """
+    """The page, with the recipients after the cursor `after`. Raises Unavailable when the message
+    is not in the hot tables and the archive cannot be read, and InvalidInput for a wrong cursor."""
     return _read(id, lambda store, message: _page(store, message, after))
 
 
@@ -60,8 +57,7 @@ def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
         message_id = number(id)
     except InvalidInput:
         return None
-    # Hot first, so that a message that moves meanwhile is found in the archive.
-    for store in (stores.hot(), stores.cold()):
+    for store in stores.both():
         with reading(store):
             message = store.messages.filter(id=message_id).first()
             if message is not None:
