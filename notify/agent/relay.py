@@ -70,12 +70,8 @@ class Figures:
         self._dead.set(measure.dead)
         self._measured.set(time.time())
 
-    def count_relayed(self, created_count: int, duplicates: int) -> None:
-        self._relayed.labels("created").inc(created_count)
-        self._relayed.labels("duplicate").inc(duplicates)
-
-    def count_refused(self, rows: int) -> None:
-        self._relayed.labels("refused").inc(rows)
+    def count_relayed(self, result: str, rows: int) -> None:
+        self._relayed.labels(result).inc(rows)
 
     def set_intake_up(self, is_up: bool) -> None:
         self._up.set(is_up)
@@ -244,7 +240,8 @@ class Relay(Worker):
         if settled_count < len(events):
             log.warning("agent_overtaken", rows=len(events) - settled_count)
         self.heartbeat.done += len(delivered_ids)
-        self.figures.count_relayed(len(delivered_ids) - answer.duplicates, answer.duplicates)
+        self.figures.count_relayed("created", len(delivered_ids) - answer.duplicates)
+        self.figures.count_relayed("duplicate", answer.duplicates)
 
     def _settle(
         self, claim: Claim, delivered_ids: Sequence[int], refusals: dict[int, Refusal]
@@ -267,7 +264,7 @@ class Relay(Worker):
             bisect.isolate(ids, settle, leave, bisect.is_unanswered, self.store.alias)
         )
         self.heartbeat.failed += len(refusals)
-        self.figures.count_refused(len(refusals))
+        self.figures.count_relayed("refused", len(refusals))
         for row_id, refusal in list(refusals.items())[:10]:
             log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)
         return settled_count

@@ -114,7 +114,10 @@ class SandboxView(QueryView):
         once, as usual. `{}` ends every other behaviour. 409 for a consumer that is no sandbox.
         """
         body = decode(request, BehaviourBody, MAX_BYTES)
-        behaviour = behaviour_of(body)
+        status_code = body.status or USUAL_STATUS
+        if not USUAL_STATUS <= status_code <= MAX_STATUS:
+            raise InvalidInput(f"Use a status from {USUAL_STATUS} to {MAX_STATUS}.", "status")
+        behaviour = body.behaviour("" if status_code == USUAL_STATUS else str(status_code))
         row = _sandbox_of(request, system, consumer)
         store = sandbox_receiver.store(row.pk)
         store.behave(behaviour, body.minutes_or_all)
@@ -131,14 +134,6 @@ class SandboxView(QueryView):
         sandbox_receiver.store(row.pk).empty()
         audit(request, "sandbox_emptied", f"{row} #{row.pk}")
         return Response(status=status.HTTP_204_NO_CONTENT)
-
-
-def behaviour_of(body: BehaviourBody) -> Behaviour:
-    """The behaviour that a body asks for. Raises InvalidInput."""
-    status_code = body.status or USUAL_STATUS
-    if not USUAL_STATUS <= status_code <= MAX_STATUS:
-        raise InvalidInput(f"Use a status from {USUAL_STATUS} to {MAX_STATUS}.", "status")
-    return body.behaviour("" if status_code == USUAL_STATUS else str(status_code))
 
 
 def _sandbox_of(request: Request, system: str, consumer: str) -> BizReceive:
