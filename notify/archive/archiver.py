@@ -29,16 +29,7 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from notify.archive import retention, stores
 from notify.archive.due import Due, candidates, chunks, due, forget_restored, movable, restored_page
-from notify.models import (
-    Attempt,
-    BizMsg,
-    ColdAttempt,
-    ColdBizMsg,
-    ColdReceiveMsg,
-    IdempotencyKey,
-    ReceiveMsg,
-    RestoredMsg,
-)
+from notify.models import BizMsg, ColdBizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
 _KEY = Subquery(IdempotencyKey.objects.filter(id=OuterRef("id")).values("key"))
 _RESTORED = Subquery(RestoredMsg.objects.filter(id=OuterRef("id")).values("restored_at"))
@@ -74,11 +65,7 @@ def move(message_ids: Sequence[int], due: Due) -> int:
                 return 0
             going_ids = set(going)
             deliveries = [pk for pk, message_id, _status in rows if message_id in going_ids]
-            parts = [
-                Part(BizMsg, ColdBizMsg, "id", going, _ADDED),
-                Part(ReceiveMsg, ColdReceiveMsg, "id", deliveries),
-                Part(Attempt, ColdAttempt, "copy_id", deliveries),
-            ]
+            parts = stores.parts(stores.hot(), stores.cold(), going, deliveries, _ADDED)
             # The archive commits before the hot rows are deleted. An archiver that dies in between
             # leaves archived rows. They do not count while the hot rows exist, and the next move
             # replaces them.

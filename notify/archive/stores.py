@@ -6,7 +6,7 @@ deleted. So a message may be found twice, and is never missed.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from django.utils.translation import gettext_noop
 
 from msgplatform.core import logging
 from msgplatform.core.archive.ages import earliest_part
+from msgplatform.core.archive.copying import Part
 from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.core.secrets import encryption
@@ -75,6 +76,22 @@ def hot() -> Store:
 
 def cold() -> Store:
     return Store(ColdBizMsg, ColdReceiveMsg, ColdAttempt, cold_alias(), cold=True)
+
+
+def parts(
+    source: Store,
+    target: Store,
+    messages: list[int],
+    deliveries: list[int],
+    columns_of_message: Mapping[str, Any],
+    columns_of_delivery: Mapping[str, Any] | None = None,
+) -> list[Part]:
+    """The rows of messages to copy between the stores, with columns that only the target has."""
+    return [
+        Part(source._messages, target._messages, "id", messages, columns_of_message),
+        Part(source._deliveries, target._deliveries, "id", deliveries, columns_of_delivery or {}),
+        Part(source._attempts, target._attempts, "copy_id", deliveries),
+    ]
 
 
 def both() -> tuple[Store, Store]:
