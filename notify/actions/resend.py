@@ -28,11 +28,7 @@ from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
 
 _Status = ReceiveMsg.Status
-FAILED = {
-    "exhausted": _Status.EXHAUSTED,
-    "poison": _Status.POISON,
-    "skipped": _Status.SKIPPED,
-}
+FAILED = {"exhausted": _Status.EXHAUSTED, "poison": _Status.POISON, "skipped": _Status.SKIPPED}
 _ANEW: Mapping[str, Any] = {
     "status": _Status.PENDING,
     "send_times": 0,

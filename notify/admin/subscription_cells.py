@@ -196,29 +196,24 @@ def card(row: Any) -> dict[str, Any]:
             text = f"{COUNTED}+" if count > COUNTED else str(count)
             name, label = delivery_status.name.lower(), delivery_status.label
             deliveries.append({"name": name, "label": label, "count": text})
+    figures = [
+        (gettext("waiting"), waiting(row)),
+        (gettext("oldest due"), oldest_due(row)),
+        (gettext("in flight"), in_flight(row)),
+        (gettext("breaker"), breaker(row)),
+        (gettext("success, last hour"), success(row)),
+        (gettext("failures"), failed_deliveries(row)),
+    ]
+    if row.filter or filtered_count:
+        figures.append((gettext("filtered, 24 hours"), str(filtered_count)))
+    if row.filter_since:
+        figures.append((gettext("filter holds since"), local(row.filter_since)))
     return {
         "status": state(row),
         "is_sending": row.status in BizReceive.ACTIVE,
         "is_discarded": row.status == _Status.DISCARDED,
         "is_paused": row.status == _Status.PAUSED,
-        "figures": [
-            (gettext("waiting"), waiting(row)),
-            (gettext("oldest due"), oldest_due(row)),
-            (gettext("in flight"), in_flight(row)),
-            (gettext("breaker"), breaker(row)),
-            (gettext("success, last hour"), success(row)),
-            (gettext("failures"), failed_deliveries(row)),
-            *(
-                [(gettext("filtered, 24 hours"), str(filtered_count))]
-                if row.filter or filtered_count
-                else []
-            ),
-            *(
-                [(gettext("filter holds since"), local(row.filter_since))]
-                if row.filter_since
-                else []
-            ),
-        ],
+        "figures": figures,
         "deliveries": deliveries,
         "chart": Chart("attempts", gettext("Attempts per hour"), times, lines, last_is_open=True),
         "delivered": sum(point.counts.get("delivered", 0) for point in points),

@@ -17,7 +17,7 @@ platform engineers have MIN_LISTEN_SECONDS to listen again.
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -31,7 +31,7 @@ from notify.directory import Subscription
 from notify.maker import ending
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, failures
-from notify.monitor.counters import CatalogueSubjects
+from notify.monitor.counters import EXHAUSTED, CatalogueSubjects
 from notify.subscriptions import limits
 
 PAGE = 500
@@ -143,10 +143,7 @@ def _expire_one(
     with transaction.atomic():
         began_at, ended_ids = sql.now(), list[int]()
         for status in statuses:
-            waiting = ReceiveMsg.objects.filter(
-                status=status, biz_receive_id=subscription.id, next_at__lte=before
-            )
-            page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
+            page = _page(subscription, status, before)
             ended_ids += ending.end(page, {status}, before, _Status.EXHAUSTED, ERROR)
         if not ended_ids:
             return 0
@@ -155,7 +152,15 @@ def _expire_one(
         if failing.select_for_update().values_list("pk", flat=True).first() is None:
             transaction.set_rollback(True)
             return 0
-        counts, now = _count(subscription, ended_ids, event_types), sql.now()
+        # A deleted message has no event type.
+        types = ReceiveMsg.objects.filter(id__in=ended_ids).values_list("id", "msg__event_type")
+        biz, event_type_of = subscription.biz_id, dict(types)
+        counts = Counter(
+            counters.Key(biz, event_types.subject(biz, event_type_of.get(pk, "")), EXHAUSTED)
+            for pk in ended_ids
+        )
+        counts[counters.Key(biz, subscription.id, EXHAUSTED)] = len(ended_ids)
+        now = sql.now()
         failures.count_ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
         counters.add(counts, now)
     counters.add_totals(counts)
@@ -177,24 +182,14 @@ def _expire_unfetched(subscription: Subscription) -> int:
     ended_count = 0
     for status in ReceiveMsg.WAITING:  # queued: its listener is gone
         with transaction.atomic():
-            rows = ReceiveMsg.objects.filter(
-                status=status, biz_receive_id=subscription.id, next_at__lte=before
-            )
-            page = list(rows.order_by("next_at").values_list("id", flat=True)[:PAGE])
-            if page:
+            if page := _page(subscription, status, before):
                 ended_count += len(ending.end(page, {status}, before, _Status.SKIPPED, UNFETCHED))
     return ended_count
 
 
-def _count(
-    subscription: Subscription, delivery_ids: Sequence[int], event_types: CatalogueSubjects
-) -> counters.Counts:
-    """Counts of the subscription and of the event types; a deleted message has none."""
-    biz = subscription.biz_id
-    rows = dict(ReceiveMsg.objects.filter(id__in=delivery_ids).values_list("id", "msg__event_type"))
-    counts = Counter(
-        counters.Key(biz, event_types.subject(biz, rows.get(pk, "")), counters.EXHAUSTED)
-        for pk in delivery_ids
+def _page(subscription: Subscription, status: int, before: datetime) -> list[int]:
+    """The first deliveries in this status that were due by `before`."""
+    rows = ReceiveMsg.objects.filter(
+        status=status, biz_receive_id=subscription.id, next_at__lte=before
     )
-    counts[counters.Key(biz, subscription.id, counters.EXHAUSTED)] = len(delivery_ids)
-    return counts
+    return list(rows.order_by("next_at").values_list("id", flat=True)[:PAGE])

@@ -126,24 +126,21 @@ def _card(
     subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
     consumer = name(subscription, delivery.biz_receive_id)
     status = Status(delivery.status)
-    waits = status == Status.PENDING and delivery.next_at > circumstances.now
+    is_waiting = status == Status.PENDING and delivery.next_at > circumstances.now
     notes = []
     if status in ReceiveMsg.WAITING and circumstances.lanes is None:
         notes.append(_("Redis is unavailable: whether its breaker is open is not known."))
     tries = str(delivery.send_times)
     if subscription is not None:
         with suppress(*directory.UNUSABLE):  # a schedule that somebody must correct
-            max_attempts = (
-                len(directory.waits(subscription.schedule, subscription.attempts_limit)) + 1
-            )
-            tries = _("%(tried)d of %(most)d") % {
-                "tried": delivery.send_times,
-                "most": max_attempts,
-            }
+            waits = directory.waits(subscription.schedule, subscription.attempts_limit)
+            numbers = {"tried": delivery.send_times, "most": len(waits) + 1}
+            tries = _("%(tried)d of %(most)d") % numbers
     facts: dict[str, Fact] = {_("Attempts"): tries, _("Delivery"): str(delivery.pk)}
     if subscription is not None:
         receive = subscription.receive
-        facts[_("Address")] = _("a listener") if receive.is_listened else limits.shown_url(receive.url)
+        url = _("a listener") if receive.is_listened else limits.shown_url(receive.url)
+        facts[_("Address")] = url
     if delivery.generation:
         text = ngettext("%d time", "%d times", delivery.generation)
         facts[_("Sent again")] = text % delivery.generation
@@ -154,7 +151,7 @@ def _card(
         tone=TONES[status],
         since=delivery.updated_at,
         why=circumstances.why(delivery),
-        next_at=delivery.next_at if waits else None,
+        next_at=delivery.next_at if is_waiting else None,
         facts=facts,
         attempts=[_attempt(row, subscription, circumstances.now) for row in attempts],
         attempts_title=_("Attempts, newest first"),

@@ -84,11 +84,8 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
     """Message id → line; costs at most five queries. With a subscription in the filter a line shows
     the state of the delivery for this subscription."""
     columns = ["id", "event_type", "channel", "biz_id", "created_at"]
-    rows = list(
-        store.messages.filter(id__in=message_ids)
-        .order_by()
-        .values(*columns, *([] if store.cold else ["state"]))
-    )
+    columns += [] if store.cold else ["state"]
+    rows = list(store.messages.filter(id__in=message_ids).order_by().values(*columns))
     systems = sql.names_by_id(Biz.objects.all(), (row["biz_id"] for row in rows))
     deliveries = store.deliveries_of(message_ids)
     groups = _groups(store, deliveries)

@@ -163,14 +163,8 @@ def _last_answer(subscription: int) -> str:
     rows = ReceiveMsg.objects.filter(status=_Delivery.PENDING, biz_receive_id=subscription)
     # The delivery with the latest attempt is due last. Behind an open breaker some had no attempt.
     last = rows.order_by("-status", "-biz_receive_id", "-next_at")
-    answers = [
-        (updated_at, http_status, error)
-        for updated_at, http_status, error in last.values_list(
-            "updated_at", "http_status", "error"
-        )[:_LOOKED_AT]
-        if http_status or error
-    ]
-    if answers:
+    values = last.values_list("updated_at", "http_status", "error")[:_LOOKED_AT]
+    if answers := [row for row in values if row[1] or row[2]]:
         _at, http_status, error = max(answers)
         return answer(_Delivery.PENDING, http_status, error)
     return latest_answer(FLOW, subscription)
