@@ -181,7 +181,6 @@ def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse
 
 
 def status_of(behaviour: Behaviour) -> int:
-    """The HTTP status of the answer."""
     return int(behaviour.answer) if behaviour.answer.isdecimal() else USUAL_STATUS
 
 

@@ -52,7 +52,6 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def reference_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    """The list of all event types, filtered by words."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     words = request.GET.get("q", "").strip()
@@ -71,7 +70,6 @@ def reference_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def entry_page(admin: ModelAdmin, request: HttpRequest, id: int) -> HttpResponse:
-    """One event type: its fields, headers and requests."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)

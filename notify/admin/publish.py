@@ -33,8 +33,6 @@ _MAX_TYPES = 500
 
 
 class PublishForm(forms.Form):
-    """An event as its system would publish it."""
-
     system = forms.ModelChoiceField(
         Biz.objects.filter(enabled=True).order_by("name"),
         label=_("Business system"), widget=Select, empty_label=None, to_field_name="name",

@@ -32,7 +32,6 @@ _TAKEN = gettext_noop("A consumer %(name)s exists already, and is no sandbox.")
 
 
 def name_of(biz: Biz) -> str:
-    """The name of a system's sandbox."""
     return f"sandbox-{biz.name}"[:64]
 
 
@@ -77,8 +76,6 @@ def sandboxes() -> list[BizReceive]:
 
 
 class MakeForm(forms.Form):
-    """A sandbox for a system."""
-
     system = forms.ModelChoiceField(
         Biz.objects.filter(enabled=True).order_by("name"),
         label=_("Business system"), widget=Select, empty_label=None,
@@ -93,8 +90,6 @@ class MakeForm(forms.Form):
 
 
 class ConsumerSandboxes(SandboxPages):
-    """The sandboxes of subscriptions."""
-
     templates = "notify"
     list_name, page_name = "notify_sandboxes", "notify_bizreceive_sandbox"
     # Each status with the sender's reaction.

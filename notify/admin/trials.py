@@ -33,8 +33,6 @@ _MAX_TYPES = 500
 
 
 class TrialSendForm(forms.Form):
-    """An event type of the catalogue, and the payload to send."""
-
     event_type = forms.ChoiceField(
         label=_("Event type"), widget=Select, help_text=_("From the catalogue of event types")
     )

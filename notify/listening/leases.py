@@ -149,7 +149,6 @@ def lease_next(subscription: Subscription) -> Lease | None:
 
 
 def headers(subscription: Subscription, request: Request) -> dict[str, str]:
-    """The headers that a sender would send with the request."""
     lines = [("content-type", webhook.envelope(subscription).content_type), *subscription.headers]
     request_lines = (line.partition(": ") for line in request.lines)
     return dict([*lines, *((name, value) for name, _colon, value in request_lines)])

@@ -93,7 +93,6 @@ class Dispatcher:
         self._waiting_ids.update(subscription_ids)
 
     def look_at_all(self) -> None:
-        """Look at all subscriptions in the next turn."""
         self._next_whole.at_once()
 
     def _read_times(self) -> Sequence[tuple[Any, ...]]:

@@ -90,8 +90,6 @@ class Slice(msgspec.Struct):
 
 
 class _SystemRules:
-    """The filters of one business system's subscriptions."""
-
     def __init__(self) -> None:
         # The checksum of the rows read, None without rows. `object()` equals no checksum.
         self.checksum: object = object()

@@ -93,8 +93,6 @@ class _NotEnoughIds(Temporary):
 
 
 class _Mean(msgspec.Struct):
-    """The means of the last messages of a system."""
-
     deliveries: float = 1.0
     bytes: float = 1.0
 

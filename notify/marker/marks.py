@@ -264,7 +264,6 @@ def _delay(result: Result, subscription: Subscription | None, row: Row | None) -
 
 
 def _at(times: Mapping[int, datetime], row_ids: Sequence[int]) -> RawSQL:
-    """SQL for the time of each row."""
     # Raw SQL, because five hundred expression objects cost more than the rest of the batch.
     parameters: list[Any] = []
     for row_id in row_ids:

@@ -89,7 +89,6 @@ def cards(
     attempts: dict[int, list[Any]],
     circumstances: Circumstances,
 ) -> list[Recipient]:
-    """A card for each delivery."""
     short = len(message.payload) * len(deliveries) <= _COMMANDS_BYTES
     return [
         _card(message, row, attempts.get(row.pk, []), circumstances, short) for row in deliveries

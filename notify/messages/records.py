@@ -91,7 +91,6 @@ def _add_deliveries(store: Store, messages: Sequence[BizMsg]) -> None:
 
 
 def _add_attempts(store: Store, deliveries: Sequence[ReceiveMsg]) -> None:
-    """Read the latest attempts of each delivery."""
     attempts: dict[int, list[Attempt]] = defaultdict(list)
     max_attempts = max(1, MAX_ATTEMPTS // max(1, len(deliveries)))
     for chunk_ids in chunks(sorted(delivery.pk for delivery in deliveries), _CHUNK):

@@ -207,7 +207,6 @@ _HISTOGRAMS = {
 
 
 def samples() -> Iterator[Sample]:
-    """All samples of Notify for `/metrics`."""
     now = sql.now()
     rows = read_waiting()
     counts_by_status = open_counts.read()

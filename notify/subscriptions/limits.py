@@ -69,7 +69,6 @@ def url_of(value: str, is_listened: bool) -> None:
 
 
 def schedule(value: Any) -> None:
-    """Check a list of seconds, one for each retry."""
     if not isinstance(value, list) or len(value) > MAX_ATTEMPTS:
         raise ValidationError(
             _("Write a list of at most %d numbers such as [5, 300, 1800].") % MAX_ATTEMPTS
@@ -120,7 +119,6 @@ def headers_beside(prefix: str, value: Any) -> None:
 
 
 def networks(value: Any) -> None:
-    """A list of networks in CIDR form."""
     if not isinstance(value, list) or len(value) > MAX_PATTERNS:
         raise ValidationError(_('Write a list of networks such as ["10.2.0.0/16"].'))
     for item in value:
@@ -146,7 +144,6 @@ def event_types(value: Any) -> None:
 
 
 def channels(value: Any) -> None:
-    """A list of channel names."""
     _list_of(value, CHANNEL, _('Write a list of channel names such as ["eu"].'))
 
 

@@ -167,7 +167,6 @@ class Described:
         return message
 
     def body(self, way: Way) -> Any:
-        """A body with the example as its payload."""
         if way == Way.CLOUDEVENTS_BINARY:
             return self.example
         if way == Way.PUBLISH:
