@@ -26,15 +26,8 @@ from msgplatform.doors.admin import (
 )
 from msgplatform.doors.admin.fields import JsonField, ObjectField
 from msgplatform.doors.admin.pages import show_page
-from notify.api.asyncapi import fields
-from notify.api.asyncapi.messages import (
-    BINARY_HEADERS,
-    SCHEMAS,
-    WEBHOOK_HEADERS,
-    Described,
-    Header,
-    Way,
-)
+from notify.api.asyncapi import fields, messages
+from notify.api.asyncapi.messages import BINARY_HEADERS, Described, Header, Way
 from notify.models import EventType
 from notify.setup.event_types import SharedEventType
 from notify.subscriptions import formats
@@ -74,11 +67,12 @@ def entry_page(admin: ModelAdmin, request: HttpRequest, id: int) -> HttpResponse
         raise PermissionDenied
     row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
     described = Described.of(row)
-    table = fields.rows(described.schema, f"{SCHEMAS}{described.schema_key}")
+    table = fields.rows(described.schema, f"{messages.SCHEMAS}{described.schema_key}")
     deliveries = []
     for way in Way:
         if way != Way.PUBLISH:
-            headers = BINARY_HEADERS if way == Way.CLOUDEVENTS_BINARY else WEBHOOK_HEADERS
+            is_binary = way == Way.CLOUDEVENTS_BINARY
+            headers = BINARY_HEADERS if is_binary else messages.WEBHOOK_HEADERS
             text = _request(described, way, "/your/path", headers)
             deliveries.append(Request(way.label, text))
     return show_page(

@@ -27,16 +27,7 @@ from msgplatform.core.data import claims, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.models import FailureGroup
 from notify.archive import stores
-from notify.archive.stores import Store
-from notify.models import (
-    BizMsg,
-    BizReceive,
-    ColdAttempt,
-    ColdBizMsg,
-    ColdReceiveMsg,
-    IdempotencyKey,
-    ReceiveMsg,
-)
+from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg, cold
 from notify.monitor.counters import FLOW
 from notify.subscriptions import limits
 
@@ -68,8 +59,8 @@ def keep_keys() -> float:
     return keep_failed() + _KEY_MARGIN_SECONDS
 
 
-_DELIVERIES = Table(ColdReceiveMsg, (Table(ColdAttempt, of="copy_id"),), of="msg_id")
-MESSAGES = Table(ColdBizMsg, (_DELIVERIES,))
+_DELIVERIES = Table(cold.ColdReceiveMsg, (Table(cold.ColdAttempt, of="copy_id"),), of="msg_id")
+MESSAGES = Table(cold.ColdBizMsg, (_DELIVERIES,))
 
 ARCHIVE = Archive("notify", (MESSAGES,), keep_archived, hot=BizMsg)
 KEYS = Archive("notify.keys", (Table(IdempotencyKey),), keep_keys)
@@ -137,7 +128,7 @@ def remove_answers(now: datetime) -> bool:
     return False
 
 
-def _page(store: Store, start: int, end: int) -> list[tuple[int, int]]:
+def _page(store: stores.Store, start: int, end: int) -> list[tuple[int, int]]:
     rows = store.attempts.filter(id__gte=start, id__lt=end).order_by("id")
     return list(rows.values_list("id", "copy_id")[:PAGE])
 
@@ -150,7 +141,7 @@ def _empty_hot(attempts: Sequence[int], deliveries: Sequence[int]) -> None:
         _empty(stores.hot(), attempts)
 
 
-def _empty(store: Store, attempts: Sequence[int]) -> None:
+def _empty(store: stores.Store, attempts: Sequence[int]) -> None:
     for chunk in chunks(attempts, claims.CHUNK):
         rows = store.attempts.filter(id__in=chunk).exclude(**_EMPTY)
         claims.update_by_key(rows, _EMPTY, store.using)

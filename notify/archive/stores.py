@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from django.db import DEFAULT_DB_ALIAS, models
-from django.db.models import QuerySet
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -46,24 +45,24 @@ class Store(msgspec.Struct, frozen=True):
     cold: bool
 
     @property
-    def messages(self) -> QuerySet[Any]:
+    def messages(self) -> models.QuerySet[Any]:
         return self._messages._base_manager.using(self.using)
 
     @property
-    def deliveries(self) -> QuerySet[Any]:
+    def deliveries(self) -> models.QuerySet[Any]:
         return self._deliveries._base_manager.using(self.using)
 
     @property
-    def attempts(self) -> QuerySet[Any]:
+    def attempts(self) -> models.QuerySet[Any]:
         return self._attempts._base_manager.using(self.using)
 
-    def deliveries_of(self, message_ids: Sequence[int]) -> QuerySet[Any]:
+    def deliveries_of(self, message_ids: Sequence[int]) -> models.QuerySet[Any]:
         return self._children(self.deliveries.filter(msg_id__in=message_ids), message_ids)
 
-    def attempts_of(self, delivery_ids: Sequence[int]) -> QuerySet[Any]:
+    def attempts_of(self, delivery_ids: Sequence[int]) -> models.QuerySet[Any]:
         return self._children(self.attempts.filter(copy_id__in=delivery_ids), delivery_ids)
 
-    def _children(self, rows: QuerySet[Any], parents: Sequence[int]) -> QuerySet[Any]:
+    def _children(self, rows: models.QuerySet[Any], parents: Sequence[int]) -> models.QuerySet[Any]:
         """Skip partitions older than the parents', because no child is older than its parent."""
         if not self.cold or not parents:
             return rows

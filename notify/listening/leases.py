@@ -40,7 +40,6 @@ from notify.maker.enqueue import Message, Texts, read_texts
 from notify.marker import marks
 from notify.models import Attempt, BizReceive, ReceiveMsg, first_due
 from notify.monitor import counters
-from notify.monitor.counters import CatalogueSubjects
 from notify.sender import webhook
 from notify.sender.in_flight import ClaimedOrder
 from notify.subscriptions import limits
@@ -180,7 +179,7 @@ def _first(subscription: int, status: int) -> tuple[_Row | None, Any]:
 ERRORS = ("connect", "dns", "other", "reset", "timeout", "tls", "too_large")
 _LOST = "This lease has passed on: the result was not counted. Ask for the next delivery."
 _LOCKED = "Another process changes this delivery; send the result again."
-_event_types = CatalogueSubjects()
+_event_types = counters.CatalogueSubjects()
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
 from notify import orders, presence
 from notify.directory import Subscription
-from notify.presence import LaneState
 
 log = logging.get(__name__)
 
@@ -53,7 +52,7 @@ class Capacity:
     def __init__(
         self,
         depths: Mapping[str, int],
-        live: Mapping[int, LaneState],
+        live: Mapping[int, presence.LaneState],
         probes: Collection[int] = frozenset(),
         is_marker_behind: bool = False,
     ) -> None:

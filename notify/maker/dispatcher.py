@@ -22,7 +22,6 @@ from notify.maker import ending, enqueue
 from notify.maker.capacity import Capacity
 from notify.maker.enqueue import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg, first_due, with_deliveries
-from notify.orders import in_turns
 
 # Deliveries that one step claims and puts.
 STEP_DELIVERIES = 2_000
@@ -86,7 +85,7 @@ class Dispatcher:
             if subscription and subscription.is_sendable:
                 backlogs.append(Backlog(subscription, min(waiting.values()), list(waiting)))
         backlogs.sort(key=lambda backlog: backlog.first)
-        return in_turns(backlogs, lambda backlog: backlog.subscription.biz_id)
+        return orders.in_turns(backlogs, lambda backlog: backlog.subscription.biz_id)
 
     def expect(self, subscription_ids: Iterable[int]) -> None:
         """Look in the next turn at these subscriptions, which have new deliveries."""

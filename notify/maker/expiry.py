@@ -31,7 +31,6 @@ from notify.directory import Subscription
 from notify.maker import ending
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, failures
-from notify.monitor.counters import EXHAUSTED, CatalogueSubjects
 from notify.subscriptions import limits
 
 PAGE = 500
@@ -96,7 +95,7 @@ def _seconds_since(clocks: tuple[float, float]) -> float:
 
 
 def expire(
-    behind_breaker: Iterable[tuple[Subscription, float]], event_types: CatalogueSubjects
+    behind_breaker: Iterable[tuple[Subscription, float]], event_types: counters.CatalogueSubjects
 ) -> int:
     """Exhaust up to two pages of each subscription's deliveries; returns the number of deliveries.
 
@@ -131,7 +130,7 @@ def _before(subscription: Subscription, open_for: float, now: datetime) -> datet
 def _expire_one(
     subscription: Subscription,
     open_for: float,
-    event_types: CatalogueSubjects,
+    event_types: counters.CatalogueSubjects,
     statuses: Iterable[int],
 ) -> int:
     # A fixed time, because this process may be frozen after each line.
@@ -155,11 +154,9 @@ def _expire_one(
         # A deleted message has no event type.
         types = ReceiveMsg.objects.filter(id__in=ended_ids).values_list("id", "msg__event_type")
         biz, event_type_of = subscription.biz_id, dict(types)
-        counts = Counter(
-            counters.Key(biz, event_types.subject(biz, event_type_of.get(pk, "")), EXHAUSTED)
-            for pk in ended_ids
-        )
-        counts[counters.Key(biz, subscription.id, EXHAUSTED)] = len(ended_ids)
+        subjects = [event_types.subject(biz, event_type_of.get(pk, "")) for pk in ended_ids]
+        counts = Counter(counters.Key(biz, subject, counters.EXHAUSTED) for subject in subjects)
+        counts[counters.Key(biz, subscription.id, counters.EXHAUSTED)] = len(ended_ids)
         now = sql.now()
         failures.count_ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
         counters.add(counts, now)

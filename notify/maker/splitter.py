@@ -33,11 +33,8 @@ from notify.directory import Subscription, Subscriptions
 from notify.maker import ending, enqueue, fanout
 from notify.maker.capacity import Capacity
 from notify.maker.enqueue import Message
-from notify.maker.fanout import Slice
 from notify.models import ReceiveMsg
 from notify.monitor import counters
-from notify.monitor.counters import CatalogueSubjects
-from notify.orders import in_turns
 
 BATCH = 1000
 # Deliveries in one transaction: a full batch for a thousand subscriptions would be a million. New
@@ -61,7 +58,7 @@ _SHARES = 2
 class _Plan(msgspec.Struct):
     """The slices that one transaction splits, and the orders made of the slices."""
 
-    slices: list[Slice] = msgspec.field(default_factory=list)
+    slices: list[fanout.Slice] = msgspec.field(default_factory=list)
     orders: list[tuple[Subscription, Sequence[Message]]] = msgspec.field(default_factory=list)
     # Message → subscriptions whose payload filter excludes the message.
     excluded: dict[int, set[int]] = msgspec.field(default_factory=dict)
@@ -108,7 +105,7 @@ class Splitter:
     def __init__(
         self,
         subscriptions: Subscriptions,
-        event_types: CatalogueSubjects,
+        event_types: counters.CatalogueSubjects,
         expect: Callable[[Iterable[int]], None] = lambda _subscription_ids: None,
     ) -> None:
         self._subscriptions, self._event_types = subscriptions, event_types
@@ -196,7 +193,7 @@ class Splitter:
         for delivery_id, message_id, subscription_id in plan.rows:
             delivery_ids[subscription_id][message_id] = delivery_id
         to_put, due = [], plan.lease_until - settings.NOTIFY_LEASE_SECONDS
-        for subscription, messages in in_turns(plan.orders, lambda order: order[0].biz_id):
+        for subscription, messages in orders.in_turns(plan.orders, lambda order: order[0].biz_id):
             # Fewer than planned, when a delivery was there before.
             own_ids = delivery_ids[subscription.id]
             items = [(own_ids[m.id], 1, m, due) for m in messages if m.id in own_ids]
@@ -257,7 +254,7 @@ class Splitter:
         recipients.refresh({message.biz_id for message in messages})
         messages = recipients.apply_filters(messages)
         self._measure(messages)
-        turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
+        turns = orders.in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
         turns = _with_one_large(turns, lambda m: 2 * len(recipients.by(m)) > max_deliveries)
         # The large message is not counted, so that small messages of other systems are split too.
         uncounted = 0
@@ -348,7 +345,7 @@ def _cut(
     return message_groups
 
 
-def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> None:
+def _write(plan: _Plan, block: ids.Block, event_types: counters.CatalogueSubjects) -> None:
     """Insert the deliveries, mark the messages, read back which deliveries are claimed."""
     base = block.base
     for part in plan.slices:

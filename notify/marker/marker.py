@@ -26,7 +26,6 @@ from notify.directory import Subscriptions
 from notify.marker import marks
 from notify.models import ReceiveMsg
 from notify.monitor import counters, failures
-from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Result
 
 log = logging.get(__name__)
@@ -48,7 +47,7 @@ class Marker(Worker):
     def __init__(self) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
-        self.event_types = CatalogueSubjects()
+        self.event_types = counters.CatalogueSubjects()
         self._jobs: list[queues.Claimed] = []
         self._locked_results: list[Result] = []  # those of a batch that come last, in a job anew
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)

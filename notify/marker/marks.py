@@ -29,7 +29,6 @@ from notify.marker import failing_subscriptions
 from notify.marker.failing_subscriptions import GONE, Row
 from notify.models import Attempt, ReceiveMsg
 from notify.monitor import counters, failures
-from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Outcome, Result
 
 # After a timeout or a 429 the consumer is overloaded: the next attempt waits at least a minute.
@@ -68,7 +67,7 @@ def apply(
     attempts: Sequence[Result],
     block: ids.Block | None,
     subscriptions: Mapping[int, Subscription],
-    event_types: CatalogueSubjects,
+    event_types: counters.CatalogueSubjects,
     is_fenced: bool = False,
 ) -> counters.Tally:
     """Mark the deliveries of the results and log the attempts, in one transaction; returns the

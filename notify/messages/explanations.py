@@ -21,7 +21,6 @@ from notify import presence
 from notify.maker import ending, expiry
 from notify.messages.states import Status, local
 from notify.models import BizMsg, BizReceive, ReceiveMsg
-from notify.presence import LaneState
 
 # The bound of counting the deliveries ahead. Only the first few cards count, each with a query.
 MAX_AHEAD = 1000
@@ -41,7 +40,7 @@ class Circumstances(msgspec.Struct, frozen=True):
     """
 
     subscriptions: dict[int, BizReceive]
-    lanes: dict[int, LaneState] | None
+    lanes: dict[int, presence.LaneState] | None
     ahead: dict[int, int]
     now: datetime
 

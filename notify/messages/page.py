@@ -24,7 +24,6 @@ from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.maker import ending
 from notify.messages import explanations, recipients
-from notify.messages.explanations import Circumstances
 from notify.messages.filtered import filtered_out
 from notify.messages.states import Status, answer, local
 from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
@@ -68,7 +67,7 @@ def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
 
 def _page(store: Store, message: Any, after: str) -> Page:
     deliveries, cursor = recipients.read(store, message.pk, after)
-    circumstances = Circumstances.of(deliveries)
+    circumstances = explanations.Circumstances.of(deliveries)
     attempts = recipients.attempts_of(store, deliveries)
     counts = dict(
         store.deliveries_of([message.pk]).order_by().values_list("status").annotate(Count("id"))
@@ -198,7 +197,7 @@ def _covers(
 def _entries(
     deliveries: Sequence[Any],
     attempts: Mapping[int, Sequence[Any]],
-    circumstances: Circumstances,
+    circumstances: explanations.Circumstances,
 ) -> Iterator[TimelineEntry]:
     """Yield the attempts of each delivery, then the delivery's state."""
     for delivery in deliveries:

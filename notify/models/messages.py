@@ -28,7 +28,6 @@ from operator import or_
 from typing import Any, ClassVar
 
 from django.db import models
-from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -160,7 +159,7 @@ class ReceiveMsg(models.Model):
         return self.next_at if self.status == self.Status.PENDING else None
 
 
-def first_due(status: int) -> Subquery:
+def first_due(status: int) -> models.Subquery:
     """A subquery for BizReceive: the smallest `next_at` of its deliveries in this status, or NULL.
 
     Costs an index dive for each subscription. A GROUP BY would read all rows, because MariaDB has
@@ -168,9 +167,9 @@ def first_due(status: int) -> Subquery:
     condition here MariaDB would read all rows that do not meet it. ORDER BY names all columns of
     the index: with `next_at` alone MySQL 8.4 and later sort the whole backlog.
     """
-    rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=OuterRef("pk"))
+    rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=models.OuterRef("pk"))
     in_order = rows.order_by("status", "biz_receive_id", "next_at")
-    return Subquery(in_order.values("next_at")[:1])
+    return models.Subquery(in_order.values("next_at")[:1])
 
 
 def with_deliveries(

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Loss, Rescue
 from notify.models import ReceiveMsg
 from notify.monitor.counters import FLOW
 from notify.orders import Result
@@ -32,7 +31,7 @@ def count_exhausted(results: Iterable[Result], now: datetime) -> None:
     for result in results:
         why = answer(_Status.EXHAUSTED, result.http_status, result.error)
         text = result.response_body or result.detail
-        losses.append(Loss(result.subscription, why, result.id, text))
+        losses.append(failure_store.Loss(result.subscription, why, result.id, text))
     failure_store.add(FLOW, losses, now)
 
 
@@ -41,14 +40,15 @@ def count_ended(
 ) -> None:
     """Count deliveries that ended without an attempt, in the caller's transaction."""
     why = answer(status, 0, error)
-    failure_store.add(FLOW, [Loss(subscription, why, delivery) for delivery in deliveries], now)
+    losses = [failure_store.Loss(subscription, why, delivery) for delivery in deliveries]
+    failure_store.add(FLOW, losses, now)
 
 
 def take_back(rows: Iterable[Sequence[Any]]) -> None:
     """Remove deliveries from the counts: they are resent, or have arrived late. `rows`: COLUMNS of
     the deliveries, which must be locked, before they change."""
     rescues = [
-        Rescue(subscription, answer(status, http_status, error), ended_at)
+        failure_store.Rescue(subscription, answer(status, http_status, error), ended_at)
         for status, subscription, http_status, error, ended_at in rows
         if status in ReceiveMsg.FAILED
     ]

@@ -12,7 +12,6 @@ import msgspec
 from msgplatform.core import logging
 from msgplatform.core.queues import jobs, owners
 from notify import orders, presence
-from notify.orders import Order
 
 log = logging.get(__name__)
 
@@ -24,7 +23,7 @@ class ClaimedOrder(msgspec.Struct, eq=False):
     """
 
     claimed: jobs.Claimed
-    order: Order
+    order: orders.Order
     # Items without a stored result; at 0 the order can be forgotten. Only the result writer's
     # thread changes the number. The claiming thread may see a change late.
     open_items: int
@@ -72,7 +71,7 @@ class Memory:
         # script for each order. `jobs.CLAIM_BYTES` bounds a script when orders are larger.
         return open_queues, max(1, int(room * MAX_ITEMS / self._items_of_order))
 
-    def item_size(self, order: Order) -> int:
+    def item_size(self, order: orders.Order) -> int:
         """Bytes that each message of a new order takes. The order's length changes the expected
         length of the next."""
         count = max(1, len(order.items))

@@ -13,14 +13,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from msgplatform.core.data import sql
-from msgplatform.setup.fields import (
-    DurationField,
-    NumberField,
-    ObjectField,
-    TextListField,
-    WaitsField,
-    WholeSerializer,
-)
+from msgplatform.setup import fields
 from msgplatform.setup.resource import Resource, system_of
 from notify import signals
 from notify.models import BizReceive, Receive
@@ -59,19 +52,19 @@ def _text_list(pattern: str) -> Any:
 
 
 @_text_list(f"^{matching.PATTERN.pattern}$")
-class EventTypesField(TextListField):
+class EventTypesField(fields.TextListField):
     """Patterns of event types."""
 
 
 @_text_list(f"^{limits.CHANNEL.pattern}$")
-class ChannelsField(TextListField):
+class ChannelsField(fields.TextListField):
     """Names of channels."""
 
 
 @extend_schema_field(
     {"type": "number", "minimum": limits.MIN_TIMEOUT, "maximum": limits.longest_timeout()}
 )
-class TimeoutField(DurationField):
+class TimeoutField(fields.DurationField):
     """Seconds for one request."""
 
 
@@ -82,16 +75,16 @@ class TimeoutField(DurationField):
         "maxItems": limits.MAX_ATTEMPTS,
     }
 )
-class ScheduleField(WaitsField):
+class ScheduleField(fields.WaitsField):
     """Delays, one after each failed attempt."""
 
 
 @extend_schema_field({"type": "number", "minimum": 0.01, "maximum": 100_000})
-class RateField(NumberField):
+class RateField(fields.NumberField):
     """Requests a second."""
 
 
-class SubscriptionSerializer(WholeSerializer):
+class SubscriptionSerializer(fields.WholeSerializer):
     """The messages of a business system that a consumer gets, their pace and their tries."""
 
     id = serializers.CharField(read_only=True)
@@ -105,7 +98,7 @@ class SubscriptionSerializer(WholeSerializer):
     )
     event_types = EventTypesField()
     channels = ChannelsField()
-    filter = ObjectField(required=False, allow_null=True)
+    filter = fields.ObjectField(required=False, allow_null=True)
     timeout = TimeoutField(required=False, allow_null=True)
     schedule = ScheduleField(required=False, allow_null=True)
     rate_limit = RateField(required=False, allow_null=True)

@@ -19,7 +19,6 @@ from django.db.models import TextChoices
 from notify.api.asyncapi import schemas
 from notify.models import EventType
 from notify.subscriptions import formats
-from notify.subscriptions.formats import Format
 from notify.subscriptions.limits import CHANNEL
 
 Schema = dict[str, Any]
@@ -34,9 +33,9 @@ _UNIX_TIME = "1795392000"
 class Way(TextChoices):
     """The ways of an event through the platform, as suffixes of the names of its messages."""
 
-    STANDARD = Format.STANDARD.value, "Standard Webhooks"
-    CLOUDEVENTS = Format.CLOUDEVENTS.value, "CloudEvents, structured"
-    CLOUDEVENTS_BINARY = Format.CLOUDEVENTS_BINARY.value, "CloudEvents, binary"
+    STANDARD = formats.Format.STANDARD.value, "Standard Webhooks"
+    CLOUDEVENTS = formats.Format.CLOUDEVENTS.value, "CloudEvents, structured"
+    CLOUDEVENTS_BINARY = formats.Format.CLOUDEVENTS_BINARY.value, "CloudEvents, binary"
     PUBLISH = "publish", "As it is published"
 
 
