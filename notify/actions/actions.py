@@ -170,8 +170,6 @@ _FAILED = statuses(
     _("Poison ones need somebody to look at them first; delivered ones are named by their ids"),
     nothing=_("exhausted, unless ids are given"),
 )
-
-
 ACTIONS: Mapping[str, BulkAction] = {
     "resend": bulk_action(
         FailedDeliveries,

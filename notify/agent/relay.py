@@ -36,6 +36,21 @@ from msgplatform.core.rates.backoff import Backoff, delay
 from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
 from notify.agent.store import COUNTED, Due, Event, Measure, Refusal, Store
 
+log = logging.get(__name__)
+
+LEASE_SECONDS = 60.0
+TIMEOUT_SECONDS = 20.0
+# Seconds between the end of a request and the end of the lease, to store the outcome.
+MARGIN_SECONDS = 15.0
+MAX_BATCH = 1000  # events that the intake takes in one request
+_MEASURE_SECONDS = 10.0
+_LONG_TROUBLE = 60.0  # seconds of an outage after which the log says error
+STAYS_SECONDS = 3600.0  # the pause of a row that the database refuses to delete
+_SLICE_SECONDS = 2.0  # a longer pause is cut into slices, so that heartbeats go on
+# Seconds until a row is sent again after the intake broke on it for the n-th time. Short while the
+# request is halved to find the row, long when the row is alone.
+_BROKEN_SCHEDULE = (1, 1, 2, 2, 4, 4, 8, 8, 15, 30, 60, 300, 900, 3600)
+_BROKEN_IN_A_ROW = 2  # broken requests after which the rows are not to blame
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
@@ -75,23 +90,6 @@ class Figures:
 
     def set_intake_up(self, is_up: bool) -> None:
         self._up.set(is_up)
-
-
-log = logging.get(__name__)
-
-LEASE_SECONDS = 60.0
-TIMEOUT_SECONDS = 20.0
-# Seconds between the end of a request and the end of the lease, to store the outcome.
-MARGIN_SECONDS = 15.0
-MAX_BATCH = 1000  # events that the intake takes in one request
-_MEASURE_SECONDS = 10.0
-_LONG_TROUBLE = 60.0  # seconds of an outage after which the log says error
-STAYS_SECONDS = 3600.0  # the pause of a row that the database refuses to delete
-_SLICE_SECONDS = 2.0  # a longer pause is cut into slices, so that heartbeats go on
-# Seconds until a row is sent again after the intake broke on it for the n-th time. Short while the
-# request is halved to find the row, long when the row is alone.
-_BROKEN_SCHEDULE = (1, 1, 2, 2, 4, 4, 8, 8, 15, 30, 60, 300, 900, 3600)
-_BROKEN_IN_A_ROW = 2  # broken requests after which the rows are not to blame
 
 
 class Relay(Worker):

@@ -26,6 +26,13 @@ from notify.models import BizReceive, Receive, ReceiveMsg, first_due
 from notify.setup.consumers import Consumer
 from notify.setup.subscriptions import Subscription
 
+_BODY_BYTES = 4096
+_MAX_HOURS = operations.MAX_ROTATION_HOURS
+_HELD_SCOPE = "manage:held"
+MAX_COUNTED = 10_000
+_Status = BizReceive.Status
+_HELD = ReceiveMsg.Status.HELD
+
 
 class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
     """The deliveries that wait for the consumer and are tried at once."""
@@ -91,10 +98,6 @@ class SubscriptionListView(ResourceListView):
         if consumer := self.query_values.get("consumer"):
             rows = rows.filter(receive__name=consumer)
         return rows
-
-
-_BODY_BYTES = 4096
-_MAX_HOURS = operations.MAX_ROTATION_HOURS
 
 
 class RotationBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -169,12 +172,6 @@ class RotateView(APIView):
 
 
 # -- what is held ---------------------------------------------------------------------------------
-_HELD_SCOPE = "manage:held"
-MAX_COUNTED = 10_000
-_Status = BizReceive.Status
-_HELD = ReceiveMsg.Status.HELD
-
-
 class HeldSerializer(serializers.ModelSerializer[BizReceive]):
     """A subscription for which deliveries are held."""
 

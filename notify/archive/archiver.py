@@ -31,6 +31,12 @@ from notify.archive import retention, stores
 from notify.archive.due import Due, candidates, chunks, due, forget_restored, movable, restored_page
 from notify.models import BizMsg, ColdBizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
+# Seconds between two rounds. Messages move at an age of days, so a round may be late.
+ROUND_SECONDS = 20.0
+# Seconds that the copy of a chunk may take. A frozen archiver keeps its locks for as long, but no
+# other program changes final rows.
+_COPY_SECONDS = 120
+_KIND = "notify.archive"
 _KEY = Subquery(IdempotencyKey.objects.filter(id=OuterRef("id")).values("key"))
 _RESTORED = Subquery(RestoredMsg.objects.filter(id=OuterRef("id")).values("restored_at"))
 # Columns of the archive that the hot table of messages does not have.
@@ -97,14 +103,6 @@ def copy_to_archive(parts: Sequence[Part]) -> None:
             part.copy()
         for message_id, key in keys.items():
             messages.filter(id=message_id, key="").update(key=key)
-
-
-# Seconds between two rounds. Messages move at an age of days, so a round may be late.
-ROUND_SECONDS = 20.0
-# Seconds that the copy of a chunk may take. A frozen archiver keeps its locks for as long, but no
-# other program changes final rows.
-_COPY_SECONDS = 120
-_KIND = "notify.archive"
 
 
 class Archiver(Worker):

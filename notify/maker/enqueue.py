@@ -27,6 +27,9 @@ _CHUNK = 500
 INLINE_BYTES = 8 * 1024
 # Bytes of texts that `Texts` keeps for a turn.
 _CACHE_BYTES = 16 * 1024 * 1024
+# Bounds of one round trip. The last item of an order may exceed the bytes.
+STEP_BYTES = 4 * 1024 * 1024
+STEP_ORDERS = 100
 
 # The time is read as text, and integers are written into the statement: converting and escaping
 # each value would cost more than the statement.
@@ -199,11 +202,6 @@ def _read(message: Message, payload: bytes) -> None:
         message.text = orders.body(message.event_type, message.created_at, payload)
     except UnicodeDecodeError:
         message.is_readable = False
-
-
-# Bounds of one round trip. The last item of an order may exceed the bytes.
-STEP_BYTES = 4 * 1024 * 1024
-STEP_ORDERS = 100
 
 
 class ClaimedDeliveries(msgspec.Struct):

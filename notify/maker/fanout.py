@@ -37,28 +37,24 @@ INSERT INTO receive_msg
   0, 0, '', m.created_at, {now}
 FROM {rows}
 """
-
-
 # Bounds of the cache: systems, and recipients of (event type, channel) for each system.
 _MAX_SYSTEMS, _MAX_ANSWERS = 1_000, 10_000
-
-
+# Up to this number of sets of recipients the statement names the sets. More sets are written as
+# pairs, because the database would compare each set with every message and every subscription.
+_MAX_SETS = 4
 # Trials of payload filters in one transaction, about a tenth of a second. Further messages wait for
 # the next turn.
 MAX_TRIALS = 20_000
 # Large payloads and filters take longer. The systems have equal parts of this time; one that has
 # used its part, and at least one message, waits for the next turn, and the others go on.
 TRIAL_SECONDS = 0.3
+# Recipients → ids of the messages with these recipients.
+_Sets = Mapping[tuple[int, ...], Sequence[int]]
 
 
 @lru_cache(maxsize=16_384)
 def _filter(event_types: str, channels: str) -> Filter:
     return compile_filter(json.loads(event_types), json.loads(channels))
-
-
-# Up to this number of sets of recipients the statement names the sets. More sets are written as
-# pairs, because the database would compare each set with every message and every subscription.
-_MAX_SETS = 4
 
 
 class Slice(msgspec.Struct):
@@ -291,10 +287,6 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "receive_msg"), [base, node, token])
-
-
-# Recipients → ids of the messages with these recipients.
-_Sets = Mapping[tuple[int, ...], Sequence[int]]
 
 
 def _few(sets: _Sets) -> tuple[str, str]:

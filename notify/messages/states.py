@@ -22,6 +22,8 @@ from msgplatform.models import Biz
 from notify.archive.stores import Store
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
+_MAX_ANSWERS = 3  # in one line
+_MAX_SUBSCRIPTIONS = 50  # for one URL
 Status = ReceiveMsg.Status
 ACCEPTED = "accepted"  # of a message that has no deliveries yet
 STATUSES = {status.name.lower(): status for status in Status}
@@ -61,10 +63,6 @@ def answer(row: Any) -> str:
 def local(moment: datetime) -> str:
     """A time in the console's format and the person's time zone."""
     return str(formats.date_format(timezone.localtime(moment), "Y-m-d H:i:s"))
-
-
-_MAX_ANSWERS = 3  # in one line
-_MAX_SUBSCRIPTIONS = 50  # for one URL
 
 
 class _Group(msgspec.Struct, frozen=True):

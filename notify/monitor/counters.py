@@ -105,7 +105,6 @@ DURATION = Histogram(
     earlier=(0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60),
 )
 
-
 FLOW = "notify"
 ACCEPTED, EXHAUSTED = "accepted", "exhausted"
 FILTERED = "filtered"  # messages that the filter of a subscription left out

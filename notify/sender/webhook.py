@@ -17,8 +17,6 @@ from notify.subscriptions import limits, signing
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents
 
 _MAX_RETRY_AFTER = 24 * 3600.0
-
-
 Entry = tuple[ClaimedOrder, Item]
 
 
