@@ -165,6 +165,9 @@ _OF_DELIVERIES: Mapping[str, Any] = {
     "describe": describe_deliveries, "show": show_deliveries, "outcome": outcome, "lines": lines,
     "why_waiting": why_waiting,
 }  # fmt: skip
+_PERIOD = {
+    "since": filter_fields.SINCE, "until": filter_fields.UNTIL, "event_type": EVENT_TYPE,
+}  # fmt: skip
 _FAILED = statuses(
     (*FAILED.values(), ReceiveMsg.Status.DELIVERED),
     _("Poison ones need somebody to look at them first; delivered ones are named by their ids"),
@@ -201,12 +204,7 @@ ACTIONS: Mapping[str, BulkAction] = {
         periods.Replay,
         **_OF_DELIVERIES,
         title=_("Replay since a time"),
-        fields={
-            "subscription": SUBSCRIPTION,
-            "since": filter_fields.SINCE,
-            "until": filter_fields.UNTIL,
-            "event_type": EVENT_TYPE,
-        },
+        fields={"subscription": SUBSCRIPTION, **_PERIOD},
         help=_("Everything that the subscription should have got is sent again, even what was "
                "delivered. Archived messages are brought back for it. Its filter is not asked "
                "again."),
@@ -216,13 +214,7 @@ ACTIONS: Mapping[str, BulkAction] = {
         periods.ReplayFailed,
         **_OF_DELIVERIES,
         title=_("Replay what never succeeded"),
-        fields={
-            "subscription": SUBSCRIPTION,
-            "biz": filter_fields.BIZ,
-            "since": filter_fields.SINCE,
-            "until": filter_fields.UNTIL,
-            "event_type": EVENT_TYPE,
-        },
+        fields={"subscription": SUBSCRIPTION, "biz": filter_fields.BIZ, **_PERIOD},
         help=_("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
                "another attempt are sent now. Archived messages are brought back for it."),
         required=("since",),
@@ -234,9 +226,7 @@ ACTIONS: Mapping[str, BulkAction] = {
         title=_("Make missing deliveries"),
         fields={
             "biz": filter_fields.BIZ,
-            "since": filter_fields.SINCE,
-            "until": filter_fields.UNTIL,
-            "event_type": EVENT_TYPE,
+            **_PERIOD,
             "subscription": replace(
                 SUBSCRIPTION, help=_("Only for this subscription; empty: for all")
             ),

@@ -53,7 +53,7 @@ class ListenBody(msgspec.Struct, forbid_unknown_fields=True):
 class ForwardedRequestSerializer(serializers.Serializer[Any]):
     """The whole request that the platform would send to an address."""
 
-    method = serializers.CharField()
+    method = serializers.CharField(source="request.method")
     headers = serializers.DictField(child=serializers.CharField())
     body = serializers.CharField(help_text="Send exactly this, in UTF-8: the signature covers it")
 
@@ -63,14 +63,18 @@ class LeasedDeliverySerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField()
     claim = serializers.CharField(help_text="Names this lease; goes back with the result")
-    message_id = serializers.CharField(help_text="As in webhook-id: duplicates have the same")
-    event_type = serializers.CharField()
+    message_id = serializers.CharField(
+        source="message.id", help_text="As in webhook-id: duplicates have the same"
+    )
+    event_type = serializers.CharField(source="message.event_type")
     attempt = serializers.IntegerField(help_text="1 for the first")
     lease_until = serializers.DateTimeField(
-        help_text="Without a result until then the delivery may be given out again"
+        source="until", help_text="Without a result until then the delivery may be given out again"
     )
-    timeout = serializers.FloatField(help_text="Seconds that the request may take")
-    request = ForwardedRequestSerializer()
+    timeout = serializers.FloatField(
+        source="request.timeout", help_text="Seconds that the request may take"
+    )
+    request = ForwardedRequestSerializer(source="*")
 
 
 class NextDeliverySerializer(serializers.Serializer[Any]):
@@ -160,25 +164,10 @@ class ListenView(APIView):
         takes_over = bool(body.take_over) and not has_waited
         leases.take_place(row.pk, body.listener, long_polls.SECONDS, takes_over)
         lease = leases.lease_next(subscription)
-        delivery: dict[str, Any] | None = None
         if lease:
             leases.take_place(row.pk, body.listener, settings.NOTIFY_LEASE_SECONDS)
-            delivery = {
-                "id": str(lease.id),
-                "claim": lease.claim,
-                "message_id": str(lease.message.id),
-                "event_type": lease.message.event_type,
-                "attempt": lease.attempt,
-                "lease_until": lease.until,
-                "timeout": lease.request.timeout,
-                "request": {
-                    "method": lease.request.method,
-                    "headers": leases.headers(subscription, lease.request),
-                    "body": lease.request.body.decode(),
-                },
-            }
         answer = {
-            "delivery": delivery,
+            "delivery": lease,
             "subscription": row.full_name,
             "status": BizReceive.Status(row.status).name.lower(),
         }

@@ -65,7 +65,7 @@ _Status = ReceiveMsg.Status
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A leased delivery, and the signed request that a sender would send."""
+    """A leased delivery, and the signed request that a sender would send, with its headers."""
 
     id: int
     claim: str
@@ -73,6 +73,11 @@ class Lease(msgspec.Struct, frozen=True):
     attempt: int
     message: Message
     request: Request
+    headers: dict[str, str]
+
+    @property
+    def body(self) -> str:
+        return self.request.body.decode()
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -141,16 +146,13 @@ def lease_next(subscription: Subscription) -> Lease | None:
                 row.id, message.id, row.send_times + 1, text, message.event_type, message.key
             )
             # The order is only the request's tag, and there is none.
-            entry = cast(ClaimedOrder, None), item
-            (request,) = webhook.envelope(subscription).requests([entry], int(time.time()))
-            return Lease(row.id, claim, until, item.attempt, message, request)
+            entry, envelope = (cast(ClaimedOrder, None), item), webhook.envelope(subscription)
+            (request,) = envelope.requests([entry], int(time.time()))
+            lines = (line.partition(": ") for line in request.lines)
+            headers = {"content-type": envelope.content_type, **dict(subscription.headers)}
+            headers |= {name: value for name, _colon, value in lines}
+            return Lease(row.id, claim, until, item.attempt, message, request, headers)
     return None
-
-
-def headers(subscription: Subscription, request: Request) -> dict[str, str]:
-    lines = [("content-type", webhook.envelope(subscription).content_type), *subscription.headers]
-    request_lines = (line.partition(": ") for line in request.lines)
-    return dict([*lines, *((name, value) for name, _colon, value in request_lines)])
 
 
 def _next_row(subscription: int) -> _Row | None:
