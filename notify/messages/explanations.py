@@ -28,8 +28,6 @@ _AHEAD_ASKED = 5
 _COUNTED = 1000  # subscriptions of a system
 _MAKER = "maker"
 _Subscribed = BizReceive.Status
-# Columns that may hold secrets. A page does not need them, so they are not read.
-_SECRETS = ("receive__secret", "receive__previous_secret", "receive__headers")
 
 
 class Circumstances(msgspec.Struct, frozen=True):
@@ -47,10 +45,8 @@ class Circumstances(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, deliveries: Iterable[Any]) -> Circumstances:
         rows_of_page = list(deliveries)
-        rows = BizReceive.objects.filter(id__in={row.biz_receive_id for row in rows_of_page})
-        subscriptions = {
-            row.pk: row for row in rows.select_related("biz", "receive").defer(*_SECRETS)
-        }
+        ids = {row.biz_receive_id for row in rows_of_page}
+        subscriptions = {row.pk: row for row in BizReceive.named_rows().filter(id__in=ids)}
         open_rows = [row for row in rows_of_page if row.status in ReceiveMsg.WAITING]
         lanes = presence.read_if_available() if open_rows else {}
         now = sql.now()

@@ -278,6 +278,12 @@ class BizReceive(models.Model):
     def __str__(self) -> str:
         return f"{self.biz} → {self.receive}"
 
+    @classmethod
+    def named_rows(cls) -> "models.QuerySet[BizReceive]":
+        """All, with system and consumer. Columns that may hold secrets are not read."""
+        secrets = ("receive__secret", "receive__previous_secret", "receive__headers")
+        return cls.objects.select_related("biz", "receive").defer(*secrets)
+
     @property
     def full_name(self) -> str:
         """The name in the API and in filters: system/consumer."""

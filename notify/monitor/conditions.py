@@ -46,14 +46,8 @@ _SHOWN = 20
 _PATIENCE = timedelta(minutes=1)  # before `doctor` says that a subscription fails
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 _WAITING = f"status IN ({int(_Delivery.PENDING)}, {int(_Delivery.QUEUED)}) AND biz_receive_id = %s"
-# The columns that an alert needs; secrets and headers are not read for that.
-_COLUMNS = (
-    "status", "failing_since", "failures", "disabled_reason", "disabled_said",
-    "biz__name", "biz__title", "receive__name", "receive__title", "receive__url",
-)  # fmt: skip
-
 # Deliveries to an engineer's own machine call nobody.
-_PUSHED = BizReceive.objects.exclude(receive__delivery=Receive.Delivery.LISTEN)
+_PUSHED = BizReceive.named_rows().exclude(receive__delivery=Receive.Delivery.LISTEN)
 
 
 def conditions() -> Iterator[Condition]:
@@ -63,13 +57,9 @@ def conditions() -> Iterator[Condition]:
     if after := limits.failing_alert_after():
         is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
         is_reported |= Q(status__in=BizReceive.ACTIVE) & is_failing
-    query = _PUSHED.filter(is_reported).select_related("biz", "receive")
+    query = _PUSHED.filter(is_reported).order_by("id")
     # A sandbox fails because somebody has set it to fail, so it is no alert.
-    rows = [
-        row
-        for row in query.order_by("id").only(*_COLUMNS)
-        if not sandbox.is_sandbox(row.receive.url)
-    ]
+    rows = [row for row in query if not sandbox.is_sandbox(row.receive.url)]
     texts = describe([row for row in rows if row.status != _Status.DISABLED], now)
     for row in rows:
         if row.status == _Status.DISABLED:
@@ -176,10 +166,7 @@ def examine() -> Iterator[Finding]:
     database and of Redis."""
     from msgplatform.core.json import schema as json_schema  # programs load the module without it
 
-    rows = BizReceive.objects.select_related("biz", "receive").only(
-        "disabled_reason", "failing_since", "failures", "status", "biz__name", "biz__title",
-        "receive__name", "receive__title",
-    )  # fmt: skip
+    rows = BizReceive.named_rows()
     is_open = [pk for pk, state in presence.read().items() if state.is_open]
     now = sql.now()
     for_long = Q(failing_since__lte=now - _PATIENCE)
