@@ -3,7 +3,7 @@
 import json
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, product
@@ -48,8 +48,6 @@ MAX_TRIALS = 20_000
 # Large payloads and filters take longer. The systems have equal parts of this time; one that has
 # used its part, and at least one message, waits for the next turn, and the others go on.
 TRIAL_SECONDS = 0.3
-# Recipients → ids of the messages with these recipients.
-_Sets = Mapping[tuple[int, ...], Sequence[int]]
 
 
 @lru_cache(maxsize=16_384)
@@ -271,11 +269,33 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     """
     if not part.deliveries:
         return
+    # Recipients → ids of the messages with these recipients.
     sets: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for message, subscriptions in zip(part.messages, part.recipients, strict=True):
         if subscriptions:
             sets[subscriptions].append(message.id)
-    pairs, rows = _few(sets) if len(sets) <= _MAX_SETS else _pairs(sets)
+    # Without the hint MariaDB reads all messages of the system for each subscription.
+    messages, join = f"biz_msg m {engines.of().force_index('PRIMARY')}", engines.of().ordered_join
+    if len(sets) <= _MAX_SETS:
+        all_ids = [message_id for message_ids in sets.values() for message_id in message_ids]
+        condition = " OR ".join(
+            f"(m.id IN ({numbers(message_ids)}) AND s.id IN ({numbers(subscriptions)}))"
+            for subscriptions, message_ids in sets.items()
+        )
+        if len(sets) == 1:
+            condition = f"s.id IN ({numbers(next(iter(sets)))})"
+        pairs, rows = "", (
+            f"{messages} {join} biz_receive s ON s.biz_id = m.biz_id "
+            f"WHERE m.id IN ({numbers(all_ids)}) AND ({condition})"
+        )
+    else:
+        pairs = sql.table_of("p", ("message", "subscription"), chain.from_iterable(
+            product(message_ids, subscriptions) for subscriptions, message_ids in sets.items()
+        ))  # fmt: skip
+        rows = (
+            f"p {join} {messages} ON m.id = p.message "
+            f"{join} biz_receive s ON s.id = p.subscription WHERE s.biz_id = m.biz_id"
+        )
     statement = _INSERT.format(
         id=id_sql(),
         held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
@@ -287,42 +307,6 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "receive_msg"), [base, node, token])
-
-
-def _few(sets: _Sets) -> tuple[str, str]:
-    """The SQL before SELECT (''), and the SQL after FROM: all messages and subscriptions."""
-    message_ids = [message_id for messages in sets.values() for message_id in messages]
-    condition = " OR ".join(
-        f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
-        for subscriptions, messages in sets.items()
-    )
-    if len(sets) == 1:
-        condition = f"s.id IN ({numbers(next(iter(sets)))})"
-    return "", (
-        f"{_messages()} {engines.of().ordered_join} biz_receive s ON s.biz_id = m.biz_id "
-        f"WHERE m.id IN ({numbers(message_ids)}) AND ({condition})"
-    )
-
-
-def _messages() -> str:
-    """The table of messages, with a hint to use the primary key. Without the hint MariaDB reads all
-    messages of the system for each subscription."""
-    return f"biz_msg m {engines.of().force_index('PRIMARY')}"
-
-
-def _pairs(sets: _Sets) -> tuple[str, str]:
-    """The SQL before SELECT (a table of all pairs), and the SQL after FROM."""
-    pairs = (
-        (message_id, subscription_id)
-        for subscriptions, messages in sets.items()
-        for message_id in messages
-        for subscription_id in subscriptions
-    )
-    join = engines.of().ordered_join
-    return sql.table_of("p", ("message", "subscription"), pairs), (
-        f"p {join} {_messages()} ON m.id = p.message "
-        f"{join} biz_receive s ON s.id = p.subscription WHERE s.biz_id = m.biz_id"
-    )
 
 
 def mark_split(part: Slice) -> None:

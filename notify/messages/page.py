@@ -101,6 +101,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
             _("With a key of the business system instead of YOUR_API_KEY; it becomes another "
               "message."),
         )  # fmt: skip
+    has_commands = len(payload) * len(deliveries) <= recipients.COMMANDS_BYTES
     excluded_rows = [] if after else filtered_out(store, message)
     return Page(
         id=str(message.pk),
@@ -116,7 +117,10 @@ def _page(store: Store, message: Any, after: str) -> Page:
         body=payload.decode("utf-8", "replace"),
         timeline=sorted(timeline, key=lambda entry: entry.at or message.created_at),
         recipients=[
-            *recipients.cards(message, deliveries, attempts, circumstances),
+            *(
+                recipients.card(message, row, attempts.get(row.pk, []), circumstances, has_commands)
+                for row in deliveries
+            ),
             *map(recipients.filtered_card, excluded_rows),
         ],
         recipients_title=_("Subscriptions"),

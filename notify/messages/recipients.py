@@ -29,8 +29,7 @@ SHOWN = 50  # deliveries on a page
 SHOWN_ATTEMPTS = 200  # attempts on a page
 _MAX_ATTEMPTS = 20  # attempts of each delivery
 _READ_ATTEMPTS = 20_000  # ids read from an index, to choose the newest
-# Bytes of payload in all commands on a page.
-_COMMANDS_BYTES = 256 * 1024
+COMMANDS_BYTES = 256 * 1024  # of payload in all commands on a page
 NOTE = gettext_lazy(
     "Of a request its time is kept; of an answer the headers and the beginning of the body."
 )
@@ -83,18 +82,6 @@ def attempts_of(store: Store, deliveries: Sequence[Any]) -> dict[int, list[Any]]
     }
 
 
-def cards(
-    message: Any,
-    deliveries: Sequence[Any],
-    attempts: dict[int, list[Any]],
-    circumstances: Circumstances,
-) -> list[Recipient]:
-    short = len(message.payload) * len(deliveries) <= _COMMANDS_BYTES
-    return [
-        _card(message, row, attempts.get(row.pk, []), circumstances, short) for row in deliveries
-    ]
-
-
 def filtered_card(row: FilteredOut) -> Recipient:
     """The card of a subscription that has no delivery because of its filter."""
     text = _("Filtered: %s.")
@@ -115,13 +102,14 @@ def name(subscription: BizReceive | None, subscription_id: int) -> str:
     return str(subscription.receive)
 
 
-def _card(
+def card(
     message: Any,
     delivery: Any,
     attempts: Sequence[Any],
     circumstances: Circumstances,
     has_command: bool,
 ) -> Recipient:
+    """The card of a delivery, with the command that repeats its request if `has_command`."""
     subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
     consumer = name(subscription, delivery.biz_receive_id)
     status = Status(delivery.status)
