@@ -61,10 +61,10 @@ def _pointers() -> Pointers:
         name: {0: field_pointers} for name, field_pointers in personal_fields.own.items()
     }
     rows = EventType.objects.exclude(personal_fields=None)
-    for name, owner, own in rows.values_list("name", "owner", "personal_fields"):
-        if own:
+    for name, owner, names in rows.values_list("name", "owner", "personal_fields"):
+        if names:
             of_type = pointers.setdefault(name, {})
-            of_type[owner] = [*of_type.get(owner, ()), *own]
+            of_type[owner] = [*of_type.get(owner, ()), *names]
     return pointers
 
 

@@ -66,20 +66,20 @@ def entry_page(admin: ModelAdmin, request: HttpRequest, id: int) -> HttpResponse
     if not admin.has_view_permission(request):
         raise PermissionDenied
     row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
-    described = Described.of(row)
-    table = fields.rows(described.schema, f"{messages.SCHEMAS}{described.schema_key}")
+    entry = Described.of(row)
+    table = fields.rows(entry.schema, f"{messages.SCHEMAS}{entry.schema_key}")
     deliveries = []
     for way in Way:
         if way != Way.PUBLISH:
             is_binary = way == Way.CLOUDEVENTS_BINARY
             headers = BINARY_HEADERS if is_binary else messages.WEBHOOK_HEADERS
-            text = _request(described, way, "/your/path", headers)
+            text = _request(entry, way, "/your/path", headers)
             deliveries.append(Request(way.label, text))
     return show_page(
         admin, request, "notify/event_reference_entry.html", gettext("Event %s") % row.name,
-        opts=None, row=row, entry=described, fields=table, is_cut=len(table) == fields.MAX_ROWS,
+        opts=None, row=row, entry=entry, fields=table, is_cut=len(table) == fields.MAX_ROWS,
         deliveries=deliveries, headers=BINARY_HEADERS,
-        publication=_request(described, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
+        publication=_request(entry, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
         can_change=admin.has_change_permission(request, row),
         document=f"{reverse('asyncapi')}?event_type={row.name}",
     )  # fmt: skip
@@ -154,8 +154,8 @@ class EventTypeAdmin(ResourceAdmin):
     @admin.display(description=_("event type"), ordering="name")
     def entry(self, row: EventType) -> str:
         """The name, with the beginning of the description below."""
-        first, _line, rest = row.description.partition("\n")
-        below = f"{first[:160]}…" if rest or len(first) > 160 else first
+        first, _line, other_lines = row.description.partition("\n")
+        below = f"{first[:160]}…" if other_lines or len(first) > 160 else first
         return cells.lines(row.name, below) if below else row.name
 
     @admin.display(description=_("schema"))

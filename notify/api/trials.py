@@ -111,11 +111,11 @@ class TriedMessageSerializer(serializers.Serializer[filtered.TriedMessage]):
         help_text="The condition that it does not meet, without the event's values"
     )
 
-    def get_matches(self, tried: filtered.TriedMessage) -> bool:
-        return tried.why is None
+    def get_matches(self, message: filtered.TriedMessage) -> bool:
+        return message.why is None
 
-    def get_reason(self, tried: filtered.TriedMessage) -> str:
-        return tried.why.masked if tried.why else ""
+    def get_reason(self, message: filtered.TriedMessage) -> str:
+        return message.why.masked if message.why else ""
 
 
 class DayCountsSerializer(serializers.Serializer[filtered.DayCounts]):

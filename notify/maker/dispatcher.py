@@ -239,7 +239,7 @@ def _claim_and_put(selection: _Selection, capacity: Capacity) -> int:
     claimed_orders = [
         enqueue.ClaimedDeliveries(
             subscription, claim.token, lease_until,
-            [(pk, attempts[pk][0] + 1, *rest) for pk, *rest in items if pk in attempts],
+            [(pk, attempts[pk][0] + 1, *item) for pk, *item in items if pk in attempts],
             capacity.is_probe_requested(subscription),
         )
         for subscription, items in selection

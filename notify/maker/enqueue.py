@@ -252,11 +252,11 @@ def put(orders_to_put: Iterable[ClaimedDeliveries]) -> None:
         presence.withdraw_probes(p.subscription.id for p in group if p.is_probe)
 
 
-def _release(unqueued: Iterable[ClaimedDeliveries]) -> None:
+def _release(refused_orders: Iterable[ClaimedDeliveries]) -> None:
     """Make deliveries due again whose orders Redis has refused. Otherwise they would wait for
     their lease, minutes after Redis accepts writes again."""
     values = {"status": ReceiveMsg.Status.PENDING, "claimed_by": "", "next_at": Now()}
-    for order in unqueued:
+    for order in refused_orders:
         for ids in chunks([pk for pk, *_ in order.items], claims.CHUNK):
             rows = ReceiveMsg.objects.filter(
                 id__in=ids, status=ReceiveMsg.Status.QUEUED, claimed_by=order.claim

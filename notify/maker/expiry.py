@@ -91,7 +91,7 @@ def _clocks() -> tuple[float, float]:
 
 def _seconds_since(clocks: tuple[float, float]) -> float:
     """The seconds since `_clocks()` returned `clocks`, by the clock that advanced more."""
-    return max(now - then for now, then in zip(_clocks(), clocks, strict=True))
+    return max(now - start for now, start in zip(_clocks(), clocks, strict=True))
 
 
 def expire(
@@ -164,12 +164,12 @@ def _expire_one(
     return len(ended_ids)
 
 
-def expire_unfetched(listened: Iterable[Subscription]) -> int:
+def expire_unfetched(subscriptions: Iterable[Subscription]) -> int:
     """Skip deliveries that have been due for UNFETCHED_SECONDS, up to two pages for each of these
     subscriptions; returns the number of deliveries."""
     return sum(
         transactions.retrying(partial(_expire_unfetched, subscription))
-        for subscription in listened
+        for subscription in subscriptions
         if subscription.is_active
     )
 

@@ -234,7 +234,7 @@ def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:
         f"WHERE biz_id IN ({numbers(biz_ids)}) AND status <> {int(BizReceive.Status.DISCARDED)} "
         "GROUP BY biz_id"
     )
-    return {biz_id: tuple(rest) for biz_id, *rest in rows}
+    return {biz_id: tuple(checksum) for biz_id, *checksum in rows}
 
 
 def cut(

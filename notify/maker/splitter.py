@@ -155,13 +155,13 @@ class Splitter:
         for biz_id, limit in limits.items():
             for count in (limit, *[1] * limit):
                 try:
-                    split, queued = self._split({biz_id: count}, capacity, behind_ids)
+                    counts = self._split({biz_id: count}, capacity, behind_ids)
                 except DatabaseError as error:
                     if count == 1:
                         failures.append((biz_id, error))
                         break
                 else:
-                    split_count, queued_count = split_count + split, queued_count + queued
+                    split_count, queued_count = split_count + counts[0], queued_count + counts[1]
                     if count == limit:
                         break
         for biz_id, refusal in failures:
@@ -257,11 +257,13 @@ class Splitter:
         turns = orders.in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
         turns = _with_one_large(turns, lambda m: 2 * len(recipients.by(m)) > max_deliveries)
         # The large message is not counted, so that small messages of other systems are split too.
-        uncounted = 0
+        large_deliveries = 0
         for part in fanout.cut(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
-            if not uncounted and len(part.messages) == 1 and 2 * part.deliveries > max_deliveries:
-                uncounted = part.deliveries
-            elif plan.slices and plan.deliveries - uncounted + part.deliveries > max_deliveries:
+            is_large = len(part.messages) == 1 and 2 * part.deliveries > max_deliveries
+            deliveries = plan.deliveries - large_deliveries + part.deliveries
+            if is_large and not large_deliveries:
+                large_deliveries = part.deliveries
+            elif plan.slices and deliveries > max_deliveries:
                 break
             plan.slices.append(part)
         plan.excluded = {
@@ -332,15 +334,14 @@ def _cut(
 ) -> list[Sequence[Message]] | None:
     """Cut the messages into orders; None if the capacity is too small for all messages."""
     message_groups: list[Sequence[Message]] = []
-    rest = messages
-    while rest:
+    while messages:
         offer = capacity.offer(subscription) if subscription.is_sendable else None
-        if offer is None or not capacity.admits(offer, rest[0].size):
+        if offer is None or not capacity.admits(offer, messages[0].size):
             capacity.take(subscription, -len(message_groups))
             return None
-        count = orders.fitting([message.size for message in rest], offer.items, offer.bytes)
-        message_groups.append(rest[:count])
-        rest = rest[count:]
+        count = orders.fitting([message.size for message in messages], offer.items, offer.bytes)
+        message_groups.append(messages[:count])
+        messages = messages[count:]
         capacity.take(subscription)
     return message_groups
 

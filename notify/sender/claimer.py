@@ -185,7 +185,7 @@ class OrderClaimer:
         """Stay the owner of queues with orders in flight, and of no others."""
         for orders_in_flight in self._in_flight.values():
             orders_in_flight[:] = [order for order in orders_in_flight if order.open_items > 0]
-        finished_queues = [name for name, rest in self._in_flight.items() if not rest]
+        finished_queues = [name for name, in_hand in self._in_flight.items() if not in_hand]
         for name in finished_queues:
             del self._in_flight[name]
         if self._senders > 1:
