@@ -60,26 +60,19 @@ class _Reader(msgspec.Struct):
                 ]
                 nodes.append(filter_conditions.AnyOf(parts) if name == "$or" else AllOf(parts))
             elif name == "$not":
-                nodes.append(self.negation(inner, inner_place, prefix))
+                node = self.member(inner, inner_place, prefix)
+                nodes.append(filter_conditions.Negation(node, prefix, inner))
             elif name.startswith("$") and name != "$" and not name.startswith("$."):
                 nodes.append(self.operator(name, inner, inner_place, prefix))
             else:
                 path = f"{prefix}.{name}" if prefix else name
-                is_nested = isinstance(inner, Mapping) and bool(inner)
-                nodes.append(
-                    self.document(inner, inner_place, path)
-                    if is_nested
-                    else self.operator("$eq", inner, inner_place, path)
-                )
+                nodes.append(self.member(inner, inner_place, path))
         return nodes[0] if len(nodes) == 1 else AllOf(nodes)
 
-    def negation(self, inner: Any, place: str, prefix: str) -> Node:
-        node = (
-            self.document(inner, place, prefix)
-            if isinstance(inner, Mapping) and inner
-            else self.operator("$eq", inner, place, prefix)
-        )
-        return filter_conditions.Negation(node, prefix, inner)
+    def member(self, inner: Any, place: str, path: str) -> Node:
+        if isinstance(inner, Mapping) and inner:
+            return self.document(inner, place, path)
+        return self.operator("$eq", inner, place, path)
 
     def operator(self, name: str, operand: Any, place: str, path: str) -> Node:
         self.conditions += 1
