@@ -1,6 +1,4 @@
-"""Trials of a subscription: a test send to its consumer, and a filter on its latest messages.
-
-A test send is one message, sent at once. It goes past the queues and is not counted."""
+"""Trials of a subscription: a test send to its consumer, and a filter on its latest messages."""
 
 import json
 from functools import partial

@@ -11,12 +11,10 @@ The states of a delivery (`ReceiveMsg`):
       │
       └──▶ skipped (it is resumed without them)
 
-    When a subscription is paused or disabled, pending deliveries become held, and queued deliveries
-    become held when their lease is over. A pending delivery ends as exhausted when it waits behind
-    an open breaker for longer than its schedule, as poison when its message is gone, as skipped
-    when the subscription is discarded (a queued delivery too). A split may queue at once. A success
-    counts in every state. A resend of an ended delivery makes it pending, in a new generation,
-    without attempts.
+    `maker/maker.py` says what a new status of the subscription does. A pending delivery ends as
+    exhausted when it waits behind an open breaker for longer than its schedule, as poison when its
+    message is gone. A split may queue at once. A success counts in every state. A resend of an
+    ended delivery makes it pending, in a new generation, without attempts.
 """
 
 from __future__ import annotations
