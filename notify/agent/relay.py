@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 from django.db import DatabaseError
@@ -60,17 +61,12 @@ class Figures:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self._pending = Gauge(
-            "outbox_pending", f"Rows that wait in the outbox; {_UP_TO}", registry=registry
-        )
-        self._oldest = Gauge("outbox_oldest_seconds", "Age of the oldest row", registry=registry)
-        self._dead = Gauge(
-            "outbox_dead", f"Rows that the intake refused; {_UP_TO}", registry=registry
-        )
-        self._measured = Gauge(
-            "outbox_measured_timestamp_seconds", "When the tables were counted", registry=registry
-        )
-        self._up = Gauge("outbox_intake_up", "1 when it answered last time", registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        self._pending = gauge("outbox_pending", f"Rows that wait in the outbox; {_UP_TO}")
+        self._oldest = gauge("outbox_oldest_seconds", "Age of the oldest row")
+        self._dead = gauge("outbox_dead", f"Rows that the intake refused; {_UP_TO}")
+        self._measured = gauge("outbox_measured_timestamp_seconds", "When the tables were counted")
+        self._up = gauge("outbox_intake_up", "1 when it answered last time")
         self._relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=registry)
         for result in ("created", "duplicate", "refused"):
             self._relayed.labels(result)
