@@ -133,10 +133,7 @@ class Archiver(Worker):
             return False
         now = sql.now()
         self._retention.prepare(now)
-        if self._walk is None:
-            # A message is due when it may move without failures, and again at the age for failures.
-            ages = look_ages((retention.keep(), retention.keep_failed()))
-            self._walk = Walk(now, ages, candidates)
+        self._walk = self._walk or walk(now)
         # A round that lasts longer than ROUND_SECONDS includes new messages too.
         if self._looked_at is None or now - self._looked_at > timedelta(seconds=ROUND_SECONDS):
             self._looked_at = now
@@ -195,6 +192,11 @@ class Archiver(Worker):
             str(error),
             key=f"{_KIND}:{message_id}",
         )
+
+
+def walk(now: datetime) -> Walk:
+    """Look at a message when it may move without failures, and again at the age for failures."""
+    return Walk(now, look_ages((retention.keep(), retention.keep_failed())), candidates)
 
 
 def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:

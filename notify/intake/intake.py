@@ -180,6 +180,11 @@ def _insert(items: Sequence[Item[Event]], now: object, *, sealed_systems: frozen
     )
 
 
+def forget_recipients() -> None:
+    """Forget the remembered kinds of events, so that subscriptions are read again."""
+    _subscribed.clear()
+
+
 def _without_subscription(kinds: set[Kind]) -> set[Kind]:
     now = time.monotonic()
     kinds = {kind for kind in kinds if _subscribed.get(kind, 0.0) < now}
@@ -199,7 +204,7 @@ def _without_subscription(kinds: set[Kind]) -> set[Kind]:
         if any(owner == biz and rule.matches(event_type, channel) for owner, rule in filters)
     }
     if len(_subscribed) > _MAX_KINDS:
-        _subscribed.clear()
+        forget_recipients()
     _subscribed.update(dict.fromkeys(subscribed_kinds, now + _REMEMBERED_SECONDS))
     return kinds - subscribed_kinds
 
