@@ -16,9 +16,9 @@ from msgplatform.doors.api.management.resources import audit
 from msgplatform.doors.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSerializer
 from msgplatform.doors.api.query import QueryView
 from msgplatform.doors.api.schema import operation
+from notify import sandbox_receiver
 from notify.api.subscriptions import subscription_of
 from notify.models import BizReceive
-from notify import sandbox_receiver
 from notify.sandbox_receiver import MAX_STATUS, USUAL_STATUS, Arrival, status_of
 from notify.subscriptions.sandbox import URL, is_sandbox
 

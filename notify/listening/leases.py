@@ -192,9 +192,7 @@ class Outcome(msgspec.Struct, frozen=True):
     next_attempt_at: datetime | None
 
 
-def record(
-    subscription: Subscription, row: ReceiveMsg, claim: str, response: Response
-) -> Outcome:
+def record(subscription: Subscription, row: ReceiveMsg, claim: str, response: Response) -> Outcome:
     """Mark the delivery `row` if it has this claim. A duplicate of the result changes nothing.
     Raises LeaseLost for another claim, Unavailable while another process has locked the row."""
     types = ReceiveMsg.objects.filter(pk=row.pk).values_list("msg__event_type", flat=True)

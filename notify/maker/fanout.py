@@ -284,7 +284,8 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
         )
         if len(sets) == 1:
             condition = f"s.id IN ({numbers(next(iter(sets)))})"
-        pairs, rows = "", (
+        pairs = ""
+        rows = (
             f"{messages} {join} biz_receive s ON s.biz_id = m.biz_id "
             f"WHERE m.id IN ({numbers(all_ids)}) AND ({condition})"
         )

@@ -88,6 +88,7 @@ class Command(DaemonCommand):
         client = IntakeClient(intake, key, TIMEOUT_SECONDS)
         return Relay(store, client, options["batch"], options["name"], figures)
 
+
 def key_source(path: Path | None, key: str) -> Callable[[], str]:
     """The function that returns the API key. It reads a file for each request, so that a key can be
     replaced. Raises CommandError when there is none."""

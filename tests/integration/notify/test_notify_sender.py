@@ -662,7 +662,9 @@ class TestDeadSender:
     def test_its_last_requests_are_over(self, biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
         """It may have begun one when its ownership ended."""
         timeouts: list[float] = []
-        monkeypatch.setattr(in_flight, "patience", lambda timeout: timeouts.append(timeout) or 600.0)
+        monkeypatch.setattr(
+            in_flight, "patience", lambda timeout: timeouts.append(timeout) or 600.0
+        )
         row = subscribed(biz, "one", timeout=7)
         put(row, 1, items=1)
         dead, alive = self.claimers()

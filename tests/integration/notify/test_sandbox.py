@@ -17,9 +17,9 @@ from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
+from notify import sandbox_receiver
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.monitor import conditions, subjects
-from notify import sandbox_receiver
 from notify.subscriptions import sandbox, signing
 from tests.support.api_server import Server
 from tests.support.http_sinks import Sink, answering

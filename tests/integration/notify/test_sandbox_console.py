@@ -10,10 +10,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from msgplatform.models import AuditLog, Biz
+from notify import sandbox_receiver
 from notify.admin.publish import sample
 from notify.intake import catalogue
 from notify.models import BizMsg, BizReceive, EventType, Receive
-from notify import sandbox_receiver
 from notify.subscriptions import sandbox
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
