@@ -24,7 +24,7 @@ from msgplatform.core.errors import Undecryptable
 from msgplatform.models import Biz
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
-from notify.subscriptions import answer_log, formats, limits, payload_filter, sandbox, signing
+from notify.subscriptions import formats, limits, payload_filter, sandbox
 
 CLOCK_TOLERANCE_SECONDS = 30.0
 # The errors of `from_row` for a row that a person must correct.
@@ -52,7 +52,7 @@ class Subscription:
     failing_since: datetime | None
     own_process: bool = False  # only a sender dedicated to this subscription takes its orders
     format: str = formats.Format.STANDARD
-    log_answers: str = answer_log.Kept.ALL
+    log_answers: str = limits.KeptAnswers.ALL
     source: str = ""  # the `source` of CloudEvents, a URI reference
     is_listened: bool = False  # a listener fetches the deliveries, no sender sends them
     own_host: str = ""  # the platform's own web server, for a sandbox
@@ -60,7 +60,7 @@ class Subscription:
     @property
     def is_active(self) -> bool:
         """True if the subscription's status lets deliveries go out."""
-        return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
+        return self.status in BizReceive.ACTIVE
 
     @property
     def is_sendable(self) -> bool:
@@ -88,7 +88,7 @@ _CHUNK = 500
 def _read_checksums() -> dict[int, int] | None:
     """Subscription id → checksum of the subscription and its consumer, in the order of the ids."""
     columns = [f"{table}.{name}" for table, names in COLUMNS.items() for name in names]
-    # The previous secret stops signing at a time by this machine's clock, as in `from_row`.
+    # The previous secret stops signing at a time by this machine's clock: see `Receive.keys`.
     checksum = engines.of().checksum([*columns, "r.previous_secret_until > %s"])
     if checksum is None:
         return None
@@ -213,11 +213,7 @@ def _send_signal(using: str, **_: Any) -> None:
 
 def from_row(row: BizReceive) -> Subscription:
     """The subscription of a row. Raises one of UNUSABLE."""
-    keys = [signing.decode_secret(row.receive.secret)]
-    # The previous secret signs too, until `previous_secret_until`.
-    until = row.receive.previous_secret_until
-    if until and until > timezone.now() and row.receive.previous_secret:
-        keys.append(signing.decode_secret(row.receive.previous_secret))
+    keys = row.receive.keys()
     try:
         payload_filter.compiled(row.filter)
     except ValidationError as error:

@@ -76,7 +76,7 @@ def deliver_now(row: BizReceive) -> DeliverNowOutcome:
     Deliveries that wait for their next attempt are due at once too. Raises RedisError, and NotNow
     for a subscription that delivers nothing at present.
     """
-    if row.status not in (_Status.NORMAL, _Status.SKIPPING):
+    if row.status not in BizReceive.ACTIVE:
         status = _Status(row.status).label
         text = _("The subscription delivers nothing now, its status is: %(status)s. Resume it.")
         raise NotNow(lazy_message(text, status=status))

@@ -23,7 +23,6 @@ from notify.models import BizMsg, BizReceive, ColdBizMsg, EventType, Idempotency
 _CHUNK = 100  # messages erased in one transaction
 _ANSWER_COLUMNS = ("response_headers", "response_body", "detail")
 _Status = ReceiveMsg.Status
-_OPEN = (_Status.PENDING, _Status.QUEUED, _Status.HELD)
 Pointers = Mapping[str, Mapping[int, Sequence[str]]]
 
 
@@ -61,10 +60,10 @@ def _pointers() -> Pointers:
         name: {0: field_pointers} for name, field_pointers in personal_fields.own.items()
     }
     rows = EventType.objects.exclude(personal_fields=None)
-    for name, owner, own in rows.values_list("name", "owner", "personal_fields"):
-        if own:
+    for name, owner, names in rows.values_list("name", "owner", "personal_fields"):
+        if names:
             of_type = pointers.setdefault(name, {})
-            of_type[owner] = [*of_type.get(owner, ()), *own]
+            of_type[owner] = [*of_type.get(owner, ()), *names]
     return pointers
 
 
@@ -96,7 +95,7 @@ def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
     own_ids = [row["id"] for row in page if row["event_type"] not in types_of_several]
     rows = BizMsg.objects.filter(id__in=own_ids, state=BizMsg.State.ACCEPTED)
     open_ids = set(rows.values_list("id", flat=True))
-    for message_ids, statuses in ((own_ids, _OPEN), (shared_ids, (_Status.QUEUED,))):
+    for message_ids, statuses in ((own_ids, ReceiveMsg.OPEN), (shared_ids, (_Status.QUEUED,))):
         deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids, status__in=statuses)
         open_ids |= set(deliveries.order_by().values_list("msg_id", flat=True))
     return open_ids

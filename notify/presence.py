@@ -2,7 +2,7 @@
 
 Reports may be lost: after a flush of the work Redis they return within a second. The maker reads
 reports to queue no more than will be sent, the console shows them, and a sender that takes over a
-queue goes on with its predecessor's breaker. All functions raise RedisError.
+queue goes on with its predecessor's breaker. All functions but one raise RedisError.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from msgplatform.core.connections import work_redis
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.rates.breaker import State
 
@@ -91,6 +91,14 @@ def read() -> dict[int, LaneState]:
             state = msgspec.structs.replace(state, retry_in=retry_in, open_for=open_for)
         states[int(key)] = state
     return states
+
+
+def read_if_available() -> dict[int, LaneState] | None:
+    """Like `read`; None while Redis is unavailable."""
+    try:
+        return read()
+    except RedisError:
+        return None
 
 
 # -- probes that people ask for ------------------------------------------------------------------

@@ -4,5 +4,5 @@ from notify.api.asyncapi.views import DocumentView
 
 urlpatterns = [
     path("api/asyncapi.json", DocumentView.as_view(), name="asyncapi"),
-    path("", include("notify.sandbox.receiver")),
+    path("", include("notify.sandbox_receiver")),
 ]

@@ -9,18 +9,16 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from msgspec.structs import replace
 
-from msgplatform.core.connections import RedisError
 from msgplatform.core.data import chunks, sql
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
-from msgplatform.core.flows.messages import Fields, FilterField
+from msgplatform.core.flows.messages import FilterField
 from msgplatform.core.flows.page import Hit
-from msgplatform.core.flows.text import Text
 from msgplatform.messages import filters
-from msgplatform.messages.bulk import Select, bulk_action
+from msgplatform.messages.bulk import bulk_action
 from notify import presence
-from notify.actions import backfill, replay
+from notify.actions import periods
 from notify.actions.resend import FAILED, FailedDeliveries, select_message
 from notify.archive import stores
 from notify.archive.stores import Store, reading
@@ -100,10 +98,7 @@ def why_waiting(delivery_ids: Sequence[str]) -> list[str]:
 
 def _open_breakers(subscriptions: Iterable[BizReceive]) -> list[str]:
     """A sentence about each subscription whose breaker is open; none when Redis is unavailable."""
-    try:
-        lanes = presence.read()
-    except RedisError:
-        return []
+    lanes = presence.read_if_available() or {}
     text = gettext(
         "%(subscription)s: its breaker is open. The next probe may go at %(at)s; the others wait "
         "until one succeeds."
@@ -157,8 +152,7 @@ def _anywhere(
 ) -> dict[int, T]:
     """The results of `read` for these ids, from the store that has each id."""
     answers: dict[int, T] = {}
-    # Hot first: a message that moves meanwhile is in the archive before its hot row is deleted.
-    for store in (stores.hot(), stores.cold()):
+    for store in stores.both():
         remaining_ids = [pk for pk in ids if pk not in answers]
         if remaining_ids:
             with reading(store):
@@ -166,41 +160,24 @@ def _anywhere(
     return answers
 
 
-def _action(
-    title: Text,
-    fields: Fields,
-    help: Text,
-    select: Select,
-    required: Sequence[str] = (),
-    of_messages: bool = False,
-    **more: Any,
-) -> BulkAction:
-    return bulk_action(
-        select,
-        title=title,
-        fields=fields,
-        help=help,
-        required=required,
-        describe=describe_messages if of_messages else describe_deliveries,
-        show=show_messages if of_messages else show_deliveries,
-        outcome=None if of_messages else outcome,
-        lines=lines,
-        why_waiting=why_waiting,
-        **more,
-    )
-
-
+_OF_DELIVERIES: Mapping[str, Any] = {
+    "describe": describe_deliveries, "show": show_deliveries, "outcome": outcome, "lines": lines,
+    "why_waiting": why_waiting,
+}  # fmt: skip
+_PERIOD = {
+    "since": filters.SINCE, "until": filters.UNTIL, "event_type": EVENT_TYPE,
+}  # fmt: skip
 _FAILED = statuses(
     (*FAILED.values(), ReceiveMsg.Status.DELIVERED),
     _("Poison ones need somebody to look at them first; delivered ones are named by their ids"),
     nothing=_("exhausted, unless ids are given"),
 )
-
-
 ACTIONS: Mapping[str, BulkAction] = {
-    "resend": _action(
-        _("Send failed deliveries again"),
-        {
+    "resend": bulk_action(
+        FailedDeliveries,
+        **_OF_DELIVERIES,
+        title=_("Send failed deliveries again"),
+        fields={
             "subscription": SUBSCRIPTION,
             "biz": filters.BIZ,
             "status": _FAILED,
@@ -217,46 +194,38 @@ ACTIONS: Mapping[str, BulkAction] = {
                   "exhausted, poison and skipped ones; delivered can be asked for too")
             ),
         },
-        _("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
-          "Deliveries that are named by id may be archived: they are brought back."),
-        FailedDeliveries,
+        help=_("Each delivery gets all its attempts anew; the log of earlier attempts stays. "
+               "Deliveries that are named by id may be archived: they are brought back."),
         has_message_ids=True,
         select_message=select_message,
     ),
-    "replay": _action(
-        _("Replay since a time"),
-        {
-            "subscription": SUBSCRIPTION,
-            "since": filters.SINCE,
-            "until": filters.UNTIL,
-            "event_type": EVENT_TYPE,
-        },
-        _("Everything that the subscription should have got is sent again, even what was "
-          "delivered. Archived messages are brought back for it. Its filter is not asked again."),
-        replay.Replay,
+    "replay": bulk_action(
+        periods.Replay,
+        **_OF_DELIVERIES,
+        title=_("Replay since a time"),
+        fields={"subscription": SUBSCRIPTION, **_PERIOD},
+        help=_("Everything that the subscription should have got is sent again, even what was "
+               "delivered. Archived messages are brought back for it. Its filter is not asked "
+               "again."),
         required=("subscription", "since"),
     ),
-    "replay_failed": _action(
-        _("Replay what never succeeded"),
-        {
-            "subscription": SUBSCRIPTION,
-            "biz": filters.BIZ,
-            "since": filters.SINCE,
-            "until": filters.UNTIL,
-            "event_type": EVENT_TYPE,
-        },
-        _("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
-          "another attempt are sent now. Archived messages are brought back for it."),
-        replay.ReplayFailed,
+    "replay_failed": bulk_action(
+        periods.ReplayFailed,
+        **_OF_DELIVERIES,
+        title=_("Replay what never succeeded"),
+        fields={"subscription": SUBSCRIPTION, "biz": filters.BIZ, **_PERIOD},
+        help=_("Exhausted, poison and skipped deliveries are sent again; deliveries that wait for "
+               "another attempt are sent now. Archived messages are brought back for it."),
         required=("since",),
     ),
-    "backfill": _action(
-        _("Make missing deliveries"),
-        {
+    "backfill": bulk_action(
+        periods.select_messages,
+        describe=describe_messages,
+        show=show_messages,
+        title=_("Make missing deliveries"),
+        fields={
             "biz": filters.BIZ,
-            "since": filters.SINCE,
-            "until": filters.UNTIL,
-            "event_type": EVENT_TYPE,
+            **_PERIOD,
             "subscription": replace(
                 SUBSCRIPTION, help=_("Only for this subscription; empty: for all")
             ),
@@ -267,11 +236,9 @@ ACTIONS: Mapping[str, BulkAction] = {
                 nothing=_("obeyed"),
             ),
         },
-        _("Each message gets the deliveries that it lacks, such as those for a newer "
-          "subscription. Existing deliveries and archived messages stay as they are. The count "
-          "is of messages that are looked at."),
-        backfill.select_messages,
+        help=_("Each message gets the deliveries that it lacks, such as those for a newer "
+               "subscription. Existing deliveries and archived messages stay as they are. The "
+               "count is of messages that are looked at."),
         required=("biz", "since"),
-        of_messages=True,
     ),
 }  # fmt: skip

@@ -27,11 +27,7 @@ from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
 
 _Status = ReceiveMsg.Status
-FAILED = {
-    "exhausted": _Status.EXHAUSTED,
-    "poison": _Status.POISON,
-    "skipped": _Status.SKIPPED,
-}
+FAILED = {"exhausted": _Status.EXHAUSTED, "poison": _Status.POISON, "skipped": _Status.SKIPPED}
 _ANEW: Mapping[str, Any] = {
     "status": _Status.PENDING,
     "send_times": 0,
@@ -82,7 +78,7 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
             ]
             if not matching_rows:
                 return 0
-            failures.take_back_rows(row[:-1] for row in matching_rows)
+            failures.take_back(row[:-1] for row in matching_rows)
             deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in matching_rows])
             return claims.update_by_key(deliveries, _ANEW)
 
@@ -129,9 +125,8 @@ class FailedDeliveries:
             last_id = read_id(position)
             remaining_ids = [pk for pk in self._values["ids"] if pk > last_id]
             page_ids = remaining_ids[:limit]
-            # A message's id means all its deliveries. Hot first: a delivery that the archiver moves
-            # meanwhile is in the archive before its hot row is deleted. A delivery that was brought
-            # back has an old row in the archive; its hot row counts.
+            # A message's id means all its deliveries. A delivery that was brought back has an old
+            # row in the archive; its hot row counts.
             ids = self._find_named(stores.hot(), page_ids)
             archived_ids = self._find_named(stores.cold(), page_ids) - ids
             restored_ids = set(
@@ -248,7 +243,7 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[FailedDeliveries,
 
 def _deliveries(message_id: int) -> dict[int, tuple[int, str]]:
     """Delivery id → (status, error), from the hot tables, else from the archive."""
-    for store in (stores.hot(), stores.cold()):
+    for store in stores.both():
         with reading(store):
             rows = store.deliveries_of([message_id]).order_by("id")
             if error_rows := list(rows.values_list("id", "status", "error")):

@@ -1,13 +1,4 @@
-"""Notify in the console.
-
-consumers            URL, headers, networks, the signing secret and its rotation
-subscriptions        the form and the list of subscriptions, the page of a subscription
-subscription_cells   cells of the list; the card above one subscription: live state, chart, failures
-states               pausing, resuming, discarding, delivering now: for the list and for the page
-health               live state and counters of a page's rows, read in sets
-trials               a test send of any event type of the catalogue; a filter on the latest messages
-event_types          the catalogue of event types, and the reference of events
-"""
+"""Notify in the console: consumers, subscriptions, event types, and what people try with them."""
 
 from notify.admin import consumers, event_types, subscriptions
 

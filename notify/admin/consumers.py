@@ -12,7 +12,6 @@ from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
-from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -38,7 +37,6 @@ from notify import operations
 from notify.models import BizReceive, Receive
 from notify.setup.consumers import Consumer
 from notify.subscriptions import limits
-from notify.subscriptions.limits import MASK, shown_url
 
 
 class HeadersField(LinesField):
@@ -61,7 +59,7 @@ class HeadersField(LinesField):
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return "\n".join(f"{name}: {MASK}" for name in value)
+            return "\n".join(f"{name}: {limits.MASK}" for name in value)
         return value
 
     def to_python(self, value: Any) -> Any:
@@ -73,7 +71,7 @@ class HeadersField(LinesField):
             name, colon, content = (part.strip() for part in line.partition(":"))
             if not colon:
                 raise ValidationError(gettext("write it as Name: value"))
-            if content == MASK:
+            if content == limits.MASK:
                 if name.lower() not in old:
                     raise ValidationError(gettext("no value of %s is stored; write it out") % name)
                 content = old[name.lower()]
@@ -159,7 +157,8 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         return super().lookup_allowed(lookup, value, request)
 
     address = cells.column(
-        _("URL"), lambda row: gettext("a listener") if row.is_listened else shown_url(row.url)
+        _("URL"),
+        lambda row: gettext("a listener") if row.is_listened else limits.shown_url(row.url),
     )
 
     @admin.display(description=_("headers"))
@@ -171,18 +170,18 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
 
     @admin.display(description=_("signing secret"))
     def secret_state(self, consumer: Receive) -> str:
-        if not _old_still_signs(consumer):
+        if not consumer.has_two_secrets:
             return gettext("one secret signs")
         until = formats.date_format(
             timezone.localtime(consumer.previous_secret_until), "DATETIME_FORMAT"
         )
         return gettext("two secrets sign, the old one until %s") % until
 
-    def audit_changes(self, form: ModelForm[Receive], change: bool) -> dict[str, Any]:
+    def audit_changes(self, form: forms.ModelForm[Receive], change: bool) -> dict[str, Any]:
         """The changes, with URLs without possible secrets, and headers by their names."""
         changes = super().audit_changes(form, change)
         if "url" in changes:
-            changes["url"] = [shown_url(text) if text else None for text in changes["url"]]
+            changes["url"] = [limits.shown_url(text) if text else None for text in changes["url"]]
         if "headers" in changes:
             before = (form.initial.get("headers") if change else None) or {}
             after = form.instance.headers
@@ -228,10 +227,5 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
             return self._show(request, consumer, change_page)
         return show_page(
             self, request, "notify/rotate.html", gettext("Rotate secret"), form=form,
-            back=change_page, consumer=consumer, old_still_signs=_old_still_signs(consumer),
+            back=change_page, consumer=consumer,
         )  # fmt: skip
-
-
-def _old_still_signs(consumer: Receive) -> bool:
-    until = consumer.previous_secret_until
-    return bool(until and until > timezone.now())

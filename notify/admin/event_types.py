@@ -26,15 +26,8 @@ from msgplatform.doors.admin import (
 )
 from msgplatform.doors.admin.fields import JsonField, ObjectField
 from msgplatform.doors.admin.pages import show_page
-from notify.api.asyncapi import fields
-from notify.api.asyncapi.messages import (
-    BINARY_HEADERS,
-    SCHEMAS,
-    WEBHOOK_HEADERS,
-    Described,
-    Header,
-    Way,
-)
+from notify.api.asyncapi import fields, messages
+from notify.api.asyncapi.messages import BINARY_HEADERS, Described, Header, Way
 from notify.models import EventType
 from notify.setup.event_types import SharedEventType
 from notify.subscriptions import formats
@@ -52,7 +45,6 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def reference_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    """The list of all event types, filtered by words."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     words = request.GET.get("q", "").strip()
@@ -71,23 +63,23 @@ def reference_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def entry_page(admin: ModelAdmin, request: HttpRequest, id: int) -> HttpResponse:
-    """One event type: its fields, headers and requests."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
-    described = Described.of(row)
-    table = fields.rows(described.schema, f"{SCHEMAS}{described.schema_key}")
+    entry = Described.of(row)
+    table = fields.rows(entry.schema, f"{messages.SCHEMAS}{entry.schema_key}")
     deliveries = []
     for way in Way:
         if way != Way.PUBLISH:
-            headers = BINARY_HEADERS if way == Way.CLOUDEVENTS_BINARY else WEBHOOK_HEADERS
-            text = _request(described, way, "/your/path", headers)
+            is_binary = way == Way.CLOUDEVENTS_BINARY
+            headers = BINARY_HEADERS if is_binary else messages.WEBHOOK_HEADERS
+            text = _request(entry, way, "/your/path", headers)
             deliveries.append(Request(way.label, text))
     return show_page(
         admin, request, "notify/event_reference_entry.html", gettext("Event %s") % row.name,
-        opts=None, row=row, entry=described, fields=table, is_cut=len(table) == fields.MAX_ROWS,
+        opts=None, row=row, entry=entry, fields=table, is_cut=len(table) == fields.MAX_ROWS,
         deliveries=deliveries, headers=BINARY_HEADERS,
-        publication=_request(described, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
+        publication=_request(entry, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
         can_change=admin.has_change_permission(request, row),
         document=f"{reverse('asyncapi')}?event_type={row.name}",
     )  # fmt: skip
@@ -162,8 +154,8 @@ class EventTypeAdmin(ResourceAdmin):
     @admin.display(description=_("event type"), ordering="name")
     def entry(self, row: EventType) -> str:
         """The name, with the beginning of the description below."""
-        first, _line, rest = row.description.partition("\n")
-        below = f"{first[:160]}…" if rest or len(first) > 160 else first
+        first, _line, other_lines = row.description.partition("\n")
+        below = f"{first[:160]}…" if other_lines or len(first) > 160 else first
         return cells.lines(row.name, below) if below else row.name
 
     @admin.display(description=_("schema"))

@@ -1,23 +1,21 @@
 """The health of subscriptions: read for all rows of a page in a fixed number of queries."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 from django.conf import settings
-from django.db.models import Case, IntegerField, Q, QuerySet, Sum, Value, When
+from django.db.models import Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
-from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.models import FailureGroup, MinuteCounter
 from notify import presence
 from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import subjects
 from notify.monitor.counters import FLOW
-from notify.monitor.metrics import OPEN, waiting_seconds
+from notify.monitor.metrics import waiting_seconds
 
 _Status = BizReceive.Status
 # The bound of counting: a subscription may have a million waiting deliveries.
@@ -86,11 +84,10 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     """The health by subscription id. Costs one call of Redis and four queries for all rows."""
     ids = [row.pk for row in rows]
     # The oldest due times of each subscription: one index dive for each status.
-    statuses_of_work = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
-    due_times = list(oldest.values_list("id", Now(), *map(first_due, statuses_of_work)))
+    due_times = list(oldest.values_list("id", Now(), *map(first_due, ReceiveMsg.WAITING)))
     # The waiting deliveries of each subscription: a range of an index, read up to COUNTED.
-    statuses = ", ".join(str(int(status)) for status in OPEN)
+    statuses = ", ".join(str(int(status)) for status in ReceiveMsg.OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
     waiting = dict(zip(ids, counts, strict=True))
@@ -100,7 +97,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     )  # fmt: skip
     counters = last_hour.order_by().values_list("subject", "name").annotate(Sum("value"))
     attempts = {(subject, name): int(total) for subject, name, total in counters}
-    states, lost_counts = _from_redis(), subjects.counts(ids)
+    states, lost_counts = presence.read_if_available(), subjects.counts(ids)
     live = states or {}
     due_seconds = {
         pk: waiting_seconds(pending_due, queued_until, live.get(pk), now)
@@ -120,20 +117,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     }
 
 
-def _from_redis() -> dict[int, presence.LaneState] | None:
-    """The reports of senders; None when Redis is unavailable."""
-    try:
-        return presence.read()
-    except RedisError:
-        return None
-
-
 # -- what needs attention ------------------------------------------------------------------------
-def open_breakers() -> list[int]:
-    """Subscriptions whose breaker is not closed; none when Redis is unavailable."""
-    return [pk for pk, state in (_from_redis() or {}).items() if state.is_open]
-
-
 def is_failing(row: BizReceive) -> bool:
     """True if the subscription fails, and for more than the first attempts."""
     if row.failing_since is None:
@@ -141,9 +125,11 @@ def is_failing(row: BizReceive) -> bool:
     return row.failures >= MIN_FAILURES or row.failing_since <= timezone.now() - MIN_FAILING
 
 
-def troubled(open_ids: Collection[int]) -> Q:
+def troubled() -> Q:
     """The condition of subscriptions that need attention: failing, disabled by the platform, with
-    an open breaker, or with failures."""
+    an open breaker, or with failures. Without Redis no breaker counts as open."""
+    states = presence.read_if_available() or {}
+    open_ids = [pk for pk, state in states.items() if state.is_open]
     lost_ids = FailureGroup.objects.filter(flow=FLOW, count__gt=0).values("subject")
     return (
         Q(failing_since__lte=timezone.now() - MIN_FAILING)
@@ -154,24 +140,9 @@ def troubled(open_ids: Collection[int]) -> Q:
     )
 
 
-def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> QuerySet[BizReceive]:
-    """The rows with the number `calm`: 0 for subscriptions that need attention, 1 for others."""
-    first = Case(
-        When(troubled(open_ids), then=Value(0)), default=Value(1), output_field=IntegerField()
-    )
-    return rows.annotate(calm=first)
-
-
 def disabled_on(row: BizReceive) -> datetime | None:
     """The time when the platform disables the subscription if it goes on failing; None: never."""
     hours = settings.NOTIFY_DISABLE_AFTER_HOURS
     if row.failing_since is None or not hours or row.status == _Status.DISABLED:
         return None
     return row.failing_since + timedelta(hours=hours)
-
-
-def why(row: BizReceive) -> str:
-    """The reason why the subscription is disabled; '' if it is not."""
-    if row.status == _Status.DISABLED:
-        return row.why_disabled or _("disabled by the platform")
-    return ""

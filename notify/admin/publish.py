@@ -21,7 +21,6 @@ from msgplatform.core.lazy_text import translated
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.models import Biz
-from msgplatform.person_limits import answers_limited_people
 from notify.admin.trials import payload_of
 from notify.intake import catalogue, intake
 from notify.models import EventType
@@ -33,8 +32,6 @@ _MAX_TYPES = 500
 
 
 class PublishForm(forms.Form):
-    """An event as its system would publish it."""
-
     system = forms.ModelChoiceField(
         Biz.objects.filter(enabled=True).order_by("name"),
         label=_("Business system"), widget=Select, empty_label=None, to_field_name="name",
@@ -62,7 +59,7 @@ class PublishForm(forms.Form):
         return payload_of(self.cleaned_data["payload"])
 
 
-@answers_limited_people
+@person_limits.answers_limited_people
 def page(model_admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """GET shows the form, with a sample for the type that the address names; POST publishes and
     leads to the page `next`, or to the message."""

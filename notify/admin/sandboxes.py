@@ -20,10 +20,9 @@ from msgplatform.doors.admin import Select, audit, sees_personal
 from msgplatform.doors.admin.fields import LinesField, item_check
 from msgplatform.doors.admin.sandbox_pages import SandboxPages
 from msgplatform.models import Biz
-from notify.admin import publish
+from notify import sandbox_receiver
+from notify.admin.publish import PERMISSIONS
 from notify.models import BizReceive, Receive
-from notify.sandbox import calls
-from notify.sandbox.receiver import status_of
 from notify.subscriptions import formats, limits, sandbox
 
 # Four attempts in two minutes, so that a person who tests failures sees the retries.
@@ -33,7 +32,6 @@ _TAKEN = gettext_noop("A consumer %(name)s exists already, and is no sandbox.")
 
 
 def name_of(biz: Biz) -> str:
-    """The name of a system's sandbox."""
     return f"sandbox-{biz.name}"[:64]
 
 
@@ -78,10 +76,9 @@ def sandboxes() -> list[BizReceive]:
 
 
 class MakeForm(forms.Form):
-    """A sandbox for a system."""
-
     system = forms.ModelChoiceField(
-        Biz.objects.none(), label=_("Business system"), widget=Select, empty_label=None,
+        Biz.objects.filter(enabled=True).order_by("name"),
+        label=_("Business system"), widget=Select, empty_label=None,
         help_text=_("Its events come to the sandbox. Each system has one of its own."),
     )  # fmt: skip
     event_types = LinesField(
@@ -91,15 +88,8 @@ class MakeForm(forms.Form):
     )
     format = forms.ChoiceField(label=_("Format"), choices=formats.Format.choices, widget=Select)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        choice: Any = self.fields["system"]
-        choice.queryset = Biz.objects.filter(enabled=True).order_by("name")
-
 
 class ConsumerSandboxes(SandboxPages):
-    """The sandboxes of subscriptions."""
-
     templates = "notify"
     list_name, page_name = "notify_sandboxes", "notify_bizreceive_sandbox"
     # Each status with the sender's reaction.
@@ -135,7 +125,8 @@ class ConsumerSandboxes(SandboxPages):
         rows = []
         for row in sandboxes():
             try:
-                arrivals, behaviour = calls.arrivals(row.pk), calls.store(row.pk).behaviour()
+                arrivals = sandbox_receiver.arrivals(row.pk)
+                behaviour = sandbox_receiver.store(row.pk).behaviour()
             except RedisError:
                 rows.append({"row": row, "is_unavailable": True})
                 continue
@@ -146,18 +137,18 @@ class ConsumerSandboxes(SandboxPages):
         return {"rows": rows, "has_systems": Biz.objects.filter(enabled=True).exists()}
 
     def store(self, row: BizReceive) -> Sandbox | None:
-        return calls.store(row.pk) if sandbox.is_sandbox(row.receive.url) else None
+        return sandbox_receiver.store(row.pk) if sandbox.is_sandbox(row.receive.url) else None
 
     def describe(self, behaviour: Behaviour) -> Mapping[str, Any]:
-        return {"status": status_of(behaviour)}
+        return {"status": sandbox_receiver.status_of(behaviour)}
 
     def context(self, request: HttpRequest, row: BizReceive) -> Mapping[str, Any]:
         user: Any = request.user
         filters = {name: request.GET.get(name, "") for name in ("message", "event_type", "answer")}
-        arrivals = calls.arrivals(row.pk)
-        types = sorted({calls.event_type(arrival.call) for arrival in arrivals} - {""})
+        arrivals = sandbox_receiver.arrivals(row.pk)
+        types = sorted({sandbox_receiver.event_type(arrival.call) for arrival in arrivals} - {""})
         shown_calls = []
-        for arrival in calls.select(arrivals, filters):
+        for arrival in sandbox_receiver.select(arrivals, filters):
             call, body, headers = arrival.call, arrival.call.body, dict(arrival.call.headers)
             # Personal data is masked like on a message's page.
             if not sees_personal(request):
@@ -170,12 +161,12 @@ class ConsumerSandboxes(SandboxPages):
             shown_calls.append({
                 "arrival": arrival, "body": body,
                 "headers": "\n".join(f"{name}: {value}" for name, value in headers.items()),
-                "event_type": calls.event_type(call), "is_accepted": call.status < 300,
+                "event_type": sandbox_receiver.event_type(call), "is_accepted": call.status < 300,
                 "page": call.message_id if call.message_id.isdecimal() else "",
             })  # fmt: skip
         return {
             "calls": shown_calls,
             "total": len(arrivals), "filters": filters, "types": types,
             "is_filtered": any(filters.values()),
-            "may_publish": user.has_perms(publish.PERMISSIONS),
+            "may_publish": user.has_perms(PERMISSIONS),
         }  # fmt: skip

@@ -15,7 +15,7 @@ from msgplatform.core.durations import age
 from msgplatform.doors.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import CounterQuery
-from notify.admin.health import COUNTED, Busy, Health, disabled_on, is_failing, read, why
+from notify.admin.health import COUNTED, Busy, Health, disabled_on, is_failing, read
 from notify.directory import waits
 from notify.messages.states import local
 from notify.models import Attempt, BizReceive, ReceiveMsg
@@ -43,7 +43,9 @@ def state(row: Any) -> SafeString:
     health: Health = row.health
     set_to = _STATES.get(_Status(row.status))
     if set_to:
-        return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why(row))
+        why = row.why_disabled or gettext("disabled by the platform")
+        below = why if row.status == _Status.DISABLED else ""
+        return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=below)
     if row.receive.is_listened and health.waiting:
         return mark(gettext("waits for a listener"), "plain")
     if is_failing(row) or (health.live and health.live.is_open):
@@ -194,29 +196,24 @@ def card(row: Any) -> dict[str, Any]:
             text = f"{COUNTED}+" if count > COUNTED else str(count)
             name, label = delivery_status.name.lower(), delivery_status.label
             deliveries.append({"name": name, "label": label, "count": text})
+    figures = [
+        (gettext("waiting"), waiting(row)),
+        (gettext("oldest due"), oldest_due(row)),
+        (gettext("in flight"), in_flight(row)),
+        (gettext("breaker"), breaker(row)),
+        (gettext("success, last hour"), success(row)),
+        (gettext("failures"), failed_deliveries(row)),
+    ]
+    if row.filter or filtered_count:
+        figures.append((gettext("filtered, 24 hours"), str(filtered_count)))
+    if row.filter_since:
+        figures.append((gettext("filter holds since"), local(row.filter_since)))
     return {
         "status": state(row),
-        "is_sending": row.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING),
-        "is_discarded": row.status == BizReceive.Status.DISCARDED,
-        "is_paused": row.status == BizReceive.Status.PAUSED,
-        "figures": [
-            (gettext("waiting"), waiting(row)),
-            (gettext("oldest due"), oldest_due(row)),
-            (gettext("in flight"), in_flight(row)),
-            (gettext("breaker"), breaker(row)),
-            (gettext("success, last hour"), success(row)),
-            (gettext("failures"), failed_deliveries(row)),
-            *(
-                [(gettext("filtered, 24 hours"), str(filtered_count))]
-                if row.filter or filtered_count
-                else []
-            ),
-            *(
-                [(gettext("filter holds since"), local(row.filter_since))]
-                if row.filter_since
-                else []
-            ),
-        ],
+        "is_sending": row.status in BizReceive.ACTIVE,
+        "is_discarded": row.status == _Status.DISCARDED,
+        "is_paused": row.status == _Status.PAUSED,
+        "figures": figures,
         "deliveries": deliveries,
         "chart": Chart("attempts", gettext("Attempts per hour"), times, lines, last_is_open=True),
         "delivered": sum(point.counts.get("delivered", 0) for point in points),

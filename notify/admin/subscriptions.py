@@ -1,31 +1,46 @@
-"""Subscriptions: the list with live state, the form, the page of a subscription."""
+"""Subscriptions: the list with live state, its actions, the form, the page of a subscription; and
+the button *Deliver now*, which is also on alerts and on the page Failures."""
 
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ORDER_VAR
-from django.db.models import QuerySet
+from django.db.models import Case, IntegerField, QuerySet, Value, When
 from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import NotNow
+from msgplatform.core.lazy_text import translated
 from msgplatform.doors.admin import (
     AdminPage,
     AutocompleteFilter,
     ChoiceFilter,
     HealthList,
+    ModelAdmin,
     PickFilter,
     ResourceAdmin,
     ResourceForm,
+    audit,
     cells,
     sees_personal,
 )
+from msgplatform.doors.admin.pages import show_page
+from msgplatform.messages.filters import MAX_SELECTION
+from notify import operations
 from notify.admin import health, publish, subscription_cells, trials
 from notify.admin.sandboxes import ConsumerSandboxes
-from notify.admin.states import StateActions, deliver_now_view
 from notify.models import BizReceive
+from notify.monitor import subjects
 from notify.setup.subscriptions import Subscription
 from notify.subscriptions import sandbox
 
@@ -57,9 +72,7 @@ class AttentionFilter(PickFilter):
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]
     ) -> QuerySet[BizReceive]:
-        if self.value() != "yes":
-            return queryset
-        return queryset.filter(health.troubled(health.open_breakers()))
+        return queryset.filter(health.troubled()) if self.value() == "yes" else queryset
 
 
 class SubscriptionList(HealthList):
@@ -68,7 +81,10 @@ class SubscriptionList(HealthList):
     read_health = staticmethod(health.read)
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
-        self.root_queryset = health.troubled_first(self.root_queryset, health.open_breakers())
+        first = Case(
+            When(health.troubled(), then=Value(0)), default=Value(1), output_field=IntegerField()
+        )
+        self.root_queryset = self.root_queryset.annotate(calm=first)
         return super().get_queryset(request, *args, **kwargs)
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> list[Any]:
@@ -76,13 +92,129 @@ class SubscriptionList(HealthList):
         return ordering if request.GET.get(ORDER_VAR) else ["calm", *ordering]
 
 
+# -- pausing, resuming, discarding -----------------------------------------------------------------
+# The number of names that the question shows. Further subscriptions are counted.
+_SHOWN = 20
+
+
+class _StateAction(NamedTuple):
+    """An action of the list. `loses`: the messages that it loses for good, which it asks about
+    first."""
+
+    title: Any
+    change: operations.StateChange
+    permission: str = "operate"
+    loses: Any = ""
+
+
+_STATE_ACTIONS = {
+    "pause": _StateAction(_("Pause: hold deliveries"), operations.PAUSE),
+    "resume_and_release": _StateAction(_("Resume and send what was held"), operations.RELEASE),
+    "resume_and_skip": _StateAction(
+        _("Resume and skip what was held"),
+        operations.SKIP,
+        loses=_("Deliveries that are held now are skipped: they are never sent."),
+    ),
+    "discard": _StateAction(
+        _("Discard: make no deliveries"),
+        operations.DISCARD,
+        "change",
+        _("Deliveries that wait are skipped, and new messages are not delivered to it."),
+    ),
+}
+
+
+def _list_action(name: str) -> Any:
+    """The action as Django's list calls it. The page of a subscription posts to it, too, with
+    itself as the only selected row."""
+    action = _STATE_ACTIONS[name]
+
+    @admin.action(description=action.title, permissions=[action.permission])
+    def change(
+        model_admin: ModelAdmin, request: HttpRequest, rows: QuerySet[BizReceive]
+    ) -> HttpResponse | None:
+        if action.loses and "confirmed" not in request.POST:
+            # The form names the rows, so that exactly the shown rows change, even when "all" was
+            # selected and further rows were added meanwhile.
+            selection = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
+            if len(selection) > MAX_SELECTION:
+                messages.warning(request, gettext("Select at most %d at a time.") % MAX_SELECTION)
+                return None
+            return show_page(
+                model_admin, request, "notify/confirm.html", gettext("Are you sure?"), action=name,
+                heading=action.title, loses=action.loses, rows=selection[:_SHOWN],
+                more=max(0, len(selection) - _SHOWN), ids=[str(row.pk) for row in selection],
+                checkbox=ACTION_CHECKBOX_NAME, back_to=request.POST.get("back_to", ""),
+                list=reverse("admin:notify_bizreceive_changelist"),
+            )  # fmt: skip
+        ids = list(rows.values_list("pk", flat=True))
+        count = operations.change_state(ids, action.change, partial(audit, request))
+        text = ngettext("%d subscription changed.", "%d subscriptions changed.", count)
+        messages.success(request, text % count)
+        page_id = request.POST.get("back_to", "")
+        return redirect("admin:notify_bizreceive_change", page_id) if page_id.isdigit() else None
+
+    change.__name__ = name
+    return change
+
+
+@person_limits.answers_limited_people
+def deliver_now_view(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
+    """The view of the button: a POST delivers now, and leads to the page `next` with a message."""
+    row = model_admin.row_for(request, pk, "operate")
+    _deliver_now(request, row)
+    next_url = request.POST.get("next", "")
+    if url_has_allowed_host_and_scheme(next_url, None):
+        return redirect(next_url)
+    return redirect("admin:notify_bizreceive_change", pk)
+
+
+def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
+    """Deliver now, write the audit log, and show the outcome or the error as a message."""
+    try:
+        outcome = operations.deliver_now(row)
+    except NotNow as error:
+        messages.error(request, translated(error.args[0]))
+        return
+    except RedisError:
+        messages.error(request, gettext("Redis does not answer: nothing was started. Try again."))
+        return
+    detail = {"probe": outcome.is_probe, "made_due": outcome.made_due}
+    audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
+    failures_count = subjects.counts([row.pk]).get(row.pk, 0)
+    parts = []
+    if outcome.is_probe:
+        parts.append(
+            gettext("One delivery is tried now; if it succeeds, all that wait follow at once.")
+        )
+    if outcome.made_due:
+        text = ngettext(
+            "%d delivery no longer waits for its time.",
+            "%d deliveries no longer wait for their time.",
+            outcome.made_due,
+        )
+        parts.append(text % outcome.made_due)
+    if outcome.has_more:
+        parts.append(gettext("More are waiting: deliver now once more when these are done."))
+    parts = parts or [gettext("Nothing waits for a later time.")]
+    if failures_count:
+        text = ngettext(
+            "%d message was given up, and stays so: send it again on the page Failures.",
+            "%d messages were given up, and stay so: send them again on the page Failures.",
+            failures_count,
+        )
+        parts.append(text % failures_count)
+    messages.success(request, " ".join(parts))
+
+
 @admin.register(BizReceive)
-class BizReceiveAdmin(StateActions, ResourceAdmin):
+class BizReceiveAdmin(ResourceAdmin):
     resource = Subscription
     limited_views = frozenset({"changelist_view", "change_view", "add_view"})
     limited_may_change = True
     form = SubscriptionForm
     field_options = {"schedule": {"rows": 9}}
+    actions = [_list_action(name) for name in _STATE_ACTIONS]
     list_class = SubscriptionList
     list_display = [
         "name", subscription_cells.state, subscription_cells.waiting, subscription_cells.oldest_due,

@@ -1,6 +1,4 @@
-"""Trials of a subscription: a test send to its consumer, and a filter on its latest messages.
-
-A test send is one message, sent at once. It goes past the queues and is not counted."""
+"""Trials of a subscription: a test send to its consumer, and a filter on its latest messages."""
 
 import json
 from functools import partial
@@ -20,7 +18,6 @@ from msgplatform.core.json import schema as json_schema
 from msgplatform.core.json.text import SYNTAX, parse_json
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, audit, sees_personal
 from msgplatform.doors.admin.pages import send_form, show_page
-from msgplatform.person_limits import answers_limited_people
 from notify.messages import filtered
 from notify.models import EventType
 from notify.sender import trial_send
@@ -33,8 +30,6 @@ _MAX_TYPES = 500
 
 
 class TrialSendForm(forms.Form):
-    """An event type of the catalogue, and the payload to send."""
-
     event_type = forms.ChoiceField(
         label=_("Event type"), widget=Select, help_text=_("From the catalogue of event types")
     )
@@ -67,7 +62,7 @@ def payload_of(text: str) -> str:
     return payload
 
 
-@answers_limited_people
+@person_limits.answers_limited_people
 def send_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
     """The view: GET shows the form, with the example of the type that the address names; POST
     sends. A POST without a type sends the usual test."""
@@ -135,7 +130,7 @@ class FilterForm(forms.Form):
         return payload_filter.compiled(parse_json(self.cleaned_data["filter"] or "{}"))
 
 
-@answers_limited_people
+@person_limits.answers_limited_people
 def filter_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
     """The view: GET tries the subscription's own filter, POST another one, for people who may see
     personal data: with filters of their own others would find it out letter by letter."""

@@ -26,8 +26,6 @@ _OWN_FAULTS = ("/invalid-input", "/malformed-body", "/body-too-large")
 
 
 class Kind(Enum):
-    """The meaning of an answer."""
-
     VERDICTS = auto()  # a verdict for each event
     TOO_MUCH = auto()  # the request is refused as a whole; a smaller request may pass
     BROKEN = auto()  # the intake broke on this request; another request may pass

@@ -10,8 +10,6 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Content(models.Model):
-    """The columns of an event in both tables."""
-
     id = models.BigAutoField(primary_key=True)
     msg_key = models.CharField(_("key"), max_length=128)
     event_type = models.CharField(_("event type"), max_length=128)

@@ -68,9 +68,8 @@ def publish(
         else:
             text = raw.decode()
             document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-            json.dumps(
-                document, ensure_ascii=False
-            ).encode()  # a half of a surrogate pair is no text
+            # A half of a surrogate pair is no text.
+            json.dumps(document, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent("payload", f"it cannot be sent as JSON in UTF-8: {error}") from None
     if len(raw) > MAX_PAYLOAD_BYTES:

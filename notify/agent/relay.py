@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 from django.db import DatabaseError
@@ -35,51 +36,6 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.rates.backoff import Backoff, delay
 from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
 from notify.agent.store import COUNTED, Due, Event, Measure, Refusal, Store
-
-_UP_TO = f"counted up to {COUNTED:,}"
-
-
-class Figures:
-    """The Agent's metrics for Prometheus. The Agent serves them itself (`serve`), because it runs
-    far from the platform."""
-
-    def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()
-        self._pending = Gauge(
-            "outbox_pending", f"Rows that wait in the outbox; {_UP_TO}", registry=registry
-        )
-        self._oldest = Gauge("outbox_oldest_seconds", "Age of the oldest row", registry=registry)
-        self._dead = Gauge(
-            "outbox_dead", f"Rows that the intake refused; {_UP_TO}", registry=registry
-        )
-        self._measured = Gauge(
-            "outbox_measured_timestamp_seconds", "When the tables were counted", registry=registry
-        )
-        self._up = Gauge("outbox_intake_up", "1 when it answered last time", registry=registry)
-        self._relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=registry)
-        for result in ("created", "duplicate", "refused"):
-            self._relayed.labels(result)
-
-    def serve(self, host: str, port: int) -> None:
-        """Answer Prometheus from a thread. Raises OSError when the port is taken."""
-        start_http_server(port, host, registry=self.registry)
-
-    def set_measure(self, measure: Measure) -> None:
-        self._pending.set(measure.pending)
-        self._oldest.set(measure.oldest)
-        self._dead.set(measure.dead)
-        self._measured.set(time.time())
-
-    def count_relayed(self, created_count: int, duplicates: int) -> None:
-        self._relayed.labels("created").inc(created_count)
-        self._relayed.labels("duplicate").inc(duplicates)
-
-    def count_refused(self, rows: int) -> None:
-        self._relayed.labels("refused").inc(rows)
-
-    def set_intake_up(self, is_up: bool) -> None:
-        self._up.set(is_up)
-
 
 log = logging.get(__name__)
 
@@ -96,6 +52,40 @@ _SLICE_SECONDS = 2.0  # a longer pause is cut into slices, so that heartbeats go
 # request is halved to find the row, long when the row is alone.
 _BROKEN_SCHEDULE = (1, 1, 2, 2, 4, 4, 8, 8, 15, 30, 60, 300, 900, 3600)
 _BROKEN_IN_A_ROW = 2  # broken requests after which the rows are not to blame
+_UP_TO = f"counted up to {COUNTED:,}"
+
+
+class Figures:
+    """The Agent's metrics for Prometheus. The Agent serves them itself (`serve`), because it runs
+    far from the platform."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        gauge = partial(Gauge, registry=registry)
+        self._pending = gauge("outbox_pending", f"Rows that wait in the outbox; {_UP_TO}")
+        self._oldest = gauge("outbox_oldest_seconds", "Age of the oldest row")
+        self._dead = gauge("outbox_dead", f"Rows that the intake refused; {_UP_TO}")
+        self._measured = gauge("outbox_measured_timestamp_seconds", "When the tables were counted")
+        self._up = gauge("outbox_intake_up", "1 when it answered last time")
+        self._relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=registry)
+        for result in ("created", "duplicate", "refused"):
+            self._relayed.labels(result)
+
+    def serve(self, host: str, port: int) -> None:
+        """Answer Prometheus from a thread. Raises OSError when the port is taken."""
+        start_http_server(port, host, registry=self.registry)
+
+    def set_measure(self, measure: Measure) -> None:
+        self._pending.set(measure.pending)
+        self._oldest.set(measure.oldest)
+        self._dead.set(measure.dead)
+        self._measured.set(time.time())
+
+    def count_relayed(self, result: str, rows: int) -> None:
+        self._relayed.labels(result).inc(rows)
+
+    def set_intake_up(self, is_up: bool) -> None:
+        self._up.set(is_up)
 
 
 class Relay(Worker):
@@ -244,7 +234,8 @@ class Relay(Worker):
         if settled_count < len(events):
             log.warning("agent_overtaken", rows=len(events) - settled_count)
         self.heartbeat.done += len(delivered_ids)
-        self.figures.count_relayed(len(delivered_ids) - answer.duplicates, answer.duplicates)
+        self.figures.count_relayed("created", len(delivered_ids) - answer.duplicates)
+        self.figures.count_relayed("duplicate", answer.duplicates)
 
     def _settle(
         self, claim: Claim, delivered_ids: Sequence[int], refusals: dict[int, Refusal]
@@ -267,7 +258,7 @@ class Relay(Worker):
             bisect.isolate(ids, settle, leave, bisect.is_unanswered, self.store.alias)
         )
         self.heartbeat.failed += len(refusals)
-        self.figures.count_refused(len(refusals))
+        self.figures.count_relayed("refused", len(refusals))
         for row_id, refusal in list(refusals.items())[:10]:
             log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)
         return settled_count

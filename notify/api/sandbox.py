@@ -16,10 +16,10 @@ from msgplatform.doors.api.management.resources import audit
 from msgplatform.doors.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSerializer
 from msgplatform.doors.api.query import QueryView
 from msgplatform.doors.api.schema import operation
+from notify import sandbox_receiver
 from notify.api.subscriptions import subscription_of
 from notify.models import BizReceive
-from notify.sandbox import calls
-from notify.sandbox.receiver import MAX_STATUS, USUAL_STATUS, status_of
+from notify.sandbox_receiver import MAX_STATUS, USUAL_STATUS, Arrival, status_of
 from notify.subscriptions.sandbox import URL, is_sandbox
 
 
@@ -33,7 +33,7 @@ class BehaviourBody(AnswerBody, kw_only=True):
     ] = None  # fmt: skip
 
 
-class SandboxCallSerializer(serializers.Serializer[calls.Arrival]):
+class SandboxCallSerializer(serializers.Serializer[Arrival]):
     """A request that the sandbox got."""
 
     at = serializers.DateTimeField(help_text="When it came")
@@ -52,15 +52,15 @@ class SandboxCallSerializer(serializers.Serializer[calls.Arrival]):
         source="is_verified", help_text="true: a consumer would accept the signature"
     )
     signature = serializers.ChoiceField(
-        choices=[calls.CURRENT, calls.PREVIOUS, calls.UNSIGNED, calls.STALE, calls.WRONG],
+        choices=list(sandbox_receiver.VERDICTS),
         source="call.signature",
         help_text="Why: the secret that fits, or what is wrong",
     )
     status = serializers.IntegerField(source="call.status", help_text="What was answered")
     delay = serializers.FloatField(source="call.delay", help_text="Seconds before the answer")
 
-    def get_event_type(self, row: calls.Arrival) -> str:
-        return calls.event_type(row.call)
+    def get_event_type(self, row: Arrival) -> str:
+        return sandbox_receiver.event_type(row.call)
 
 
 class BehaviourSerializer(AnswerSerializer):
@@ -100,9 +100,9 @@ class SandboxView(QueryView):
         answers now. 409 for a consumer that is no sandbox.
         """
         row = _sandbox_of(request, system, consumer)
-        rows = calls.select(calls.arrivals(row.pk), self.query_values)
-        behaviour = calls.store(row.pk).behaviour()
-        return Response(SandboxSerializer({"behaviour": behaviour, "calls": rows}).data)
+        calls = sandbox_receiver.select(sandbox_receiver.arrivals(row.pk), self.query_values)
+        behaviour = sandbox_receiver.store(row.pk).behaviour()
+        return Response(SandboxSerializer({"behaviour": behaviour, "calls": calls}).data)
 
     @operation(
         BehaviourBody, {200: BehaviourSerializer}, ("two failures", {"status": 503, "count": 2})
@@ -114,11 +114,15 @@ class SandboxView(QueryView):
         once, as usual. `{}` ends every other behaviour. 409 for a consumer that is no sandbox.
         """
         body = decode(request, BehaviourBody, MAX_BYTES)
-        behaviour = behaviour_of(body)
+        status_code = body.status or USUAL_STATUS
+        if not USUAL_STATUS <= status_code <= MAX_STATUS:
+            raise InvalidInput(f"Use a status from {USUAL_STATUS} to {MAX_STATUS}.", "status")
+        behaviour = body.behaviour("" if status_code == USUAL_STATUS else str(status_code))
         row = _sandbox_of(request, system, consumer)
-        calls.store(row.pk).behave(behaviour, body.minutes_or_all)
+        store = sandbox_receiver.store(row.pk)
+        store.behave(behaviour, body.minutes_or_all)
         audit(request, "sandbox_behaviour", f"{row} #{row.pk}", status=status_of(behaviour))
-        return Response(BehaviourSerializer(calls.store(row.pk).behaviour()).data)
+        return Response(BehaviourSerializer(store.behaviour()).data)
 
     @operation(None, {204: "It is empty."})
     def delete(self, request: Request, system: str, consumer: str) -> Response:
@@ -127,25 +131,16 @@ class SandboxView(QueryView):
         Drops what the sandbox got; its behaviour stays. 409 for a consumer that is no sandbox.
         """
         row = _sandbox_of(request, system, consumer)
-        calls.store(row.pk).empty()
+        sandbox_receiver.store(row.pk).empty()
         audit(request, "sandbox_emptied", f"{row} #{row.pk}")
         return Response(status=status.HTTP_204_NO_CONTENT)
-
-
-def behaviour_of(body: BehaviourBody) -> Behaviour:
-    """The behaviour that a body asks for. Raises InvalidInput."""
-    status_code = body.status or USUAL_STATUS
-    if not USUAL_STATUS <= status_code <= MAX_STATUS:
-        raise InvalidInput(f"Use a status from {USUAL_STATUS} to {MAX_STATUS}.", "status")
-    return body.behaviour("" if status_code == USUAL_STATUS else str(status_code))
 
 
 def _sandbox_of(request: Request, system: str, consumer: str) -> BizReceive:
     """The subscription of a sandbox. Raises Http404, and NotNow for any other consumer."""
     if not sandbox.is_on():
         raise NotNow(sandbox.OFF)
-    rows = BizReceive.objects.select_related("biz", "receive")
-    row = subscription_of(request, rows, system, consumer)
+    row = subscription_of(request, system, consumer)
     if not is_sandbox(row.receive.url):
         raise NotNow(f"This consumer is no sandbox; the URL of one is {URL}.")
     return row

@@ -1,5 +1,7 @@
-"""Consumers and subscriptions over the management API: a new signing secret, deliver now, lists."""
+"""Consumers and subscriptions over the management API: a new signing secret, deliver now, lists,
+and the deliveries that are held for paused and disabled subscriptions."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -13,14 +15,23 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform.core.data.counting import capped
 from msgplatform.core.errors import Conflict, InvalidInput, NotNow
 from msgplatform.doors.api.bodies import field, text
 from msgplatform.doors.api.json import decode
-from msgplatform.doors.api.management.resources import ResourceListView, audit, own_rows
+from msgplatform.doors.api.management.resources import OF_SYSTEM, ResourceListView, audit, own_rows
 from msgplatform.doors.api.schema import operation
 from notify import operations
-from notify.models import BizReceive, Receive
+from notify.models import BizReceive, Receive, ReceiveMsg, first_due
 from notify.setup.consumers import Consumer
+from notify.setup.subscriptions import Subscription
+
+_BODY_BYTES = 4096
+_MAX_HOURS = operations.MAX_ROTATION_HOURS
+_HELD_SCOPE = "manage:held"
+MAX_COUNTED = 10_000
+_Status = BizReceive.Status
+_HELD = ReceiveMsg.Status.HELD
 
 
 class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
@@ -41,10 +52,12 @@ class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
 
 
 def subscription_of(
-    request: Request, rows: QuerySet[BizReceive], system: str, consumer: str
+    request: Request, system: str, consumer: str, rows: QuerySet[BizReceive] | None = None
 ) -> BizReceive:
-    """The subscription of `rows` with these names. Raises Http404, also for a subscription that the
-    caller may not see."""
+    """The subscription with these names, read by `rows` if given. Raises Http404, also for a
+    subscription that the caller may not see."""
+    if rows is None:
+        rows = BizReceive.objects.select_related("biz", "receive")
     named_rows = rows.filter(biz__name=system, receive__name=consumer)
     row: BizReceive | None = own_rows(request, named_rows).first()
     if row is None:
@@ -68,8 +81,7 @@ class DeliverNowView(APIView):
         circuit breaker nor for the times of their next attempts. 409 for a subscription that is
         paused, disabled or discarded: resume it instead.
         """
-        rows = BizReceive.objects.select_related("biz", "receive")
-        row = subscription_of(request, rows, system, consumer)
+        row = subscription_of(request, system, consumer)
         result = operations.deliver_now(row)
         audit(
             request, "subscription_deliver_now", f"{row} #{row.pk}",
@@ -86,10 +98,6 @@ class SubscriptionListView(ResourceListView):
         if consumer := self.query_values.get("consumer"):
             rows = rows.filter(receive__name=consumer)
         return rows
-
-
-_BODY_BYTES = 4096
-_MAX_HOURS = operations.MAX_ROTATION_HOURS
 
 
 class RotationBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -161,3 +169,113 @@ class RotateView(APIView):
         except Receive.DoesNotExist:
             raise Http404("There is no such consumer.") from None
         return Response(RotatedSerializer(row).data)
+
+
+# -- what is held ---------------------------------------------------------------------------------
+class HeldSerializer(serializers.ModelSerializer[BizReceive]):
+    """A subscription for which deliveries are held."""
+
+    subscription = serializers.CharField(
+        source="full_name", read_only=True, help_text="system/consumer"
+    )
+    status = serializers.SerializerMethodField(
+        help_text="paused, disabled, or skipping and normal while they are being taken up"
+    )
+    held = serializers.IntegerField(
+        source="held_count", help_text=f"Deliveries, counted to {MAX_COUNTED}"
+    )
+    oldest = serializers.DateTimeField(help_text="When the first of them was made, or is due")
+
+    class Meta:
+        model = BizReceive
+        fields = ["subscription", "status", "disabled_reason", "held", "oldest"]
+        read_only_fields = fields
+
+    def get_status(self, row: BizReceive) -> str:
+        return _Status(row.status).name.lower()
+
+
+class HeldListView(ResourceListView):
+    """List what is held.
+
+    The subscriptions for which deliveries are held, in the order in which they were made, with the
+    number of deliveries and the reason.
+    """
+
+    tag = "held deliveries"
+    required_scope = _HELD_SCOPE
+    answers_limited_keys = True
+    resource_class = Subscription
+    serializer_class = HeldSerializer
+    keyset_ordering = ("id",)
+    query = [OF_SYSTEM]
+
+    def get_queryset(self) -> QuerySet[BizReceive]:
+        rows = super().get_queryset().annotate(oldest=first_due(_HELD))
+        held_rows: QuerySet[BizReceive] = rows.filter(oldest__isnull=False)
+        return held_rows
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """The page, with the deliveries of all its rows counted in one statement."""
+        rows: Any = super().paginate_queryset(queryset)
+        for row, count in zip(rows, _counts([row.pk for row in rows]), strict=True):
+            row.held_count = count
+        return rows
+
+
+def _counts(ids: list[int]) -> list[int]:
+    condition = f"status = {int(_HELD)} AND biz_receive_id = %s"
+    return capped("receive_msg", condition, [[pk] for pk in ids], MAX_COUNTED) if ids else []
+
+
+class ResumedSerializer(serializers.Serializer[Any]):
+    """The subscription afterwards."""
+
+    status = serializers.CharField(help_text="normal, or skipping until all are skipped")
+    held = serializers.IntegerField(help_text=f"Deliveries that it is about, to {MAX_COUNTED}")
+
+
+class _ResumeView(APIView):
+    tag = "held deliveries"
+    required_scope = _HELD_SCOPE
+    answers_limited_keys = True
+    answers_not_now = True
+    change = operations.RELEASE
+
+    @operation(None, {200: ResumedSerializer})
+    def post(self, request: Request, system: str, consumer: str) -> Response:
+        with transaction.atomic():
+            row = subscription_of(request, system, consumer, BizReceive.objects.select_for_update())
+            self.check(row)
+            (held,) = _counts([row.pk])
+            operations.change_state([row.pk], self.change, partial(audit, request))
+        return Response({"status": _Status(self.change.to).name.lower(), "held": held})
+
+    def check(self, row: BizReceive) -> None:
+        """Raises NotNow when the subscription holds nothing that could be taken up."""
+        if row.status == _Status.DISCARDED:
+            raise NotNow("The subscription is discarded; a PUT with the status normal takes it up.")
+
+
+class HeldReleaseView(_ResumeView):
+    """Release what is held.
+
+    Resumes the subscription: what was held is sent, and new deliveries too. Again it changes
+    nothing; 409 for a discarded one.
+    """
+
+
+class HeldSkipView(_ResumeView):
+    """Skip what is held.
+
+    Resumes the subscription without what is held now: those deliveries are never sent, new ones
+    are. Again it changes nothing; 409 for a discarded one, and for one that holds nothing because
+    it is neither paused nor disabled.
+    """
+
+    change = operations.SKIP
+
+    def check(self, row: BizReceive) -> None:
+        super().check(row)
+        if row.status == _Status.NORMAL:
+            raise NotNow("The subscription is neither paused nor disabled: nothing is held.")

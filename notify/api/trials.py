@@ -21,7 +21,6 @@ from notify.api.serializers import EVENT_TYPE
 from notify.api.subscriptions import subscription_of
 from notify.intake import intake
 from notify.messages import filtered
-from notify.models import BizReceive
 from notify.sender import trial_send
 from notify.subscriptions import limits, payload_filter
 
@@ -88,8 +87,7 @@ class SubscriptionTestView(APIView):
             payload = "" if body.payload == _NULL else bytes(body.payload).decode()
         except UnicodeDecodeError:
             raise InvalidInput("Write it in UTF-8.", "payload") from None
-        rows = BizReceive.objects.select_related("biz", "receive")
-        row = subscription_of(request, rows, system, consumer)
+        row = subscription_of(request, system, consumer)
         outcome = trial_send.try_consumer(row, event_type, payload, partial(audit, request))
         return Response(TestOutcomeSerializer(outcome).data)
 
@@ -113,11 +111,11 @@ class TriedMessageSerializer(serializers.Serializer[filtered.TriedMessage]):
         help_text="The condition that it does not meet, without the event's values"
     )
 
-    def get_matches(self, tried: filtered.TriedMessage) -> bool:
-        return tried.why is None
+    def get_matches(self, message: filtered.TriedMessage) -> bool:
+        return message.why is None
 
-    def get_reason(self, tried: filtered.TriedMessage) -> str:
-        return tried.why.masked if tried.why else ""
+    def get_reason(self, message: filtered.TriedMessage) -> str:
+        return message.why.masked if message.why else ""
 
 
 class DayCountsSerializer(serializers.Serializer[filtered.DayCounts]):
@@ -161,8 +159,7 @@ class FilterTrialView(APIView):
         Nothing is changed or sent.
         """
         body = decode(request, FilterTrialBody, _MAX_BODY_BYTES)
-        rows = BizReceive.objects.select_related("biz", "receive")
-        row = subscription_of(request, rows, system, consumer)
+        row = subscription_of(request, system, consumer)
         try:
             node = payload_filter.compiled(row.filter if body.filter is None else body.filter)
         except ValidationError as error:

@@ -149,12 +149,8 @@ class EventListView(MessageListView):
         else:
             body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
             body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        biz = caller_of(request).biz_id
-        try:
-            catalogue.check(biz, body.event_type, body.payload)
-        except InvalidInput as error:
-            return answer(_verdict_of_repeat(_event(biz, body), error))
-        return answer(intake.publish(_event(biz, body)))
+        item = _checked(caller_of(request).biz_id, body)
+        return answer(item if isinstance(item, Verdict) else intake.publish(item))
 
 
 class MessageBatchView(BatchView):
@@ -170,12 +166,7 @@ class MessageBatchView(BatchView):
     answer = VerdictsSerializer, "What became of each event; everything created is durable."
 
     def read(self, body: PublishBody) -> intake.Event | Verdict:
-        biz = caller_of(self.request).biz_id
-        try:
-            catalogue.check(biz, body.event_type, body.payload)
-        except InvalidInput as error:
-            return _verdict_of_repeat(_event(biz, body), error)
-        return _event(biz, body)
+        return _checked(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[intake.Event | Verdict]) -> list[Verdict]:
         events = [item for item in items if isinstance(item, intake.Event)]
@@ -183,13 +174,18 @@ class MessageBatchView(BatchView):
         return [item if isinstance(item, Verdict) else next(verdicts) for item in items]
 
 
-def _verdict_of_repeat(event: intake.Event, error: InvalidInput) -> Verdict:
-    """The verdict on an event that does not match its schema: a duplicate if the event was accepted
-    before the schema was changed. Raises `error` for other events."""
-    verdict = intake.stored_before(event)
-    if verdict is None:
-        raise error
-    return verdict
+def _checked(biz: int, body: PublishBody) -> intake.Event | Verdict:
+    """The event of a body. The verdict on an event that does not match its schema: a duplicate if
+    the event was accepted before the schema was changed. Raises InvalidInput for other events."""
+    event = _event(biz, body)
+    try:
+        catalogue.check(biz, body.event_type, body.payload)
+    except InvalidInput:
+        verdict = intake.stored_before(event)
+        if verdict is None:
+            raise
+        return verdict
+    return event
 
 
 def _publish_later(

@@ -27,20 +27,16 @@ from msgplatform.core.data import engines, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
-from notify.archive import answers, retention, stores
+from notify.archive import retention, stores
 from notify.archive.due import Due, candidates, chunks, due, forget_restored, movable, restored_page
-from notify.archive.retention import MESSAGES
-from notify.models import (
-    Attempt,
-    BizMsg,
-    ColdAttempt,
-    ColdBizMsg,
-    ColdReceiveMsg,
-    IdempotencyKey,
-    ReceiveMsg,
-    RestoredMsg,
-)
+from notify.models import BizMsg, ColdBizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
+# Seconds between two rounds. Messages move at an age of days, so a round may be late.
+ROUND_SECONDS = 20.0
+# Seconds that the copy of a chunk may take. A frozen archiver keeps its locks for as long, but no
+# other program changes final rows.
+_COPY_SECONDS = 120
+_KIND = "notify.archive"
 _KEY = Subquery(IdempotencyKey.objects.filter(id=OuterRef("id")).values("key"))
 _RESTORED = Subquery(RestoredMsg.objects.filter(id=OuterRef("id")).values("restored_at"))
 # Columns of the archive that the hot table of messages does not have.
@@ -75,11 +71,7 @@ def move(message_ids: Sequence[int], due: Due) -> int:
                 return 0
             going_ids = set(going)
             deliveries = [pk for pk, message_id, _status in rows if message_id in going_ids]
-            parts = [
-                Part(BizMsg, ColdBizMsg, "id", going, _ADDED),
-                Part(ReceiveMsg, ColdReceiveMsg, "id", deliveries),
-                Part(Attempt, ColdAttempt, "copy_id", deliveries),
-            ]
+            parts = stores.parts(stores.hot(), stores.cold(), going, deliveries, _ADDED)
             # The archive commits before the hot rows are deleted. An archiver that dies in between
             # leaves archived rows. They do not count while the hot rows exist, and the next move
             # replaces them.
@@ -106,19 +98,11 @@ def copy_to_archive(parts: Sequence[Part]) -> None:
         # message that was brought back.
         keys = dict(messages.exclude(key="").values_list("id", "key"))
         # The archive may have rows of a killed archiver, and of messages that were brought back.
-        delete_whole(MESSAGES, parts[0].keys)
+        delete_whole(retention.MESSAGES, parts[0].keys)
         for part in parts:
             part.copy()
         for message_id, key in keys.items():
             messages.filter(id=message_id, key="").update(key=key)
-
-
-# Seconds between two rounds. Messages move at an age of days, so a round may be late.
-ROUND_SECONDS = 20.0
-# Seconds that the copy of a chunk may take. A frozen archiver keeps its locks for as long, but no
-# other program changes final rows.
-_COPY_SECONDS = 120
-_KIND = "notify.archive"
 
 
 class Archiver(Worker):
@@ -184,7 +168,7 @@ class Archiver(Worker):
             return True
         self._resolve()
         # Keys are deleted after all due messages are archived, because archiving copies the key.
-        if self._retention.purge(now) or self._keys.purge(now) or answers.remove_old(now):
+        if self._retention.purge(now) or self._keys.purge(now) or retention.remove_answers(now):
             return True
         self._next_round.restart()
         self._looked_at = None

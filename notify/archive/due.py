@@ -25,9 +25,8 @@ MAX_BYTES = 8 * 1024 * 1024  # payloads
 RESTORED_PAGE = 500
 # The next look at a restored message that is not final, or that failed and is kept for longer.
 _LOOK_AGAIN = timedelta(hours=1)
-_Status = ReceiveMsg.Status
-_WELL = frozenset({_Status.DELIVERED, _Status.SKIPPED})
-_FAILED = frozenset({_Status.EXHAUSTED, _Status.POISON})
+_WELL = frozenset({ReceiveMsg.Status.DELIVERED, ReceiveMsg.Status.SKIPPED})
+_FAILED = frozenset(ReceiveMsg.FAILED)
 
 
 class Due(msgspec.Struct, frozen=True):

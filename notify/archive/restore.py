@@ -12,19 +12,12 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Value
 
-from msgplatform.core.archive.copying import NotVerified, Part
+from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.archive import stores
 from notify.archive.due import chunks, forget_restored, note_restored
-from notify.models import (
-    Attempt,
-    BizMsg,
-    ColdAttempt,
-    ColdBizMsg,
-    ColdReceiveMsg,
-    ReceiveMsg,
-)
+from notify.models import BizMsg
 
 # Columns of the hot tables that the archive does not have.
 _MESSAGE: Mapping[str, Any] = {"state": Value(BizMsg.State.DISTRIBUTED.value)}
@@ -64,11 +57,7 @@ def _restore_chunk(message_ids: list[int], after: Callable[[], int]) -> int:
         deliveries = list(
             cold.deliveries_of(coming_ids).order_by("id").values_list("id", flat=True)
         )
-        parts = [
-            Part(ColdBizMsg, BizMsg, "id", coming_ids, _MESSAGE),
-            Part(ColdReceiveMsg, ReceiveMsg, "id", deliveries, _DELIVERY),
-            Part(ColdAttempt, Attempt, "copy_id", deliveries),
-        ]
+        parts = stores.parts(cold, stores.hot(), coming_ids, deliveries, _MESSAGE, _DELIVERY)
         for part in parts:
             part.copy()
         failpoint("restore_after_copy")

@@ -1,22 +1,39 @@
-"""The times for which messages and idempotency keys are kept."""
+"""How long messages, idempotency keys and answers of consumers are kept; and the removal of answers
+that are older than their subscription's log policy allows.
+
+An answer is its headers and its body, in hot tables and archive. The attempt stays. Attempts are
+read by ids, which are ordered by time, a page at a time. Subscriptions that keep answers for the
+same time share a walk. The walk's cursor is in the subscriptions' rows (`answers_removed_below`):
+after a change of the policy the walk goes on from the cursor.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.archive.description import DAY, Archive, Table
-from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
-from notify.subscriptions.limits import MAX_DELAY_SECONDS
+from msgplatform.core.archive.description import DAY, Archive, Table, horizon
+from msgplatform.core.archive.walk import PAGE
+from msgplatform.core.data import chunks, claims, transactions
+from msgplatform.models import FailureGroup
+from notify.archive import stores
+from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg, cold
+from notify.monitor.counters import FLOW
+from notify.subscriptions import limits
 
 if TYPE_CHECKING:
     from msgplatform.core.archive import kept
 
 # A duplicate of a request may come as late as the last retry of a message that depends on it.
-_KEY_MARGIN_SECONDS = MAX_DELAY_SECONDS + DAY
+_KEY_MARGIN_SECONDS = limits.MAX_DELAY_SECONDS + DAY
 
 
 def keep() -> float:
@@ -40,8 +57,8 @@ def keep_keys() -> float:
     return keep_failed() + _KEY_MARGIN_SECONDS
 
 
-_DELIVERIES = Table(ColdReceiveMsg, (Table(ColdAttempt, of="copy_id"),), of="msg_id")
-MESSAGES = Table(ColdBizMsg, (_DELIVERIES,))
+_DELIVERIES = Table(cold.ColdReceiveMsg, (Table(cold.ColdAttempt, of="copy_id"),), of="msg_id")
+MESSAGES = Table(cold.ColdBizMsg, (_DELIVERIES,))
 
 ARCHIVE = Archive("notify", (MESSAGES,), keep_archived, hot=BizMsg)
 KEYS = Archive("notify.keys", (Table(IdempotencyKey),), keep_keys)
@@ -59,3 +76,70 @@ def kept_data() -> Sequence[kept.KeptData]:
         kept.of_table(_("archived messages"), MESSAGES, keep_archived, "NOTIFY_ARCHIVE_DAYS"),
         kept.of_table(_("idempotency keys"), KEYS.tables[0], keep_keys, "NOTIFY_KEEP_FAILED_DAYS"),
     )  # fmt: skip
+
+
+# -- answers of consumers --------------------------------------------------------------------------
+_MINUTES = 10  # between two steps when there is little to do
+_EMPTY = {"response_headers": "", "response_body": ""}
+
+
+def remove_answers(now: datetime) -> bool:
+    """Take one bounded step of the removal; True while there is more. Can be repeated at any point.
+
+    Raises OperationalError when a database is unavailable; the step is repeated then.
+    """
+    # The time is rounded down: each new time writes cursors, and an idle platform should not write.
+    now = now.replace(minute=now.minute // _MINUTES * _MINUTES, second=0, microsecond=0)
+    cursors_by_seconds: dict[float, dict[int, int]] = defaultdict(dict)
+    is_limited = Q(log_days__isnull=False) | Q(log_answers=limits.KeptAnswers.NONE)
+    columns = ("id", "log_answers", "log_days", "answers_removed_below")
+    for pk, policy, days, cursor in BizReceive.objects.filter(is_limited).values_list(*columns):
+        kept_seconds = limits.answer_seconds(policy, days)
+        if kept_seconds is not None:
+            cursors_by_seconds[kept_seconds][pk] = cursor
+    for seconds, cursors in cursors_by_seconds.items():
+        end = horizon(now, seconds)
+        start = min(cursors.values())
+        if start >= end:
+            continue
+        ids = [pk for pk, cursor in cursors.items() if cursor == start]
+        next_cursor = min([end, *(cursor for cursor in cursors.values() if cursor > start)])
+        pages = [_page(store, start, next_cursor) for store in stores.both()]
+        new_cursor = min([next_cursor, *(page[-1][0] + 1 for page in pages if len(page) == PAGE)])
+        by_id = {pk: copy for page in pages for pk, copy in page if pk < new_cursor}
+        deliveries: set[int] = set()
+        for store in stores.both():
+            rows = store.deliveries.filter(id__in=set(by_id.values()), biz_receive_id__in=ids)
+            deliveries.update(rows.order_by().values_list("id", flat=True))
+        if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):
+            transactions.retrying(partial(_empty_hot, attempts, sorted(deliveries)))
+            # After the commit, so that an archive that hangs locks no hot deliveries.
+            _empty(stores.cold(), attempts)
+        # A failure group has the text of its newest answer.
+        groups = FailureGroup.objects.filter(
+            flow=FLOW, subject__in=ids, last_at__lt=now - timedelta(seconds=seconds)
+        )
+        groups.exclude(said="").update(said="")
+        subscriptions = BizReceive.objects.filter(id__in=ids, answers_removed_below=start)
+        subscriptions.update(answers_removed_below=new_cursor)
+        return True
+    return False
+
+
+def _page(store: stores.Store, start: int, end: int) -> list[tuple[int, int]]:
+    rows = store.attempts.filter(id__gte=start, id__lt=end).order_by("id")
+    return list(rows.values_list("id", "copy_id")[:PAGE])
+
+
+def _empty_hot(attempts: Sequence[int], deliveries: Sequence[int]) -> None:
+    with transaction.atomic(durable=True):
+        # An archiver locks the deliveries whose attempts it copies. When this statement returns, a
+        # copy is committed in the archive, or a later copy has no answers.
+        list(ReceiveMsg.objects.select_for_update().filter(id__in=deliveries).order_by("id"))
+        _empty(stores.hot(), attempts)
+
+
+def _empty(store: stores.Store, attempts: Sequence[int]) -> None:
+    for chunk in chunks(attempts, claims.CHUNK):
+        rows = store.attempts.filter(id__in=chunk).exclude(**_EMPTY)
+        claims.update_by_key(rows, _EMPTY, store.using)

@@ -6,19 +6,19 @@ deleted. So a message may be found twice, and is never missed.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from django.db import DEFAULT_DB_ALIAS, models
-from django.db.models import QuerySet
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.core import logging
 from msgplatform.core.archive.description import earliest_part
+from msgplatform.core.archive.copying import Part
 from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.core.secrets import encryption
@@ -45,24 +45,24 @@ class Store(msgspec.Struct, frozen=True):
     cold: bool
 
     @property
-    def messages(self) -> QuerySet[Any]:
+    def messages(self) -> models.QuerySet[Any]:
         return self._messages._base_manager.using(self.using)
 
     @property
-    def deliveries(self) -> QuerySet[Any]:
+    def deliveries(self) -> models.QuerySet[Any]:
         return self._deliveries._base_manager.using(self.using)
 
     @property
-    def attempts(self) -> QuerySet[Any]:
+    def attempts(self) -> models.QuerySet[Any]:
         return self._attempts._base_manager.using(self.using)
 
-    def deliveries_of(self, message_ids: Sequence[int]) -> QuerySet[Any]:
+    def deliveries_of(self, message_ids: Sequence[int]) -> models.QuerySet[Any]:
         return self._children(self.deliveries.filter(msg_id__in=message_ids), message_ids)
 
-    def attempts_of(self, delivery_ids: Sequence[int]) -> QuerySet[Any]:
+    def attempts_of(self, delivery_ids: Sequence[int]) -> models.QuerySet[Any]:
         return self._children(self.attempts.filter(copy_id__in=delivery_ids), delivery_ids)
 
-    def _children(self, rows: QuerySet[Any], parents: Sequence[int]) -> QuerySet[Any]:
+    def _children(self, rows: models.QuerySet[Any], parents: Sequence[int]) -> models.QuerySet[Any]:
         """Skip partitions older than the parents', because no child is older than its parent."""
         if not self.cold or not parents:
             return rows
@@ -75,6 +75,27 @@ def hot() -> Store:
 
 def cold() -> Store:
     return Store(ColdBizMsg, ColdReceiveMsg, ColdAttempt, cold_alias(), cold=True)
+
+
+def parts(
+    source: Store,
+    target: Store,
+    messages: list[int],
+    deliveries: list[int],
+    columns_of_message: Mapping[str, Any],
+    columns_of_delivery: Mapping[str, Any] | None = None,
+) -> list[Part]:
+    """The rows of messages to copy between the stores, with columns that only the target has."""
+    return [
+        Part(source._messages, target._messages, "id", messages, columns_of_message),
+        Part(source._deliveries, target._deliveries, "id", deliveries, columns_of_delivery or {}),
+        Part(source._attempts, target._attempts, "copy_id", deliveries),
+    ]
+
+
+def both() -> tuple[Store, Store]:
+    """The stores in the order in which they are read."""
+    return hot(), cold()
 
 
 class Places:

@@ -44,9 +44,7 @@ class _Catalogue(msgspec.Struct, frozen=True):
     schemas: Mapping[tuple[int, str], _Schema] = msgspec.field(default_factory=dict)
 
     def schema(self, biz: int, event_type: str) -> _Schema:
-        if (biz, event_type) in self.schemas:
-            return self.schemas[biz, event_type]
-        return self.schemas.get((0, event_type))
+        return self.schemas.get((biz, event_type), self.schemas.get((0, event_type)))
 
 
 class _EventTypes(Snapshot[_Catalogue]):

@@ -5,7 +5,6 @@ The API, SMS and the Agent call this module. `publish_many` returns a verdict fo
 single requests: requests that arrive in a process at the same time share one commit."""
 
 import dataclasses
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,7 +28,6 @@ from notify.models import BizMsg, BizReceive, IdempotencyKey
 from notify.subscriptions import limits, matching
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
-_CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 _REMEMBERED_SECONDS = 60.0  # for which a kind of events counts as subscribed
 _MAX_KINDS = 10_000
 # Subscriptions that one commit reads to find events without recipients. With more it finds none.
@@ -55,7 +53,7 @@ class Event(msgspec.Struct, frozen=True):
 def check(event: Event) -> None:
     """Raise InvalidInput, naming the field and what to change."""
     check_event_type(event.event_type)
-    if not _CHANNEL.fullmatch(event.channel) or len(event.channel) > 64:
+    if event.channel and not limits.CHANNEL.fullmatch(event.channel):
         raise InvalidInput("use at most 64 letters, digits and _ . : -", "channel")
     if event.idempotency_key is not None:
         idempotency.check_key(event.idempotency_key)

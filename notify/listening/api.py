@@ -2,7 +2,7 @@
 development, one after the other, and sends back each result."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from django.conf import settings
@@ -15,12 +15,13 @@ from rest_framework.views import APIView
 
 from msgplatform.core import long_polls
 from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.http import messages as http
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.bodies import field, text
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.schema import operation
 from notify import directory
-from notify.listening import leases, results
+from notify.listening import leases
 from notify.models import BizReceive, ReceiveMsg
 from notify.orders import MAX_RESPONSE_BODY
 
@@ -52,7 +53,7 @@ class ListenBody(msgspec.Struct, forbid_unknown_fields=True):
 class ForwardedRequestSerializer(serializers.Serializer[Any]):
     """The whole request that the platform would send to an address."""
 
-    method = serializers.CharField()
+    method = serializers.CharField(source="request.method")
     headers = serializers.DictField(child=serializers.CharField())
     body = serializers.CharField(help_text="Send exactly this, in UTF-8: the signature covers it")
 
@@ -62,14 +63,18 @@ class LeasedDeliverySerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField()
     claim = serializers.CharField(help_text="Names this lease; goes back with the result")
-    message_id = serializers.CharField(help_text="As in webhook-id: duplicates have the same")
-    event_type = serializers.CharField()
+    message_id = serializers.CharField(
+        source="message.id", help_text="As in webhook-id: duplicates have the same"
+    )
+    event_type = serializers.CharField(source="message.event_type")
     attempt = serializers.IntegerField(help_text="1 for the first")
     lease_until = serializers.DateTimeField(
-        help_text="Without a result until then the delivery may be given out again"
+        source="until", help_text="Without a result until then the delivery may be given out again"
     )
-    timeout = serializers.FloatField(help_text="Seconds that the request may take")
-    request = ForwardedRequestSerializer()
+    timeout = serializers.FloatField(
+        source="request.timeout", help_text="Seconds that the request may take"
+    )
+    request = ForwardedRequestSerializer(source="*")
 
 
 class NextDeliverySerializer(serializers.Serializer[Any]):
@@ -89,7 +94,7 @@ class ResultBody(msgspec.Struct, forbid_unknown_fields=True):
     status: Annotated[int, field("HTTP status of the answer; 0: none came", minimum=0, maximum=599)]
     error: Annotated[
         str | None,
-        field("Why no answer came, or not all of it", enum=["", *results.ERRORS, None]),
+        field("Why no answer came, or not all of it", enum=["", *leases.ERRORS, None]),
     ] = None
     detail: Annotated[
         str | None, field("A sentence about the error", maxLength=_MAX_DETAIL_LENGTH)
@@ -102,8 +107,19 @@ class ResultBody(msgspec.Struct, forbid_unknown_fields=True):
         str | None, field(f"Of the answer; its first {MAX_RESPONSE_BODY} bytes are kept")
     ] = None
 
+    def response(self) -> http.Response:
+        """The answer in the HTTP engine's form. `request` is None: the platform made no request."""
+        lines = [f"HTTP/1.1 {self.status}", *(f"{k}: {v}" for k, v in (self.headers or {}).items())]
+        raw = "\r\n".join([*lines, "", ""]).encode("utf-8", "replace") if self.status else b""
+        body = (self.body or "").encode("utf-8", "replace")
+        detail = "".join(c if c.isprintable() else " " for c in self.detail or "")
+        return http.Response(
+            cast(http.Request, None), self.status, raw, body, self.seconds or 0.0,
+            self.error or "", detail, "",
+        )  # fmt: skip
 
-class ResultSerializer(serializers.Serializer[results.Outcome]):
+
+class ResultSerializer(serializers.Serializer[leases.Outcome]):
     """The state of the delivery."""
 
     outcome = serializers.ChoiceField(choices=["delivered", "failed", "exhausted"])
@@ -148,26 +164,11 @@ class ListenView(APIView):
         takes_over = bool(body.take_over) and not has_waited
         leases.take_place(row.pk, body.listener, long_polls.SECONDS, takes_over)
         lease = leases.lease_next(subscription)
-        delivery: dict[str, Any] | None = None
         if lease:
             leases.take_place(row.pk, body.listener, settings.NOTIFY_LEASE_SECONDS)
-            delivery = {
-                "id": str(lease.id),
-                "claim": lease.claim,
-                "message_id": str(lease.message.id),
-                "event_type": lease.message.event_type,
-                "attempt": lease.attempt,
-                "lease_until": lease.until,
-                "timeout": lease.request.timeout,
-                "request": {
-                    "method": lease.request.method,
-                    "headers": leases.headers(subscription, lease.request),
-                    "body": lease.request.body.decode(),
-                },
-            }
         answer = {
-            "delivery": delivery,
-            "subscription": f"{row.biz.name}/{row.receive.name}",
+            "delivery": lease,
+            "subscription": row.full_name,
             "status": BizReceive.Status(row.status).name.lower(),
         }
         response = Response(NextDeliverySerializer(answer).data)
@@ -204,23 +205,15 @@ class ListenResultView(APIView):
             raise InvalidInput("Send the claim that came with the delivery.", "claim")
         if not (body.status == 0 or 100 <= body.status <= 599):
             raise InvalidInput("Use an HTTP status, or 0 when no answer came.", "status")
-        answer = results.Answer(
-            body.status,
-            body.error or "",
-            body.detail or "",
-            body.seconds or 0.0,
-            body.headers or {},
-            body.body or "",
-        )
-        if answer.error not in ("", *results.ERRORS):
-            raise InvalidInput(f"Use one of: {', '.join(results.ERRORS)}.", "error")
-        if answer.status == 0 and not answer.error:
+        if body.error and body.error not in leases.ERRORS:
+            raise InvalidInput(f"Use one of: {', '.join(leases.ERRORS)}.", "error")
+        if body.status == 0 and not body.error:
             raise InvalidInput("Say why no answer came.", "error")
-        if len(answer.detail) > _MAX_DETAIL_LENGTH:
+        if len(body.detail or "") > _MAX_DETAIL_LENGTH:
             raise InvalidInput(f"Use at most {_MAX_DETAIL_LENGTH} characters.", "detail")
-        if not 0 <= answer.seconds <= _MAX_SECONDS:
+        if not 0 <= (body.seconds or 0.0) <= _MAX_SECONDS:
             raise InvalidInput("Use the seconds that the request took.", "seconds")
-        texts = [part for header in answer.headers.items() for part in header]
+        texts = [part for header in (body.headers or {}).items() for part in header]
         if sum(map(len, texts)) > _MAX_HEADERS_LENGTH:
             raise InvalidInput(f"Use at most {_MAX_HEADERS_LENGTH} characters.", "headers")
         if any(set(part) & {"\r", "\n", "\0"} for part in texts):
@@ -229,7 +222,7 @@ class ListenResultView(APIView):
         delivery = ReceiveMsg.objects.filter(pk=pk, biz_receive_id=row.pk).first()
         if delivery is None:
             raise Http404("There is no such delivery.")
-        outcome = results.record(_usable(row), delivery, body.claim, answer)
+        outcome = leases.record(_usable(row), delivery, body.claim, body.response())
         return Response(ResultSerializer(outcome).data)
 
 

@@ -1,5 +1,5 @@
-"""The lease of the oldest due delivery, for the listener that has the subscription's place; and the
-watch that wakes listeners who wait.
+"""The lease of the oldest due delivery, for the listener that has the subscription's place; the
+result that the listener sends; and the watch that wakes listeners who wait.
 
 One listener at a time has the place, so that two programs do not get the deliveries by turns. The
 place is in Redis, the leases are in the database: after a flush of Redis a second listener may
@@ -29,17 +29,20 @@ from django.db.models.functions import Now
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.wake_signal import Listener
-from msgplatform.core.data import claims
-from msgplatform.core.errors import AlreadyListening, Unavailable, Undecryptable
-from msgplatform.core.http.messages import Request
+from msgplatform.core.data import claims, ids, transactions
+from msgplatform.core.errors import AlreadyListening, LeaseLost, Unavailable, Undecryptable
+from msgplatform.core.http.messages import Request, Response
 from msgplatform.core.long_polls import WAITING
 from notify import orders, signals
 from notify.directory import Subscription
 from notify.maker import ending
 from notify.maker.enqueue import Message, Texts, read_texts
-from notify.models import BizReceive, ReceiveMsg, first_due
+from notify.marker import marks
+from notify.models import Attempt, BizReceive, ReceiveMsg, first_due
+from notify.monitor import counters
 from notify.sender import webhook
 from notify.sender.in_flight import ClaimedOrder
+from notify.subscriptions import limits
 
 # The beginning of a listener's claim; a sender's is 32 hexadecimal digits.
 CLAIM_PREFIX = "listen-"
@@ -62,7 +65,7 @@ _Status = ReceiveMsg.Status
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A leased delivery, and the signed request that a sender would send."""
+    """A leased delivery, and the signed request that a sender would send, with its headers."""
 
     id: int
     claim: str
@@ -70,6 +73,11 @@ class Lease(msgspec.Struct, frozen=True):
     attempt: int
     message: Message
     request: Request
+    headers: dict[str, str]
+
+    @property
+    def body(self) -> str:
+        return self.request.body.decode()
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -94,12 +102,6 @@ def take_place(subscription: int, listener: str, seconds: float, takes_over: boo
     if answer:
         text = "Another listener gets its deliveries. Stop it, wait, or take over."
         raise AlreadyListening(text, answer / 1000)
-
-
-def shorten_place(subscription: int) -> None:
-    """Keep the place for GRACE_SECONDS only: after a result the next request follows at once."""
-    with suppress(RedisError):  # the place is then free later
-        work_redis().pexpire(f"{_KEY}{subscription}", int(GRACE_SECONDS * 1000))
 
 
 def lease_next(subscription: Subscription) -> Lease | None:
@@ -144,17 +146,13 @@ def lease_next(subscription: Subscription) -> Lease | None:
                 row.id, message.id, row.send_times + 1, text, message.event_type, message.key
             )
             # The order is only the request's tag, and there is none.
-            entry = cast(ClaimedOrder, None), item
-            (request,) = webhook.envelope(subscription).requests([entry], int(time.time()))
-            return Lease(row.id, claim, until, item.attempt, message, request)
+            entry, envelope = (cast(ClaimedOrder, None), item), webhook.envelope(subscription)
+            (request,) = envelope.requests([entry], int(time.time()))
+            lines = (line.partition(": ") for line in request.lines)
+            headers = {"content-type": envelope.content_type, **dict(subscription.headers)}
+            headers |= {name: value for name, _colon, value in lines}
+            return Lease(row.id, claim, until, item.attempt, message, request, headers)
     return None
-
-
-def headers(subscription: Subscription, request: Request) -> dict[str, str]:
-    """The headers that a sender would send with the request."""
-    lines = [("content-type", webhook.envelope(subscription).content_type), *subscription.headers]
-    request_lines = (line.partition(": ") for line in request.lines)
-    return dict([*lines, *((name, value) for name, _colon, value in request_lines)])
 
 
 def _next_row(subscription: int) -> _Row | None:
@@ -178,13 +176,65 @@ def _first(subscription: int, status: int) -> tuple[_Row | None, Any]:
     return (_Row(*values[:-1]), values[-1]) if values else (None, None)
 
 
+# -- results ---------------------------------------------------------------------------------------
+# The HTTP engine's errors (see `Response`) that a listener may report.
+ERRORS = ("connect", "dns", "other", "reset", "timeout", "tls", "too_large")
+_LOST = "This lease has passed on: the result was not counted. Ask for the next delivery."
+_LOCKED = "Another process changes this delivery; send the result again."
+_event_types = counters.CatalogueSubjects()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The state of the delivery. `next_attempt_at` is None when there is no next attempt."""
+
+    outcome: str
+    attempt: int
+    next_attempt_at: datetime | None
+
+
+def record(subscription: Subscription, row: ReceiveMsg, claim: str, response: Response) -> Outcome:
+    """Mark the delivery `row` if it has this claim. A duplicate of the result changes nothing.
+    Raises LeaseLost for another claim, Unavailable while another process has locked the row."""
+    types = ReceiveMsg.objects.filter(pk=row.pk).values_list("msg__event_type", flat=True)
+    event_type = types.first() or ""  # '': the message was deleted
+    item = orders.Item(
+        row.pk, row.msg_id, row.send_times + 1, "", event_type, due=row.next_at.timestamp()
+    )
+    order = orders.Order(subscription.id, claim, 0.0, [item])
+    is_delivered = 200 <= response.status < 300
+    is_kept = limits.is_answer_kept(subscription.log_answers, is_delivered)
+    result = webhook.answer(order, item, response, is_delivered, time.time(), is_kept)
+    _event_types.refresh()
+    block = ids.reserve(1)
+    try:
+        with transactions.without_patience(), transactions.waiting_once():
+            tally = transactions.retrying(
+                lambda: marks.apply(
+                    [result], [result], block, {subscription.id: subscription}, _event_types, True
+                )
+            )
+    except LeaseLost:
+        if not Attempt.objects.filter(copy_id=row.pk, claim=claim).exists():
+            raise LeaseLost(_LOST) from None
+    except transactions.Locked:
+        raise Unavailable(_LOCKED) from None
+    else:
+        counters.add_totals(tally.counts, tally.seconds)
+        with suppress(RedisError):  # the place is then free later
+            # After a result the next request follows at once.
+            work_redis().pexpire(f"{_KEY}{subscription.id}", int(GRACE_SECONDS * 1000))
+    row.refresh_from_db(fields=["status", "next_at"])
+    numbers = Attempt.objects.filter(copy_id=row.pk, claim=claim).values_list("number", flat=True)
+    number = numbers.first() or 0
+    endings = {_Status.DELIVERED: "delivered", _Status.EXHAUSTED: "exhausted"}
+    return Outcome(endings.get(_Status(row.status), "failed"), number, row.next_attempt_at)
+
+
 # -- waking those who wait -----------------------------------------------------------------------
 # Between two queries: at least, and at most while somebody waits.
 MIN_SECONDS, MAX_SECONDS = 1.0, 5.0
 _UNTIL_WOKEN = 86_400.0
 _PREFIX = "notify.listen:"
-_ACTIVE = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
-_WAITING = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
 
 
 def topic(subscription: int) -> str:
@@ -225,10 +275,11 @@ class Watch:
             return _UNTIL_WOKEN
         self._asked_at = time.monotonic()
         # Each subscription costs two index dives. A leased delivery is due when its lease ends.
-        rows = BizReceive.objects.filter(id__in=waiting, status__in=_ACTIVE).order_by()
+        rows = BizReceive.objects.filter(id__in=waiting, status__in=BizReceive.ACTIVE).order_by()
+        first_times = map(first_due, ReceiveMsg.WAITING)
         seconds_until: dict[int, float] = {
             pk: min((at - now).total_seconds() for at in due_times if at)
-            for pk, now, *due_times in rows.values_list("id", Now(), *map(first_due, _WAITING))
+            for pk, now, *due_times in rows.values_list("id", Now(), *first_times)
             if any(due_times)
         }
         WAITING.wake(topic(pk) for pk, seconds in seconds_until.items() if seconds <= 0)

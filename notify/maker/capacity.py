@@ -16,7 +16,6 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.queues import jobs
 from notify import orders, presence
 from notify.directory import Subscription
-from notify.presence import LaneState
 
 log = logging.get(__name__)
 
@@ -53,7 +52,7 @@ class Capacity:
     def __init__(
         self,
         depths: Mapping[str, int],
-        live: Mapping[int, LaneState],
+        live: Mapping[int, presence.LaneState],
         probes: Collection[int] = frozenset(),
         is_marker_behind: bool = False,
     ) -> None:
@@ -74,7 +73,12 @@ class Capacity:
         read."""
         queues = jobs.with_orders(queues)
         lengths = jobs.lengths([*queues, orders.MARKER_QUEUE])
-        is_marker_behind = _is_behind(sum(lengths.pop(orders.MARKER_QUEUE)))
+        # The batches of results that wait for the marker.
+        batches = sum(lengths.pop(orders.MARKER_QUEUE))
+        is_marker_behind = batches >= MAX_RESULT_BATCHES or (
+            batches >= _SOME_RESULT_BATCHES
+            and jobs.oldest_seconds(orders.MARKER_QUEUE) >= MAX_RESULT_SECONDS
+        )
         depths = {
             queue: waiting + min(claimed, orders.MAX_UNSENT)
             for queue, (waiting, claimed) in lengths.items()
@@ -144,11 +148,3 @@ class Capacity:
         self._depths[subscription.queue] = self._depths.get(subscription.queue, 0) + count
         self._of_systems[subscription.biz_id] += count
         self._total -= count
-
-
-def _is_behind(batches: int) -> bool:
-    """True if so many results wait for the marker that nothing should be queued."""
-    if batches < _SOME_RESULT_BATCHES:
-        return False
-    is_full = batches >= MAX_RESULT_BATCHES
-    return is_full or jobs.oldest_seconds(orders.MARKER_QUEUE) >= MAX_RESULT_SECONDS

@@ -21,7 +21,6 @@ from notify.maker import ending, enqueue
 from notify.maker.capacity import Capacity
 from notify.maker.enqueue import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg, first_due, with_deliveries
-from notify.orders import in_turns
 
 # Deliveries that one step claims and puts.
 STEP_DELIVERIES = 2_000
@@ -34,7 +33,6 @@ TURN_SECONDS = 0.15
 FEW, WHOLE_SECONDS = 500, 1.0
 _SUBSCRIPTIONS_PER_QUERY = 40  # one statement reads the due deliveries of so many
 _Status = ReceiveMsg.Status
-SENDABLE = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
 
 # (next_at, id, message id): the order in which deliveries are queued.
@@ -58,7 +56,7 @@ class Dispatcher:
 
     def __init__(self, subscriptions: Subscriptions, only: Collection[int] = ()) -> None:
         self._subscriptions = subscriptions
-        rows = BizReceive.objects.filter(status__in=SENDABLE)
+        rows = BizReceive.objects.filter(status__in=BizReceive.ACTIVE)
         if only:
             rows = rows.filter(id__in=frozenset(only))
         # Built once: most turns find nothing, and building costs more than the answer.
@@ -86,14 +84,13 @@ class Dispatcher:
             if subscription and subscription.is_sendable:
                 backlogs.append(Backlog(subscription, min(waiting.values()), list(waiting)))
         backlogs.sort(key=lambda backlog: backlog.first)
-        return in_turns(backlogs, lambda backlog: backlog.subscription.biz_id)
+        return orders.in_turns(backlogs, lambda backlog: backlog.subscription.biz_id)
 
     def expect(self, subscription_ids: Iterable[int]) -> None:
         """Look in the next turn at these subscriptions, which have new deliveries."""
         self._waiting_ids.update(subscription_ids)
 
     def look_at_all(self) -> None:
-        """Look at all subscriptions in the next turn."""
         self._next_whole.at_once()
 
     def _read_times(self) -> Sequence[tuple[Any, ...]]:
@@ -241,7 +238,7 @@ def _claim_and_put(selection: _Selection, capacity: Capacity) -> int:
     claimed_orders = [
         enqueue.ClaimedDeliveries(
             subscription, claim.token, lease_until,
-            [(pk, attempts[pk][0] + 1, *rest) for pk, *rest in items if pk in attempts],
+            [(pk, attempts[pk][0] + 1, *item) for pk, *item in items if pk in attempts],
             capacity.is_probe_requested(subscription),
         )
         for subscription, items in selection

@@ -16,7 +16,6 @@ from notify.monitor import failures
 log = logging.get(__name__)
 
 _Status = ReceiveMsg.Status
-_WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
 GONE, UNREADABLE = "message is gone", "payload is not UTF-8"
 # The error of a waiting delivery that was skipped because a person's data was erased.
 ERASED = "erased"
@@ -72,7 +71,7 @@ def set_aside(
 
     def once() -> list[int]:
         with transaction.atomic():
-            ended_ids = end(delivery_ids, _WAITING, now, _Status.POISON, error, claim)
+            ended_ids = end(delivery_ids, ReceiveMsg.WAITING, now, _Status.POISON, error, claim)
             failures.count_ended(_Status.POISON, subscription, ended_ids, error, now)
         return ended_ids
 

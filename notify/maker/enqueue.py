@@ -26,6 +26,9 @@ _CHUNK = 500
 INLINE_BYTES = 8 * 1024
 # Bytes of texts that `Texts` keeps for a turn.
 _CACHE_BYTES = 16 * 1024 * 1024
+# Bounds of one round trip. The last item of an order may exceed the bytes.
+STEP_BYTES = 4 * 1024 * 1024
+STEP_ORDERS = 100
 
 # The time is read as text, and integers are written into the statement: converting and escaping
 # each value would cost more than the statement.
@@ -200,11 +203,6 @@ def _read(message: Message, payload: bytes) -> None:
         message.is_readable = False
 
 
-# Bounds of one round trip. The last item of an order may exceed the bytes.
-STEP_BYTES = 4 * 1024 * 1024
-STEP_ORDERS = 100
-
-
 class ClaimedDeliveries(msgspec.Struct):
     """An order before it is queued. Its items are (delivery id, attempt, message, `Item.due`)."""
 
@@ -253,11 +251,11 @@ def put(orders_to_put: Iterable[ClaimedDeliveries]) -> None:
         presence.withdraw_probes(p.subscription.id for p in group if p.is_probe)
 
 
-def _release(unqueued: Iterable[ClaimedDeliveries]) -> None:
+def _release(refused_orders: Iterable[ClaimedDeliveries]) -> None:
     """Make deliveries due again whose orders Redis has refused. Otherwise they would wait for
     their lease, minutes after Redis accepts writes again."""
     values = {"status": ReceiveMsg.Status.PENDING, "claimed_by": "", "next_at": Now()}
-    for order in unqueued:
+    for order in refused_orders:
         for ids in chunks([pk for pk, *_ in order.items], claims.CHUNK):
             rows = ReceiveMsg.objects.filter(
                 id__in=ids, status=ReceiveMsg.Status.QUEUED, claimed_by=order.claim

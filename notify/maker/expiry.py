@@ -17,7 +17,7 @@ platform engineers have MIN_LISTEN_SECONDS to listen again.
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -31,7 +31,6 @@ from notify.directory import Subscription
 from notify.maker import ending
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, failures
-from notify.monitor.counters import CatalogueSubjects
 from notify.subscriptions import limits
 
 PAGE = 500
@@ -92,11 +91,11 @@ def _clocks() -> tuple[float, float]:
 
 def _seconds_since(clocks: tuple[float, float]) -> float:
     """The seconds since `_clocks()` returned `clocks`, by the clock that advanced more."""
-    return max(now - then for now, then in zip(_clocks(), clocks, strict=True))
+    return max(now - start for now, start in zip(_clocks(), clocks, strict=True))
 
 
 def expire(
-    behind_breaker: Iterable[tuple[Subscription, float]], event_types: CatalogueSubjects
+    behind_breaker: Iterable[tuple[Subscription, float]], event_types: counters.CatalogueSubjects
 ) -> int:
     """Exhaust up to two pages of each subscription's deliveries; returns the number of deliveries.
 
@@ -116,7 +115,7 @@ def expire(
     # A queued delivery ends too, after its lease: it is not queued again behind a breaker. While
     # results are late, a queued delivery may have arrived, so it waits.
     is_late = orders.are_results_late()
-    waiting = (_Status.PENDING,) if is_late else (_Status.PENDING, _Status.QUEUED)
+    waiting = (_Status.PENDING,) if is_late else ReceiveMsg.WAITING
     return sum(
         transactions.retrying(partial(_expire_one, s, open_for, event_types, waiting))
         for s, open_for in dead
@@ -131,7 +130,7 @@ def _before(subscription: Subscription, open_for: float, now: datetime) -> datet
 def _expire_one(
     subscription: Subscription,
     open_for: float,
-    event_types: CatalogueSubjects,
+    event_types: counters.CatalogueSubjects,
     statuses: Iterable[int],
 ) -> int:
     # A fixed time, because this process may be frozen after each line.
@@ -143,10 +142,7 @@ def _expire_one(
     with transaction.atomic():
         began_at, ended_ids = sql.now(), list[int]()
         for status in statuses:
-            waiting = ReceiveMsg.objects.filter(
-                status=status, biz_receive_id=subscription.id, next_at__lte=before
-            )
-            page = list(waiting.order_by("next_at").values_list("id", flat=True)[:PAGE])
+            page = _page(subscription, status, before)
             ended_ids += ending.end(page, {status}, before, _Status.EXHAUSTED, ERROR)
         if not ended_ids:
             return 0
@@ -155,19 +151,25 @@ def _expire_one(
         if failing.select_for_update().values_list("pk", flat=True).first() is None:
             transaction.set_rollback(True)
             return 0
-        counts, now = _count(subscription, ended_ids, event_types), sql.now()
+        # A deleted message has no event type.
+        types = ReceiveMsg.objects.filter(id__in=ended_ids).values_list("id", "msg__event_type")
+        biz, event_type_of = subscription.biz_id, dict(types)
+        subjects = [event_types.subject(biz, event_type_of.get(pk, "")) for pk in ended_ids]
+        counts = Counter(counters.Key(biz, subject, counters.EXHAUSTED) for subject in subjects)
+        counts[counters.Key(biz, subscription.id, counters.EXHAUSTED)] = len(ended_ids)
+        now = sql.now()
         failures.count_ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
         counters.add(counts, now)
     counters.add_totals(counts)
     return len(ended_ids)
 
 
-def expire_unfetched(listened: Iterable[Subscription]) -> int:
+def expire_unfetched(subscriptions: Iterable[Subscription]) -> int:
     """Skip deliveries that have been due for UNFETCHED_SECONDS, up to two pages for each of these
     subscriptions; returns the number of deliveries."""
     return sum(
         transactions.retrying(partial(_expire_unfetched, subscription))
-        for subscription in listened
+        for subscription in subscriptions
         if subscription.is_active
     )
 
@@ -175,26 +177,16 @@ def expire_unfetched(listened: Iterable[Subscription]) -> int:
 def _expire_unfetched(subscription: Subscription) -> int:
     before = sql.now() - timedelta(seconds=limits.UNFETCHED_SECONDS)
     ended_count = 0
-    for status in (_Status.PENDING, _Status.QUEUED):  # queued: its listener is gone
+    for status in ReceiveMsg.WAITING:  # queued: its listener is gone
         with transaction.atomic():
-            rows = ReceiveMsg.objects.filter(
-                status=status, biz_receive_id=subscription.id, next_at__lte=before
-            )
-            page = list(rows.order_by("next_at").values_list("id", flat=True)[:PAGE])
-            if page:
+            if page := _page(subscription, status, before):
                 ended_count += len(ending.end(page, {status}, before, _Status.SKIPPED, UNFETCHED))
     return ended_count
 
 
-def _count(
-    subscription: Subscription, delivery_ids: Sequence[int], event_types: CatalogueSubjects
-) -> counters.Counts:
-    """Counts of the subscription and of the event types; a deleted message has none."""
-    biz = subscription.biz_id
-    rows = dict(ReceiveMsg.objects.filter(id__in=delivery_ids).values_list("id", "msg__event_type"))
-    counts = Counter(
-        counters.Key(biz, event_types.subject(biz, rows.get(pk, "")), counters.EXHAUSTED)
-        for pk in delivery_ids
+def _page(subscription: Subscription, status: int, before: datetime) -> list[int]:
+    """The first deliveries in this status that were due by `before`."""
+    rows = ReceiveMsg.objects.filter(
+        status=status, biz_receive_id=subscription.id, next_at__lte=before
     )
-    counts[counters.Key(biz, subscription.id, counters.EXHAUSTED)] = len(delivery_ids)
-    return counts
+    return list(rows.order_by("next_at").values_list("id", flat=True)[:PAGE])

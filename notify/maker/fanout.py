@@ -3,7 +3,7 @@
 import json
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, product
@@ -37,12 +37,11 @@ INSERT INTO receive_msg
   0, 0, '', m.created_at, {now}
 FROM {rows}
 """
-
-
 # Bounds of the cache: systems, and recipients of (event type, channel) for each system.
 _MAX_SYSTEMS, _MAX_ANSWERS = 1_000, 10_000
-
-
+# Up to this number of sets of recipients the statement names the sets. More sets are written as
+# pairs, because the database would compare each set with every message and every subscription.
+_MAX_SETS = 4
 # Trials of payload filters in one transaction, about a tenth of a second. Further messages wait for
 # the next turn.
 MAX_TRIALS = 20_000
@@ -54,11 +53,6 @@ TRIAL_SECONDS = 0.3
 @lru_cache(maxsize=16_384)
 def _filter(event_types: str, channels: str) -> Filter:
     return compile_filter(json.loads(event_types), json.loads(channels))
-
-
-# Up to this number of sets of recipients the statement names the sets. More sets are written as
-# pairs, because the database would compare each set with every message and every subscription.
-_MAX_SETS = 4
 
 
 class Slice(msgspec.Struct):
@@ -90,8 +84,6 @@ class Slice(msgspec.Struct):
 
 
 class _SystemRules:
-    """The filters of one business system's subscriptions."""
-
     def __init__(self) -> None:
         # The checksum of the rows read, None without rows. `object()` equals no checksum.
         self.checksum: object = object()
@@ -242,7 +234,7 @@ def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:
         f"WHERE biz_id IN ({numbers(biz_ids)}) AND status <> {int(BizReceive.Status.DISCARDED)} "
         "GROUP BY biz_id"
     )
-    return {biz_id: tuple(rest) for biz_id, *rest in rows}
+    return {biz_id: tuple(checksum) for biz_id, *checksum in rows}
 
 
 def cut(
@@ -277,11 +269,34 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     """
     if not part.deliveries:
         return
+    # Recipients → ids of the messages with these recipients.
     sets: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for message, subscriptions in zip(part.messages, part.recipients, strict=True):
         if subscriptions:
             sets[subscriptions].append(message.id)
-    pairs, rows = _few(sets) if len(sets) <= _MAX_SETS else _pairs(sets)
+    # Without the hint MariaDB reads all messages of the system for each subscription.
+    messages, join = f"biz_msg m {engines.of().force_index('PRIMARY')}", engines.of().ordered_join
+    if len(sets) <= _MAX_SETS:
+        all_ids = [message_id for message_ids in sets.values() for message_id in message_ids]
+        condition = " OR ".join(
+            f"(m.id IN ({numbers(message_ids)}) AND s.id IN ({numbers(subscriptions)}))"
+            for subscriptions, message_ids in sets.items()
+        )
+        if len(sets) == 1:
+            condition = f"s.id IN ({numbers(next(iter(sets)))})"
+        pairs = ""
+        rows = (
+            f"{messages} {join} biz_receive s ON s.biz_id = m.biz_id "
+            f"WHERE m.id IN ({numbers(all_ids)}) AND ({condition})"
+        )
+    else:
+        pairs = sql.table_of("p", ("message", "subscription"), chain.from_iterable(
+            product(message_ids, subscriptions) for subscriptions, message_ids in sets.items()
+        ))  # fmt: skip
+        rows = (
+            f"p {join} {messages} ON m.id = p.message "
+            f"{join} biz_receive s ON s.id = p.subscription WHERE s.biz_id = m.biz_id"
+        )
     statement = _INSERT.format(
         id=id_sql(),
         held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
@@ -293,46 +308,6 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "receive_msg"), [base, node, token])
-
-
-# Recipients → ids of the messages with these recipients.
-_Sets = Mapping[tuple[int, ...], Sequence[int]]
-
-
-def _few(sets: _Sets) -> tuple[str, str]:
-    """The SQL before SELECT (''), and the SQL after FROM: all messages and subscriptions."""
-    message_ids = [message_id for messages in sets.values() for message_id in messages]
-    condition = " OR ".join(
-        f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
-        for subscriptions, messages in sets.items()
-    )
-    if len(sets) == 1:
-        condition = f"s.id IN ({numbers(next(iter(sets)))})"
-    return "", (
-        f"{_messages()} {engines.of().ordered_join} biz_receive s ON s.biz_id = m.biz_id "
-        f"WHERE m.id IN ({numbers(message_ids)}) AND ({condition})"
-    )
-
-
-def _messages() -> str:
-    """The table of messages, with a hint to use the primary key. Without the hint MariaDB reads all
-    messages of the system for each subscription."""
-    return f"biz_msg m {engines.of().force_index('PRIMARY')}"
-
-
-def _pairs(sets: _Sets) -> tuple[str, str]:
-    """The SQL before SELECT (a table of all pairs), and the SQL after FROM."""
-    pairs = (
-        (message_id, subscription_id)
-        for subscriptions, messages in sets.items()
-        for message_id in messages
-        for subscription_id in subscriptions
-    )
-    join = engines.of().ordered_join
-    return sql.table_of("p", ("message", "subscription"), pairs), (
-        f"p {join} {_messages()} ON m.id = p.message "
-        f"{join} biz_receive s ON s.id = p.subscription WHERE s.biz_id = m.biz_id"
-    )
 
 
 def mark_split(part: Slice) -> None:

@@ -33,11 +33,8 @@ from notify.directory import Subscription, Subscriptions
 from notify.maker import ending, enqueue, fanout
 from notify.maker.capacity import Capacity
 from notify.maker.enqueue import Message
-from notify.maker.fanout import Slice
 from notify.models import ReceiveMsg
 from notify.monitor import counters
-from notify.monitor.counters import CatalogueSubjects
-from notify.orders import in_turns
 
 BATCH = 1000
 # Deliveries in one transaction: a full batch for a thousand subscriptions would be a million. New
@@ -61,7 +58,7 @@ _SHARES = 2
 class _Plan(msgspec.Struct):
     """The slices that one transaction splits, and the orders made of the slices."""
 
-    slices: list[Slice] = msgspec.field(default_factory=list)
+    slices: list[fanout.Slice] = msgspec.field(default_factory=list)
     orders: list[tuple[Subscription, Sequence[Message]]] = msgspec.field(default_factory=list)
     # Message → subscriptions whose payload filter excludes the message.
     excluded: dict[int, set[int]] = msgspec.field(default_factory=dict)
@@ -93,8 +90,6 @@ class _NotEnoughIds(Temporary):
 
 
 class _Mean(msgspec.Struct):
-    """The means of the last messages of a system."""
-
     deliveries: float = 1.0
     bytes: float = 1.0
 
@@ -110,7 +105,7 @@ class Splitter:
     def __init__(
         self,
         subscriptions: Subscriptions,
-        event_types: CatalogueSubjects,
+        event_types: counters.CatalogueSubjects,
         expect: Callable[[Iterable[int]], None] = lambda _subscription_ids: None,
     ) -> None:
         self._subscriptions, self._event_types = subscriptions, event_types
@@ -160,13 +155,13 @@ class Splitter:
         for biz_id, limit in limits.items():
             for count in (limit, *[1] * limit):
                 try:
-                    split, queued = self._split({biz_id: count}, capacity, behind_ids)
+                    counts = self._split({biz_id: count}, capacity, behind_ids)
                 except DatabaseError as error:
                     if count == 1:
                         failures.append((biz_id, error))
                         break
                 else:
-                    split_count, queued_count = split_count + split, queued_count + queued
+                    split_count, queued_count = split_count + counts[0], queued_count + counts[1]
                     if count == limit:
                         break
         for biz_id, refusal in failures:
@@ -198,7 +193,7 @@ class Splitter:
         for delivery_id, message_id, subscription_id in plan.rows:
             delivery_ids[subscription_id][message_id] = delivery_id
         to_put, due = [], plan.lease_until - settings.NOTIFY_LEASE_SECONDS
-        for subscription, messages in in_turns(plan.orders, lambda order: order[0].biz_id):
+        for subscription, messages in orders.in_turns(plan.orders, lambda order: order[0].biz_id):
             # Fewer than planned, when a delivery was there before.
             own_ids = delivery_ids[subscription.id]
             items = [(own_ids[m.id], 1, m, due) for m in messages if m.id in own_ids]
@@ -259,14 +254,16 @@ class Splitter:
         recipients.refresh({message.biz_id for message in messages})
         messages = recipients.apply_filters(messages)
         self._measure(messages)
-        turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
+        turns = orders.in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
         turns = _with_one_large(turns, lambda m: 2 * len(recipients.by(m)) > max_deliveries)
         # The large message is not counted, so that small messages of other systems are split too.
-        uncounted = 0
+        large_deliveries = 0
         for part in fanout.cut(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
-            if not uncounted and len(part.messages) == 1 and 2 * part.deliveries > max_deliveries:
-                uncounted = part.deliveries
-            elif plan.slices and plan.deliveries - uncounted + part.deliveries > max_deliveries:
+            is_large = len(part.messages) == 1 and 2 * part.deliveries > max_deliveries
+            deliveries = plan.deliveries - large_deliveries + part.deliveries
+            if is_large and not large_deliveries:
+                large_deliveries = part.deliveries
+            elif plan.slices and deliveries > max_deliveries:
                 break
             plan.slices.append(part)
         plan.excluded = {
@@ -337,20 +334,19 @@ def _cut(
 ) -> list[Sequence[Message]] | None:
     """Cut the messages into orders; None if the capacity is too small for all messages."""
     message_groups: list[Sequence[Message]] = []
-    rest = messages
-    while rest:
+    while messages:
         offer = capacity.offer(subscription) if subscription.is_sendable else None
-        if offer is None or not capacity.admits(offer, rest[0].size):
+        if offer is None or not capacity.admits(offer, messages[0].size):
             capacity.take(subscription, -len(message_groups))
             return None
-        count = orders.fitting([message.size for message in rest], offer.items, offer.bytes)
-        message_groups.append(rest[:count])
-        rest = rest[count:]
+        count = orders.fitting([message.size for message in messages], offer.items, offer.bytes)
+        message_groups.append(messages[:count])
+        messages = messages[count:]
         capacity.take(subscription)
     return message_groups
 
 
-def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> None:
+def _write(plan: _Plan, block: ids.Block, event_types: counters.CatalogueSubjects) -> None:
     """Insert the deliveries, mark the messages, read back which deliveries are claimed."""
     base = block.base
     for part in plan.slices:

@@ -29,7 +29,6 @@ GONE = 410
 # A minimum, because one failure long ago does not show that a subscription fails all the time.
 MIN_FAILURES = 5
 _Status = BizReceive.Status
-_ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
 _MAX_FAILURES = 2**31 - 1  # the largest number of the column
 
 
@@ -118,7 +117,7 @@ def _streaks(results: Iterable[Result]) -> dict[int, _Streak]:
 
 def _disable(row: Row, streak: _Streak, now: datetime) -> None:
     """Disable the subscription if its consumer answered 410, or has failed for too long."""
-    if row.status not in _ACTIVE:
+    if row.status not in BizReceive.ACTIVE:
         return
     since = now if streak.is_fresh else row.failing_since or now
     failures = streak.failures + (0 if streak.is_fresh else row.failures)

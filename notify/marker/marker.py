@@ -26,7 +26,6 @@ from notify.directory import Subscriptions
 from notify.marker import marks
 from notify.models import ReceiveMsg
 from notify.monitor import counters, failures
-from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Result
 
 log = logging.get(__name__)
@@ -48,7 +47,7 @@ class Marker(Worker):
     def __init__(self) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
-        self.event_types = CatalogueSubjects()
+        self.event_types = counters.CatalogueSubjects()
         self._jobs: list[queues.Claimed] = []
         self._locked_results: list[Result] = []  # those of a batch that come last, in a job anew
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
@@ -108,8 +107,18 @@ class Marker(Worker):
         block = ids.reserve(len(attempts)) if attempts else None
         tally = self._mark(results, attempts, block)
         self._after_commit(len(results), tally)
-        if unreadable := [result for result in results if result.error == orders.ENCRYPTED]:
-            alerts.raise_event(_missing_key(unreadable))
+        unreadable = [result for result in results if result.error == orders.ENCRYPTED]
+        if unreadable:  # a sender's machine lacks the key
+            text = _(
+                "%(why)s. Such deliveries wait, and count for no consumer. Add the key to "
+                "ENCRYPTION_KEY of that machine, and restart its programs."
+            )
+            alerts.raise_alert(
+                "notify.poison",
+                lazy_message("A sender cannot decrypt payloads: ENCRYPTION_KEY lacks their key"),
+                lazy_message(text, why=unreadable[0].detail[:500]),
+                key="notify.encrypted",
+            )
         if began_at:
             # Record the marks of results that are stored, of messages that are traced.
             steps = [
@@ -124,7 +133,9 @@ class Marker(Worker):
         self, results: Sequence[Result], attempts: Sequence[Result], block: ids.Block | None
     ) -> counters.Tally:
         return transactions.retrying(
-            lambda: marks.apply(results, attempts, block, self.subscriptions, self.event_types)
+            lambda: marks.apply(
+                results, attempts, block, self.subscriptions.known, self.event_types
+            )
         )
 
     def _after_commit(self, result_count: int, tally: counters.Tally) -> None:
@@ -175,20 +186,6 @@ class Marker(Worker):
                 raise
             # The result's id is not valid, so there is no row to set aside.
             log.exception("poison_not_marked", id=result.id, **log_facts(result.trace))
-
-
-def _missing_key(results: Sequence[Result]) -> alerts.AlertEvent:
-    """The alert about payloads that a sender cannot decrypt, because its machine lacks a key."""
-    return alerts.AlertEvent(
-        "notify.poison",
-        lazy_message("A sender cannot decrypt payloads: ENCRYPTION_KEY lacks their key"),
-        lazy_message(
-            "%(why)s. Such deliveries wait, and count for no consumer. Add the key to "
-            "ENCRYPTION_KEY of that machine, and restart its programs.",
-            why=results[0].detail[:500],
-        ),
-        key="notify.encrypted",
-    )
 
 
 def _read(job: queues.Claimed) -> list[Result]:

@@ -21,7 +21,6 @@ from notify import presence
 from notify.maker import ending, expiry
 from notify.messages.states import Status, local
 from notify.models import BizMsg, BizReceive, ReceiveMsg
-from notify.presence import LaneState
 
 # The bound of counting the deliveries ahead. Only the first few cards count, each with a query.
 MAX_AHEAD = 1000
@@ -29,8 +28,6 @@ _AHEAD_ASKED = 5
 _COUNTED = 1000  # subscriptions of a system
 _MAKER = "maker"
 _Subscribed = BizReceive.Status
-# Columns that may hold secrets. A page does not need them, so they are not read.
-_SECRETS = ("receive__secret", "receive__previous_secret", "receive__headers")
 
 
 class Circumstances(msgspec.Struct, frozen=True):
@@ -41,22 +38,17 @@ class Circumstances(msgspec.Struct, frozen=True):
     """
 
     subscriptions: dict[int, BizReceive]
-    lanes: dict[int, LaneState] | None
+    lanes: dict[int, presence.LaneState] | None
     ahead: dict[int, int]
     now: datetime
 
     @classmethod
     def of(cls, deliveries: Iterable[Any]) -> Circumstances:
         rows_of_page = list(deliveries)
-        rows = BizReceive.objects.filter(id__in={row.biz_receive_id for row in rows_of_page})
-        subscriptions = {
-            row.pk: row for row in rows.select_related("biz", "receive").defer(*_SECRETS)
-        }
-        open_rows = [row for row in rows_of_page if row.status in (Status.PENDING, Status.QUEUED)]
-        try:
-            lanes = presence.read() if open_rows else {}
-        except RedisError:
-            lanes = None
+        ids = {row.biz_receive_id for row in rows_of_page}
+        subscriptions = {row.pk: row for row in BizReceive.named_rows().filter(id__in=ids)}
+        open_rows = [row for row in rows_of_page if row.status in ReceiveMsg.WAITING]
+        lanes = presence.read_if_available() if open_rows else {}
         now = sql.now()
         due = [row for row in open_rows if row.status == Status.PENDING and row.next_at <= now]
         return cls(subscriptions, lanes, {row.pk: _ahead(row) for row in due[:_AHEAD_ASKED]}, now)

@@ -20,21 +20,12 @@ from msgplatform.core.data import chunks, ids, sql
 from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.models import Biz
 from notify import orders
-from notify.archive.stores import Store, cold, hot, reading
+from notify.archive import stores
+from notify.archive.stores import Store, reading
 from notify.messages.states import local
 from notify.models import BizMsg, BizReceive
 from notify.subscriptions import filter_conditions, formats, payload_filter
-from notify.subscriptions.filter_conditions import (
-    MAX_DEPTH,
-    MAX_WORK,
-    AllOf,
-    AnyOf,
-    Condition,
-    Event,
-    Negation,
-    Node,
-    TooLarge,
-)
+from notify.subscriptions.filter_conditions import MAX_WORK, Event, Node, TooLarge
 from notify.subscriptions.matching import Filter, compile_filter
 
 MAX_SUBSCRIPTIONS = 100  # of one system, with a filter: each takes some microseconds and a card
@@ -153,9 +144,9 @@ def try_filter(
     deadline, size = time.monotonic() + _MAX_SECONDS, 0
     lines: list[TriedMessage] = []
     day = DayCounts()
-    stores = [_latest(store, subscription.biz_id, rule) for store in (hot(), cold())]
+    pages = [_latest(store, subscription.biz_id, rule) for store in stores.both()]
     last_id = 0
-    for message in heapq.merge(*stores, key=lambda message: -message.pk):
+    for message in heapq.merge(*pages, key=lambda message: -message.pk):
         is_of_day = message.pk >= first_id
         if not is_of_day and len(lines) >= TRIED:
             break
@@ -238,7 +229,8 @@ def mismatch(node: Node, event: Event | None) -> Mismatch | None:
             event.remaining = MAX_WORK
             if node.matches(event):
                 return None
-            event.remaining = MAX_WORK * MAX_DEPTH  # each `$or` asks what is below it once more
+            # Each `$or` asks what is below it once more.
+            event.remaining = MAX_WORK * filter_conditions.MAX_DEPTH
             return _mismatch(node, event)
     except TooLarge:
         pass
@@ -248,20 +240,20 @@ def mismatch(node: Node, event: Event | None) -> Mismatch | None:
 
 def _mismatch(node: Node, event: Event) -> Mismatch | None:
     match node:
-        case AllOf(nodes):
+        case filter_conditions.AllOf(nodes):
             return next(filter(None, (_mismatch(part, event) for part in nodes)), None)
-        case AnyOf(nodes):
+        case filter_conditions.AnyOf(nodes):
             if node.matches(event):
                 return None
             reasons = [why for part in nodes if (why := _mismatch(part, event))]
             return Mismatch(*(_("; and ").join(texts) for texts in zip(*reasons, strict=True)))
-        case Negation(_node, path, document):
+        case filter_conditions.Negation(_node, path, document):
             if node.matches(event):
                 return None
             sentence = _("%s holds, and must not")
             text, masked_text = f"{path} {_shorten(document)}", f"{path} $not"
             return Mismatch(sentence % text.strip(), sentence % masked_text.strip())
-        case Condition():
+        case filter_conditions.Condition():
             values = node.values(event)
             if node.test(values):
                 return None

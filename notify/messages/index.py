@@ -239,7 +239,7 @@ def _warning(systems: Systems) -> str:
 MESSAGES = MessageStore(
     fields=FIELDS,
     # The hot store counts: a killed archiver may have left a copy of a hot message in the archive.
-    sources=lambda values: [messages_of(store, values) for store in (stores.hot(), stores.cold())],
+    sources=lambda values: [messages_of(store, values) for store in stores.both()],
     readings=_readings,
     other_lines=subscription_lines,
     check=_check,

@@ -24,10 +24,9 @@ from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.maker import ending
 from notify.messages import explanations, recipients
-from notify.messages.explanations import Circumstances
 from notify.messages.filtered import filtered_out
-from notify.messages.states import FAILED, Status, answer, local
-from notify.models import BizMsg, IdempotencyKey, RestoredMsg
+from notify.messages.states import Status, answer, local
+from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
 T = TypeVar("T")
 _MAX_JOBS = 50  # the latest bulk jobs; each costs a few statements
@@ -36,11 +35,8 @@ _COMMAND_BYTES = 64 * 1024  # larger payloads are not in the command that repeat
 
 
 def page(id: str, after: str = "") -> Page | None:
-    """The page of one message: facts, a card for each recipient, timeline, payload.
-
-    Raises Unavailable when the message is not in the hot tables and the archive cannot be read, and
-    InvalidInput for a wrong cursor.
-    """
+    """The page, with the recipients after the cursor `after`. Raises Unavailable when the message
+    is not in the hot tables and the archive cannot be read, and InvalidInput for a wrong cursor."""
     return _read(id, lambda store, message: _page(store, message, after))
 
 
@@ -60,8 +56,7 @@ def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
         message_id = number(id)
     except InvalidInput:
         return None
-    # Hot first, so that a message that moves meanwhile is found in the archive.
-    for store in (stores.hot(), stores.cold()):
+    for store in stores.both():
         with reading(store):
             message = store.messages.filter(id=message_id).first()
             if message is not None:
@@ -72,7 +67,7 @@ def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
 
 def _page(store: Store, message: Any, after: str) -> Page:
     deliveries, cursor = recipients.read(store, message.pk, after)
-    circumstances = Circumstances.of(deliveries)
+    circumstances = explanations.Circumstances.of(deliveries)
     attempts = recipients.attempts_of(store, deliveries)
     counts = dict(
         store.deliveries_of([message.pk]).order_by().values_list("status").annotate(Count("id"))
@@ -106,6 +101,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
             _("With a key of the business system instead of YOUR_API_KEY; it becomes another "
               "message."),
         )  # fmt: skip
+    has_commands = len(payload) * len(deliveries) <= recipients.COMMANDS_BYTES
     excluded_rows = [] if after else filtered_out(store, message)
     return Page(
         id=str(message.pk),
@@ -121,7 +117,10 @@ def _page(store: Store, message: Any, after: str) -> Page:
         body=payload.decode("utf-8", "replace"),
         timeline=sorted(timeline, key=lambda entry: entry.at or message.created_at),
         recipients=[
-            *recipients.cards(message, deliveries, attempts, circumstances),
+            *(
+                recipients.card(message, row, attempts.get(row.pk, []), circumstances, has_commands)
+                for row in deliveries
+            ),
             *map(recipients.filtered_card, excluded_rows),
         ],
         recipients_title=_("Subscriptions"),
@@ -202,7 +201,7 @@ def _covers(
 def _entries(
     deliveries: Sequence[Any],
     attempts: Mapping[int, Sequence[Any]],
-    circumstances: Circumstances,
+    circumstances: explanations.Circumstances,
 ) -> Iterator[TimelineEntry]:
     """Yield the attempts of each delivery, then the delivery's state."""
     for delivery in deliveries:
@@ -229,7 +228,7 @@ def _entries(
 
 def _resend_effect(store: Store, message: Any, counts: Mapping[int, int]) -> str:
     """The sentence about resending to all recipients that failed; '' for a single recipient."""
-    unreached_count = sum(counts.get(status, 0) for status in (*FAILED, Status.SKIPPED))
+    unreached_count = sum(counts.get(s, 0) for s in (*ReceiveMsg.FAILED, Status.SKIPPED))
     if counts.get(Status.SKIPPED):
         erased_rows = store.deliveries_of([message.pk]).filter(error=ending.ERASED)
         unreached_count -= erased_rows.count()

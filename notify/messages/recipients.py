@@ -20,18 +20,16 @@ from notify.maker import ending
 from notify.messages import states
 from notify.messages.explanations import Circumstances
 from notify.messages.filtered import FilteredOut
-from notify.messages.states import FAILED, OPEN, TONES, Status
-from notify.models import BizReceive
-from notify.subscriptions import answer_log
+from notify.messages.states import TONES, Status
+from notify.models import BizReceive, ReceiveMsg
+from notify.subscriptions import limits
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents, source
-from notify.subscriptions.limits import shown_url
 
 SHOWN = 50  # deliveries on a page
 SHOWN_ATTEMPTS = 200  # attempts on a page
 _MAX_ATTEMPTS = 20  # attempts of each delivery
 _READ_ATTEMPTS = 20_000  # ids read from an index, to choose the newest
-# Bytes of payload in all commands on a page.
-_COMMANDS_BYTES = 256 * 1024
+COMMANDS_BYTES = 256 * 1024  # of payload in all commands on a page
 NOTE = gettext_lazy(
     "Of a request its time is kept; of an answer the headers and the beginning of the body."
 )
@@ -45,9 +43,10 @@ def read(store: Store, message_id: int, after: str) -> tuple[list[Any], str]:
     """The next deliveries after a cursor: failed deliveries first, then open ones, then the rest;
     and the next cursor, '' at the end. Raises InvalidInput for a wrong cursor."""
     first = Case(
-        When(status__in=FAILED, then=Value(0)), When(status__in=OPEN, then=Value(1)),
+        When(status__in=ReceiveMsg.FAILED, then=Value(0)),
+        When(status__in=ReceiveMsg.OPEN, then=Value(1)),
         default=Value(2),
-    )  # fmt: skip
+    )
     rows = store.deliveries_of([message_id]).annotate(place_in_page=first)
     if after:
         rank, _comma, last = after.partition("-")
@@ -83,19 +82,6 @@ def attempts_of(store: Store, deliveries: Sequence[Any]) -> dict[int, list[Any]]
     }
 
 
-def cards(
-    message: Any,
-    deliveries: Sequence[Any],
-    attempts: dict[int, list[Any]],
-    circumstances: Circumstances,
-) -> list[Recipient]:
-    """A card for each delivery."""
-    short = len(message.payload) * len(deliveries) <= _COMMANDS_BYTES
-    return [
-        _card(message, row, attempts.get(row.pk, []), circumstances, short) for row in deliveries
-    ]
-
-
 def filtered_card(row: FilteredOut) -> Recipient:
     """The card of a subscription that has no delivery because of its filter."""
     text = _("Filtered: %s.")
@@ -116,34 +102,32 @@ def name(subscription: BizReceive | None, subscription_id: int) -> str:
     return str(subscription.receive)
 
 
-def _card(
+def card(
     message: Any,
     delivery: Any,
     attempts: Sequence[Any],
     circumstances: Circumstances,
     has_command: bool,
 ) -> Recipient:
+    """The card of a delivery, with the command that repeats its request if `has_command`."""
     subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
     consumer = name(subscription, delivery.biz_receive_id)
     status = Status(delivery.status)
-    waits = status == Status.PENDING and delivery.next_at > circumstances.now
+    is_waiting = status == Status.PENDING and delivery.next_at > circumstances.now
     notes = []
-    if status in (Status.PENDING, Status.QUEUED) and circumstances.lanes is None:
+    if status in ReceiveMsg.WAITING and circumstances.lanes is None:
         notes.append(_("Redis is unavailable: whether its breaker is open is not known."))
     tries = str(delivery.send_times)
     if subscription is not None:
         with suppress(*directory.UNUSABLE):  # a schedule that somebody must correct
-            max_attempts = (
-                len(directory.waits(subscription.schedule, subscription.attempts_limit)) + 1
-            )
-            tries = _("%(tried)d of %(most)d") % {
-                "tried": delivery.send_times,
-                "most": max_attempts,
-            }
+            waits = directory.waits(subscription.schedule, subscription.attempts_limit)
+            numbers = {"tried": delivery.send_times, "most": len(waits) + 1}
+            tries = _("%(tried)d of %(most)d") % numbers
     facts: dict[str, Fact] = {_("Attempts"): tries, _("Delivery"): str(delivery.pk)}
     if subscription is not None:
         receive = subscription.receive
-        facts[_("Address")] = _("a listener") if receive.is_listened else shown_url(receive.url)
+        url = _("a listener") if receive.is_listened else limits.shown_url(receive.url)
+        facts[_("Address")] = url
     if delivery.generation:
         text = ngettext("%d time", "%d times", delivery.generation)
         facts[_("Sent again")] = text % delivery.generation
@@ -154,7 +138,7 @@ def _card(
         tone=TONES[status],
         since=delivery.updated_at,
         why=circumstances.why(delivery),
-        next_at=delivery.next_at if waits else None,
+        next_at=delivery.next_at if is_waiting else None,
         facts=facts,
         attempts=[_attempt(row, subscription, circumstances.now) for row in attempts],
         attempts_title=_("Attempts, newest first"),
@@ -192,9 +176,9 @@ def _removal_reason(
         return ""
     if subscription is not None:
         policy, days = subscription.log_answers, subscription.log_days
-        seconds = answer_log.keep_seconds(policy, days)
+        seconds = limits.answer_seconds(policy, days)
         is_old = seconds is not None and row.at < now - timedelta(seconds=seconds)
-        if is_old or not answer_log.is_kept(policy, is_delivered):
+        if is_old or not limits.is_answer_kept(policy, is_delivered):
             return _("Not kept, by the log policy of this subscription.")
     return _("Nothing of it was kept.")
 
@@ -207,7 +191,7 @@ def _resend_effect(delivery: Any, status: Status, subscription: BizReceive | Non
     if status == Status.DELIVERED:
         return _("The consumer has accepted it already: it gets it once more, with the same "
                  "webhook-id.")  # fmt: skip
-    if status in (*FAILED, Status.SKIPPED):
+    if status in (*ReceiveMsg.FAILED, Status.SKIPPED):
         return _("It gets all its attempts anew; the log of the earlier ones stays.")
     if status == Status.PENDING and delivery.send_times:
         return _("It is due now instead of at its next attempt, and gets all its attempts anew.")
@@ -225,7 +209,7 @@ def _call(message: Any, subscription: BizReceive, consumer: str) -> Call:
         body = content.decode()
     return Call(
         _("Repeat this delivery with curl"),
-        shown_url(subscription.receive.url),
+        limits.shown_url(subscription.receive.url),
         {
             "Content-Type": CONTENT_TYPES[subscription.format],
             **dict(line.split(": ", 1) for line in attributes),

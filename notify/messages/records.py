@@ -29,7 +29,7 @@ def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, BizMsg]:
     the archive and the archive cannot be read."""
     messages: dict[int, BizMsg] = {}
     counts: dict[int, int] = {}
-    for store in (stores.hot(), stores.cold()):
+    for store in stores.both():
         # A message that was brought back is in both stores; the hot row counts.
         if other_ids := [pk for pk in ids if pk not in messages]:
             with reading(store):
@@ -40,7 +40,7 @@ def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, BizMsg]:
     page = [messages[pk] for pk in ids if pk in messages]
     sums = accumulate(counts.get(message.pk, 0) for message in page)
     page = page[: max(1, sum(count <= MAX_DELIVERIES for count in sums))]
-    for store in (stores.hot(), stores.cold()):
+    for store in stores.both():
         with reading(store):
             _add_deliveries(store, [row for row in page if row.archived == store.cold])
     _add_consumers(page)
@@ -50,7 +50,7 @@ def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, BizMsg]:
 def record(biz_id: int, id: int, has_payload: bool) -> BizMsg | None:
     """One message of a system with its deliveries and their attempts; None for an unknown id.
     Raises Unavailable when the message is not in the hot tables and the archive cannot be read."""
-    for store in (stores.hot(), stores.cold()):
+    for store in stores.both():
         with reading(store):
             rows = _rows(store, biz_id).filter(id=id)
             if row := (rows if has_payload else rows.defer("payload")).first():
@@ -91,7 +91,6 @@ def _add_deliveries(store: Store, messages: Sequence[BizMsg]) -> None:
 
 
 def _add_attempts(store: Store, deliveries: Sequence[ReceiveMsg]) -> None:
-    """Read the latest attempts of each delivery."""
     attempts: dict[int, list[Attempt]] = defaultdict(list)
     max_attempts = max(1, MAX_ATTEMPTS // max(1, len(deliveries)))
     for chunk_ids in chunks(sorted(delivery.pk for delivery in deliveries), _CHUNK):

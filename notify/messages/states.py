@@ -22,11 +22,11 @@ from msgplatform.models import Biz
 from notify.archive.stores import Store
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
+_MAX_ANSWERS = 3  # in one line
+_MAX_SUBSCRIPTIONS = 50  # for one URL
 Status = ReceiveMsg.Status
 ACCEPTED = "accepted"  # of a message that has no deliveries yet
 STATUSES = {status.name.lower(): status for status in Status}
-FAILED = (Status.EXHAUSTED, Status.POISON)
-OPEN = (Status.PENDING, Status.QUEUED, Status.HELD)
 TONES: Mapping[int, Tone] = {
     Status.DELIVERED: "good", Status.EXHAUSTED: "bad", Status.POISON: "bad",
     Status.HELD: "warn", Status.SKIPPED: "plain", Status.PENDING: "plain", Status.QUEUED: "plain",
@@ -65,10 +65,6 @@ def local(moment: datetime) -> str:
     return str(formats.date_format(timezone.localtime(moment), "Y-m-d H:i:s"))
 
 
-_MAX_ANSWERS = 3  # in one line
-_MAX_SUBSCRIPTIONS = 50  # for one URL
-
-
 class _Group(msgspec.Struct, frozen=True):
     """Deliveries of one message that have the same status and the same last answer."""
 
@@ -86,11 +82,8 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
     """Message id → line; costs at most five queries. With a subscription in the filter a line shows
     the state of the delivery for this subscription."""
     columns = ["id", "event_type", "channel", "biz_id", "created_at"]
-    rows = list(
-        store.messages.filter(id__in=message_ids)
-        .order_by()
-        .values(*columns, *([] if store.cold else ["state"]))
-    )
+    columns += [] if store.cold else ["state"]
+    rows = list(store.messages.filter(id__in=message_ids).order_by().values(*columns))
     systems = sql.names_by_id(Biz.objects.all(), (row["biz_id"] for row in rows))
     deliveries = store.deliveries_of(message_ids)
     groups = _groups(store, deliveries)
@@ -163,7 +156,7 @@ def _groups(store: Store, deliveries: QuerySet[Any]) -> Mapping[int, list[_Group
 def _reasons(groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str]:
     """The last answers of deliveries that have not arrived, and the time of the next attempt."""
     failures = [group for group in groups if group.status != Status.DELIVERED and group.attempts]
-    failures.sort(key=lambda group: (group.status not in FAILED, -group.count))
+    failures.sort(key=lambda group: (group.status not in ReceiveMsg.FAILED, -group.count))
     is_alone = len(groups) == 1 and groups[0].count == 1
     parts = []
     for group in failures[:_MAX_ANSWERS]:

@@ -11,24 +11,21 @@ The states of a delivery (`ReceiveMsg`):
       │
       └──▶ skipped (it is resumed without them)
 
-    When a subscription is paused or disabled, pending deliveries become held, and queued deliveries
-    become held when their lease is over. A pending delivery ends as exhausted when it waits behind
-    an open breaker for longer than its schedule, as poison when its message is gone, as skipped
-    when the subscription is discarded (a queued delivery too). A split may queue at once. A success
-    counts in every state. A resend of an ended delivery makes it pending, in a new generation,
-    without attempts.
+    `maker/maker.py` says what a new status of the subscription does. A pending delivery ends as
+    exhausted when it waits behind an open breaker for longer than its schedule, as poison when its
+    message is gone. A split may queue at once. A success counts in every state. A resend of an
+    ended delivery makes it pending, in a new generation, without attempts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import models
-from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -99,6 +96,11 @@ class ReceiveMsg(models.Model):
         POISON = 5, _("poison")
         SKIPPED = 6, _("skipped")
 
+    # Deliveries in these statuses are to be sent; have no final status; failed for good.
+    WAITING: ClassVar[Sequence[Status]] = (Status.PENDING, Status.QUEUED)
+    OPEN: ClassVar[Sequence[Status]] = (*WAITING, Status.HELD)
+    FAILED: ClassVar[Sequence[Status]] = (Status.EXHAUSTED, Status.POISON)
+
     id = models.BigIntegerField(primary_key=True)
     msg = models.ForeignKey(
         BizMsg,
@@ -155,7 +157,7 @@ class ReceiveMsg(models.Model):
         return self.next_at if self.status == self.Status.PENDING else None
 
 
-def first_due(status: int) -> Subquery:
+def first_due(status: int) -> models.Subquery:
     """A subquery for BizReceive: the smallest `next_at` of its deliveries in this status, or NULL.
 
     Costs an index dive for each subscription. A GROUP BY would read all rows, because MariaDB has
@@ -163,9 +165,9 @@ def first_due(status: int) -> Subquery:
     condition here MariaDB would read all rows that do not meet it. ORDER BY names all columns of
     the index: with `next_at` alone MySQL 8.4 and later sort the whole backlog.
     """
-    rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=OuterRef("pk"))
+    rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=models.OuterRef("pk"))
     in_order = rows.order_by("status", "biz_receive_id", "next_at")
-    return Subquery(in_order.values("next_at")[:1])
+    return models.Subquery(in_order.values("next_at")[:1])
 
 
 def with_deliveries(

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import Undecryptable
@@ -13,7 +14,7 @@ from msgplatform.core.fields import ExactSlugField, Named
 from msgplatform.core.lazy_text import translate
 from msgplatform.core.secrets.fields import EncryptedJSONField, EncryptedTextField
 from msgplatform.models import Biz
-from notify.subscriptions import answer_log, formats, limits, payload_filter, signing
+from notify.subscriptions import formats, limits, payload_filter, signing
 
 # Seconds after each failed attempt until the next: ten attempts in 75 hours
 # (the schedule that Standard Webhooks suggests).
@@ -53,7 +54,7 @@ class Receive(Named):
         help_text=_("Every message is POSTed to this address."),
     )
     secret = EncryptedTextField(_("signing secret"), default=signing.new_secret, editable=False)
-    # Both secrets sign until `previous_secret_until`, so that the consumer can change over.
+    # Signs too until `previous_secret_until`, so that the consumer can change over.
     previous_secret = EncryptedTextField(
         _("previous secret"), blank=True, default="", editable=False
     )
@@ -104,6 +105,18 @@ class Receive(Named):
         """True if a listener fetches the consumer's messages, and no sender pushes them."""
         return self.delivery == self.Delivery.LISTEN
 
+    @property
+    def has_two_secrets(self) -> bool:
+        """True if the previous secret still signs beside the present one."""
+        until = self.previous_secret_until
+        return until is not None and until > timezone.now()
+
+    def keys(self) -> list[bytes]:
+        """The keys that sign now, the present secret's first. Raises Undecryptable, ValueError."""
+        has_previous = self.has_two_secrets and self.previous_secret
+        secrets = [self.secret, *([self.previous_secret] if has_previous else [])]
+        return [signing.decode_secret(secret) for secret in secrets]
+
     def clean(self) -> None:
         super().clean()
         limits.url_of(self.url, is_listened=self.is_listened)
@@ -121,7 +134,8 @@ class BizReceive(models.Model):
         SKIPPING = 3, _("resuming, held deliveries are skipped")
         DISABLED = 4, _("disabled by the platform")
 
-    # In these statuses a subscription's deliveries are made and held.
+    # In these statuses a subscription's deliveries go out; are made and held; do not go out.
+    ACTIVE: ClassVar[Sequence[Status]] = (Status.NORMAL, Status.SKIPPING)
     HOLDING: ClassVar[Sequence[Status]] = (Status.PAUSED, Status.DISABLED)
     STOPPED: ClassVar[Sequence[Status]] = (*HOLDING, Status.DISCARDED)
     # Values that a resume sets, so that earlier failures do not count.
@@ -227,9 +241,9 @@ class BizReceive(models.Model):
     log_answers = models.CharField(
         _("answers kept"),
         max_length=8,
-        choices=answer_log.Kept,
-        default=answer_log.Kept.ALL,
-        db_default=answer_log.Kept.ALL,
+        choices=limits.KeptAnswers,
+        default=limits.KeptAnswers.ALL,
+        db_default=limits.KeptAnswers.ALL,
         help_text=_(
             "Headers and body of the consumer's answer, kept with each attempt. Its status and "
             "time are kept in any case. None: those of earlier attempts are removed, too."
@@ -239,7 +253,7 @@ class BizReceive(models.Model):
         _("answers kept for days"),
         null=True,
         blank=True,
-        validators=[MinValueValidator(1), MaxValueValidator(answer_log.MAX_DAYS)],
+        validators=[MinValueValidator(1), MaxValueValidator(limits.MAX_LOG_DAYS)],
         help_text=_("Then headers and body are removed; empty: for as long as the message is kept"),
     )
     # Attempts with ids below have no answers that are older than `log_days`.
@@ -263,6 +277,17 @@ class BizReceive(models.Model):
 
     def __str__(self) -> str:
         return f"{self.biz} → {self.receive}"
+
+    @classmethod
+    def named_rows(cls) -> "models.QuerySet[BizReceive]":
+        """All, with system and consumer. Columns that may hold secrets are not read."""
+        secrets = ("receive__secret", "receive__previous_secret", "receive__headers")
+        return cls.objects.select_related("biz", "receive").defer(*secrets)
+
+    @property
+    def full_name(self) -> str:
+        """The name in the API and in filters: system/consumer."""
+        return f"{self.biz.name}/{self.receive.name}"
 
     def clean(self) -> None:
         # A form has {} for an empty text: one that lets everything through is no filter.

@@ -26,7 +26,6 @@ _ROUNDING = 1e-9
 
 
 def _used_buckets(histogram: Histogram, counts: Counts) -> list[Bucket]:
-    """The buckets in which something was counted."""
     return [bucket for bucket in histogram.stored_buckets if counts.get(bucket.name)]
 
 

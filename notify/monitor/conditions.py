@@ -7,7 +7,6 @@ Conditions follow from stored rows: resuming a subscription resolves its alerts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.alerts import Condition, moment
-from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
@@ -32,7 +30,6 @@ from notify.monitor import metrics
 from notify.monitor.counters import FLOW
 from notify.monitor.failures import answer
 from notify.monitor.subjects import DELIVER_NOW, SUBSCRIPTION
-from notify.presence import LaneState
 from notify.subscriptions import limits, sandbox
 
 DISABLED, FAILING, OWN_PROCESS = "notify.disabled", "notify.failing", "notify.own_process"
@@ -49,15 +46,8 @@ _SHOWN = 20
 _PATIENCE = timedelta(minutes=1)  # before `doctor` says that a subscription fails
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 _WAITING = f"status IN ({int(_Delivery.PENDING)}, {int(_Delivery.QUEUED)}) AND biz_receive_id = %s"
-_ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
-# The columns that an alert needs; secrets and headers are not read for that.
-_COLUMNS = (
-    "status", "failing_since", "failures", "disabled_reason", "disabled_said",
-    "biz__name", "biz__title", "receive__name", "receive__title", "receive__url",
-)  # fmt: skip
-
 # Deliveries to an engineer's own machine call nobody.
-_PUSHED = BizReceive.objects.exclude(receive__delivery=Receive.Delivery.LISTEN)
+_PUSHED = BizReceive.named_rows().exclude(receive__delivery=Receive.Delivery.LISTEN)
 
 
 def conditions() -> Iterator[Condition]:
@@ -66,14 +56,10 @@ def conditions() -> Iterator[Condition]:
     is_reported = Q(status=_Status.DISABLED)
     if after := limits.failing_alert_after():
         is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
-        is_reported |= Q(status__in=_ACTIVE) & is_failing
-    query = _PUSHED.filter(is_reported).select_related("biz", "receive")
+        is_reported |= Q(status__in=BizReceive.ACTIVE) & is_failing
+    query = _PUSHED.filter(is_reported).order_by("id")
     # A sandbox fails because somebody has set it to fail, so it is no alert.
-    rows = [
-        row
-        for row in query.order_by("id").only(*_COLUMNS)
-        if not sandbox.is_sandbox(row.receive.url)
-    ]
+    rows = [row for row in query if not sandbox.is_sandbox(row.receive.url)]
     texts = describe([row for row in rows if row.status != _Status.DISABLED], now)
     for row in rows:
         if row.status == _Status.DISABLED:
@@ -107,7 +93,7 @@ def conditions() -> Iterator[Condition]:
 
 def _of_missing_processes() -> Iterator[Condition]:
     """Subscriptions that have a process of their own, and none runs."""
-    rows = _PUSHED.filter(own_process=True, status__in=_ACTIVE).order_by("id")
+    rows = _PUSHED.filter(own_process=True, status__in=BizReceive.ACTIVE).order_by("id")
     missing_ids = set(rows.values_list("id", flat=True)) - presence.dedicated_subscriptions()
     missing_for = presence.note_missing_processes(missing_ids)
     # A flush of Redis empties the memory: an alert that is open stays open.
@@ -129,9 +115,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     bounded number of indexed reads for each."""
     rows = [row for row in rows if row.failing_since][:MAX_DESCRIBED]
     counts = capped("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
-    states: Mapping[int, LaneState] = {}
-    with suppress(RedisError):
-        states = presence.read()
+    states = presence.read_if_available() or {}
     texts: dict[int, str] = {}
     for row, count in zip(rows, counts, strict=True):
         assert row.failing_since  # noqa: S101 - the others were left out above
@@ -143,7 +127,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
         )
         if count:
             deliveries = ReceiveMsg.objects.filter(
-                status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=row.pk
+                status__in=ReceiveMsg.WAITING, biz_receive_id=row.pk
             ).order_by("status", "biz_receive_id", "next_at")
             # The oldest delivery is among the first by time of attempt: both times grow with ids.
             times = deliveries.values_list("created_at", flat=True)[:_LOOKED_AT]
@@ -169,14 +153,8 @@ def _last_answer(subscription: int) -> str:
     rows = ReceiveMsg.objects.filter(status=_Delivery.PENDING, biz_receive_id=subscription)
     # The delivery with the latest attempt is due last. Behind an open breaker some had no attempt.
     last = rows.order_by("-status", "-biz_receive_id", "-next_at")
-    answers = [
-        (updated_at, http_status, error)
-        for updated_at, http_status, error in last.values_list(
-            "updated_at", "http_status", "error"
-        )[:_LOOKED_AT]
-        if http_status or error
-    ]
-    if answers:
+    values = last.values_list("updated_at", "http_status", "error")[:_LOOKED_AT]
+    if answers := [row for row in values if row[1] or row[2]]:
         _at, http_status, error = max(answers)
         return answer(_Delivery.PENDING, http_status, error)
     return latest_answer(FLOW, subscription)
@@ -188,10 +166,7 @@ def examine() -> Iterator[Finding]:
     database and of Redis."""
     from msgplatform.core.json import schema as json_schema  # programs load the module without it
 
-    rows = BizReceive.objects.select_related("biz", "receive").only(
-        "disabled_reason", "failing_since", "failures", "status", "biz__name", "biz__title",
-        "receive__name", "receive__title",
-    )  # fmt: skip
+    rows = BizReceive.named_rows()
     is_open = [pk for pk, state in presence.read().items() if state.is_open]
     now = sql.now()
     for_long = Q(failing_since__lte=now - _PATIENCE)

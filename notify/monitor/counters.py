@@ -54,7 +54,6 @@ class Histogram:
     earlier: tuple[float, ...] = ()
 
     def counter(self, seconds: float) -> str:
-        """The counter of the bucket that a duration belongs to."""
         return self.buckets[bisect_left(self.bounds, seconds)].name
 
     def bound(self, seconds: float) -> str:
@@ -105,7 +104,6 @@ DURATION = Histogram(
     (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60),
     earlier=(0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60),
 )
-
 
 FLOW = "notify"
 ACCEPTED, EXHAUSTED = "accepted", "exhausted"
@@ -206,7 +204,6 @@ class Tally:
             self.traced.append(Observation(histogram.metric, (), bound, seconds, trace_id))
 
     def _count_twice(self, result: Result, name: str) -> None:
-        """Count for the subscription, and for the event type."""
         self._count(result, name)
         biz = self._systems.get(result.subscription, 0)
         self.counts[Key(biz, self._event_types.subject(biz, result.event_type), name)] += 1

@@ -8,16 +8,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
-
 from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Loss, Rescue
 from notify.models import ReceiveMsg
 from notify.monitor.counters import FLOW
 from notify.orders import Result
 
 _Status = ReceiveMsg.Status
-STATUSES = (_Status.EXHAUSTED, _Status.POISON)
 POISON = "poison: "
 # The columns of a delivery that `answer` and `take_back` need.
 COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
@@ -35,7 +31,7 @@ def count_exhausted(results: Iterable[Result], now: datetime) -> None:
     for result in results:
         why = answer(_Status.EXHAUSTED, result.http_status, result.error)
         text = result.response_body or result.detail
-        losses.append(Loss(result.subscription, why, result.id, text))
+        losses.append(failure_store.Loss(result.subscription, why, result.id, text))
     failure_store.add(FLOW, losses, now)
 
 
@@ -44,19 +40,16 @@ def count_ended(
 ) -> None:
     """Count deliveries that ended without an attempt, in the caller's transaction."""
     why = answer(status, 0, error)
-    failure_store.add(FLOW, [Loss(subscription, why, delivery) for delivery in deliveries], now)
+    losses = [failure_store.Loss(subscription, why, delivery) for delivery in deliveries]
+    failure_store.add(FLOW, losses, now)
 
 
-def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
-    """Remove these deliveries from the counts: they are resent, or have arrived late. The
-    deliveries must be locked. Call it before they change."""
-    take_back_rows(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
-
-
-def take_back_rows(rows: Iterable[Sequence[Any]]) -> None:
-    """Remove deliveries from the counts. `rows`: COLUMNS of the deliveries before the change."""
-    rescues = []
-    for status, subscription, http_status, error, ended_at in rows:
-        if status in STATUSES:
-            rescues.append(Rescue(subscription, answer(status, http_status, error), ended_at))
+def take_back(rows: Iterable[Sequence[Any]]) -> None:
+    """Remove deliveries from the counts: they are resent, or have arrived late. `rows`: COLUMNS of
+    the deliveries, which must be locked, before they change."""
+    rescues = [
+        failure_store.Rescue(subscription, answer(status, http_status, error), ended_at)
+        for status, subscription, http_status, error, ended_at in rows
+        if status in ReceiveMsg.FAILED
+    ]
     failure_store.take_back(FLOW, rescues)

@@ -7,7 +7,6 @@ delivery of each subscription costs one index dive.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -35,19 +34,14 @@ COUNTED = 100_000
 NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
-OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
 # Delivered deliveries are not counted: their number only grows until they are archived.
-NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
+NOT_DELIVERED = (*ReceiveMsg.OPEN, *ReceiveMsg.FAILED)
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
-def counts() -> Mapping[int | None, int]:
-    """The number of undelivered deliveries by status; None: messages that are not split. A count
-    stops at COUNTED. Large numbers are cached for a while."""
-    return open_counts.read()
-
-
 def _count() -> dict[int | None, int]:
+    """The number of undelivered deliveries by status; None: messages that are not split. A count
+    stops at COUNTED."""
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
     return {
         None: _count_rows(unsplit, "state"),
@@ -105,18 +99,14 @@ class Waiting(NamedTuple):
     def oldest_seconds(self, now: datetime) -> float | None:
         """Seconds that the oldest due delivery has waited; None for a subscription that is paused
         or disabled, or waits for a listener."""
-        if self.row.status not in (_Status.NORMAL, _Status.SKIPPING):
-            return None
-        if self.row.receive.is_listened:
+        if self.row.status not in BizReceive.ACTIVE or self.row.receive.is_listened:
             return None
         return waiting_seconds(self.pending, self.queued, self.live, now)
 
 
 def read_waiting() -> list[Waiting]:
     """Read all subscriptions. Without Redis a queued delivery counts from its claim."""
-    live: Mapping[int, presence.LaneState] = {}
-    with suppress(RedisError):
-        live = presence.read()
+    live = presence.read_if_available() or {}
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status",
         "failing_since",
@@ -137,11 +127,6 @@ def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
     if since := _unsplit_since():
         ages.append(max(0.0, (now - since).total_seconds()))
     return max(ages, default=None)
-
-
-def oldest_by(rows: Iterable[Waiting], now: datetime) -> dict[str, float]:
-    """Subscription id → age of its oldest due delivery, for subscriptions with due ones."""
-    return {str(wait.row.pk): age for age, wait in oldest(rows, now)}
 
 
 def waits() -> Iterator[Wait]:
@@ -222,10 +207,9 @@ _HISTOGRAMS = {
 
 
 def samples() -> Iterator[Sample]:
-    """All samples of Notify for `/metrics`."""
     now = sql.now()
     rows = read_waiting()
-    counts_by_status = counts()
+    counts_by_status = open_counts.read()
     for delivery_status in NOT_DELIVERED:
         name = delivery_status.name.lower()
         yield _DELIVERIES.of(counts_by_status[delivery_status], status=name)
@@ -265,17 +249,18 @@ def samples() -> Iterator[Sample]:
 
 def status() -> Status:
     """Notify's status for the overview. Raises errors of the database."""
-    by_status = counts()
-    backlog = by_status[None] + sum(by_status[status] for status in OPEN)
+    by_status = open_counts.read()
+    backlog = by_status[None] + sum(by_status[status] for status in ReceiveMsg.OPEN)
     facts: dict[str, int | float | str] = {}
-    for status in OPEN:
+    for status in ReceiveMsg.OPEN:
         count = by_status[status]
         if count >= COUNTED:  # the backlog is larger
             facts[str(status.label)] = _("%d or more") % count
         elif count and status == _Delivery.HELD:
             facts[str(status.label)] = count
     rows, now = read_waiting(), sql.now()
-    return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by(rows, now))
+    oldest_by = {str(wait.row.pk): age for age, wait in oldest(rows, now)}
+    return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by)
 
 
 def cumulative(histogram: Histogram, counts: Mapping[str, float]) -> list[tuple[str, float]]:

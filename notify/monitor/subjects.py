@@ -17,7 +17,6 @@ from notify.monitor.counters import FLOW
 from notify.monitor.failures import POISON
 from notify.subscriptions import sandbox
 
-_SENDING = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 DELIVER_NOW = Button(
     gettext_lazy("Deliver now"), "admin:notify_bizreceive_deliver", "notify.operate_bizreceive"
 )
@@ -64,7 +63,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
 
     def details(group: FailureGroup, row: BizReceive | None) -> dict[str, Any]:
         status = "poison" if group.answer.startswith(POISON) else "exhausted"
-        name = f"{row.biz.name}/{row.receive.name}" if row else str(group.subject)
+        name = row.full_name if row else str(group.subject)
         in_place = {"subscription": name, "status": status}
         query = {"subscription": str(group.subject), "status": status}
         return {
@@ -74,7 +73,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
             "filter": {**in_place, "answer": group.answer, **group.bound("failed_since")},
             "place_filter": {**in_place, **place_bounds[group.subject]},
             "system": row.biz.name if row else "",
-            "button": DELIVER_NOW if row and row.status in _SENDING else None,
+            "button": DELIVER_NOW if row and row.status in BizReceive.ACTIVE else None,
             # Nobody has to be told of a listener's failures, nor of a sandbox's.
             "is_quiet": row is not None
             and (row.receive.is_listened or sandbox.is_sandbox(row.receive.url)),

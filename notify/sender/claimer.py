@@ -17,8 +17,7 @@ from msgplatform.core.rates.backoff import Backoff
 from notify import orders, presence, signals
 from notify.directory import Subscription, Subscriptions
 from notify.orders import Order, in_turns
-from notify.sender.in_flight import ClaimedOrder, Memory
-from notify.sender.strays import Strays
+from notify.sender.in_flight import ClaimedOrder, Memory, Strays
 
 # Orders that one round takes, plus at most a step. Further orders are for the next round.
 ROUND_ORDERS = 160
@@ -186,7 +185,7 @@ class OrderClaimer:
         """Stay the owner of queues with orders in flight, and of no others."""
         for orders_in_flight in self._in_flight.values():
             orders_in_flight[:] = [order for order in orders_in_flight if order.open_items > 0]
-        finished_queues = [name for name, rest in self._in_flight.items() if not rest]
+        finished_queues = [name for name, in_hand in self._in_flight.items() if not in_hand]
         for name in finished_queues:
             del self._in_flight[name]
         if self._senders > 1:

@@ -71,7 +71,6 @@ class Lane:
             self._steady_since = math.inf
 
     def adapt(self, subscription: Subscription, now: float) -> None:
-        """Take over changed limits."""
         self._limit = subscription.in_flight_limit
         if self.rate_limit.rate != subscription.rate_limit:
             self.rate_limit.change(subscription.rate_limit)

@@ -31,8 +31,7 @@ from notify.sender.claimer import OrderClaimer
 from notify.sender.in_flight import ClaimedOrder
 from notify.sender.lanes import Lane, Lanes, Usage
 from notify.sender.result_writer import AttemptSpans, ResultWriter
-from notify.subscriptions import answer_log
-from notify.subscriptions.limits import LEASE_MARGIN_SECONDS
+from notify.subscriptions import limits
 
 log = logging.get(__name__)
 
@@ -199,7 +198,7 @@ class Sender(Worker):
         # Leases end by the database's clock. A message whose lease may end during the request goes
         # back, because another sender might send it at the same time.
         database_now = wall - self.subscriptions.clock_ahead
-        horizon = database_now + subscription.timeout + LEASE_MARGIN_SECONDS
+        horizon = database_now + subscription.timeout + limits.LEASE_MARGIN_SECONDS
         entries = self._entries(lane, max_entries, horizon)
         if entries:
             entries = self._spans.begin(entries, subscription)
@@ -263,7 +262,7 @@ class Sender(Worker):
             failed_count += not is_delivered
             # A subscription that was deleted keeps nothing.
             row = self.subscriptions.get(lane.subscription)
-            is_kept = row is not None and answer_log.is_kept(row.log_answers, is_delivered)
+            is_kept = row is not None and limits.is_answer_kept(row.log_answers, is_delivered)
             result = webhook.answer(order.order, item, response, is_delivered, wall, is_kept)
             results.append((order, result))
             if result.trace:

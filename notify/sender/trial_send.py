@@ -7,7 +7,7 @@ and is not counted. Paused, discarded and disabled subscriptions can be tried to
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import cast
@@ -102,16 +102,28 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
     number = ids.new(ids.bucket(subscription.biz_id, None))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     body = orders.body(event_type, now, (payload or usual_payload(row)).encode())
-    item = orders.Item(0, number, 1, body)
     # There is no order: it would only be the request's tag.
-    request = webhook.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
+    entry = cast(ClaimedOrder, None), orders.Item(0, number, 1, body)
+    envelope = webhook.Envelope(subscription)
+    (request,) = envelope.requests([entry], int(time.time()))
     request.timeout = min(request.timeout, MAX_SECONDS)
-    response = _exchange(request)
+    if not _slots.acquire(blocking=False):
+        text = _("Other test sends wait for their answers; try again in a moment.")
+        raise Unavailable(lazy_message(text))
+    try:
+        response = http.exchange(request, _GRACE_SECONDS, body_cap=BODY_SHOWN)
+    finally:
+        _slots.release()
+    if response is None:
+        late = 0, b"", b"", request.timeout, "timeout", "No answer came.", ""
+        response = http.Response(request, *late)
     body = webhook.body_text(response, BODY_SHOWN)
+    own_headers = [f"{name}: {MASK}" for name, _secret in subscription.headers]
+    sent_headers = [f"content-type: {envelope.content_type}", *own_headers, *request.lines]
     return Outcome(
-        message_id=str(item.msg_id),
+        message_id=str(number),
         url=row.receive.url,  # a sandbox's has a token
-        sent_headers="\n".join(_headers(subscription, request)),
+        sent_headers="\n".join(sent_headers),
         sent=request.body.decode(),
         status=response.status,
         seconds=response.seconds,
@@ -122,25 +134,3 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
         error=response.error,
         detail=response.detail,
     )
-
-
-def _headers(subscription: directory.Subscription, request: http.Request) -> Iterator[str]:
-    yield f"content-type: {webhook.envelope(subscription).content_type}"
-    for name, _secret in subscription.headers:
-        yield f"{name}: {MASK}"
-    yield from request.lines
-
-
-def _exchange(request: http.Request) -> http.Response:
-    """Send the request with a new HTTP engine; returns the answer."""
-    if not _slots.acquire(blocking=False):
-        text = _("Other test sends wait for their answers; try again in a moment.")
-        raise Unavailable(lazy_message(text))
-    try:
-        response = http.exchange(request, _GRACE_SECONDS, body_cap=BODY_SHOWN)
-    finally:
-        _slots.release()
-    if response is None:
-        late = 0, b"", b"", request.timeout, "timeout", "No answer came.", ""
-        return http.Response(request, *late)
-    return response

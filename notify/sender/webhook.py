@@ -17,8 +17,6 @@ from notify.subscriptions import limits, signing
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents
 
 _MAX_RETRY_AFTER = 24 * 3600.0
-
-
 Entry = tuple[ClaimedOrder, Item]
 
 
@@ -73,13 +71,6 @@ class Envelope:
 
 # Cached by all settings of the subscription: a change makes another envelope.
 envelope = lru_cache(maxsize=4096)(Envelope)
-
-
-def request(
-    subscription: Subscription, order: ClaimedOrder, item: Item, timestamp: int
-) -> http.Request:
-    """One signed request at `timestamp` (unix seconds). Its tag is (order, item)."""
-    return Envelope(subscription).requests([(order, item)], timestamp)[0]
 
 
 def opened(item: Item) -> Item:

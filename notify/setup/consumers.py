@@ -17,7 +17,6 @@ from msgplatform.setup.resource import Resource
 from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits
-from notify.subscriptions.limits import shown_url
 
 
 @extend_schema_field(
@@ -58,7 +57,7 @@ class ConsumerSerializer(WholeSerializer):
         possible secrets, because other systems may send to the consumer too."""
         values = super().to_representation(instance)
         if self.context.get("systems"):
-            values["url"] = shown_url(values["url"])
+            values["url"] = limits.shown_url(values["url"])
         return values
 
     def get_secret_fingerprint(self, row: Receive) -> str:
@@ -134,7 +133,7 @@ class Consumer(Resource):
 
     @classmethod
     def audit_value(cls, name: str, value: Any) -> Any:
-        return shown_url(value) if name == "url" else value
+        return limits.shown_url(value) if name == "url" else value
 
     def after_save(self, row: Receive, is_new: bool) -> Mapping[str, Any]:
         return {"secret": row.secret} if is_new else {}
@@ -147,4 +146,4 @@ class Consumer(Resource):
 
     @classmethod
     def deleted_detail(cls, row: Receive) -> Mapping[str, Any]:
-        return {"url": shown_url(row.url)}
+        return {"url": limits.shown_url(row.url)}

@@ -13,14 +13,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from msgplatform.core.data import sql
-from msgplatform.setup.fields import (
-    DurationField,
-    NumberField,
-    ObjectField,
-    TextListField,
-    WaitsField,
-    WholeSerializer,
-)
+from msgplatform.setup import fields
 from msgplatform.setup.resource import Resource, system_of
 from notify import signals
 from notify.models import BizReceive, Receive
@@ -59,19 +52,19 @@ def _text_list(pattern: str) -> Any:
 
 
 @_text_list(f"^{matching.PATTERN.pattern}$")
-class EventTypesField(TextListField):
+class EventTypesField(fields.TextListField):
     """Patterns of event types."""
 
 
 @_text_list(f"^{limits.CHANNEL.pattern}$")
-class ChannelsField(TextListField):
+class ChannelsField(fields.TextListField):
     """Names of channels."""
 
 
 @extend_schema_field(
     {"type": "number", "minimum": limits.MIN_TIMEOUT, "maximum": limits.longest_timeout()}
 )
-class TimeoutField(DurationField):
+class TimeoutField(fields.DurationField):
     """Seconds for one request."""
 
 
@@ -82,20 +75,20 @@ class TimeoutField(DurationField):
         "maxItems": limits.MAX_ATTEMPTS,
     }
 )
-class ScheduleField(WaitsField):
+class ScheduleField(fields.WaitsField):
     """Delays, one after each failed attempt."""
 
 
 @extend_schema_field({"type": "number", "minimum": 0.01, "maximum": 100_000})
-class RateField(NumberField):
+class RateField(fields.NumberField):
     """Requests a second."""
 
 
-class SubscriptionSerializer(WholeSerializer):
+class SubscriptionSerializer(fields.WholeSerializer):
     """The messages of a business system that a consumer gets, their pace and their tries."""
 
     id = serializers.CharField(read_only=True)
-    name = serializers.SerializerMethodField(help_text="system/consumer")
+    name = serializers.CharField(source="full_name", read_only=True, help_text="system/consumer")
     system = serializers.CharField(source="biz.name", read_only=True)
     consumer = serializers.CharField(source="receive.name", read_only=True)
     status = StatusField(
@@ -105,7 +98,7 @@ class SubscriptionSerializer(WholeSerializer):
     )
     event_types = EventTypesField()
     channels = ChannelsField()
-    filter = ObjectField(required=False, allow_null=True)
+    filter = fields.ObjectField(required=False, allow_null=True)
     timeout = TimeoutField(required=False, allow_null=True)
     schedule = ScheduleField(required=False, allow_null=True)
     rate_limit = RateField(required=False, allow_null=True)
@@ -126,9 +119,6 @@ class SubscriptionSerializer(WholeSerializer):
             "Behind an open breaker a delivery waits for at least NOTIFY_BREAKER_KEEP_HOURS before "
             "it is given up."
         }
-
-    def get_name(self, row: BizReceive) -> str:
-        return f"{row.biz.name}/{row.receive.name}"
 
 
 class Subscription(Resource):
@@ -206,7 +196,7 @@ class Subscription(Resource):
     @classmethod
     def hold(cls, row: BizReceive) -> Sequence[str]:
         """Pause the subscription in the new cell until the old cell has sent its messages."""
-        if row.status not in (_Status.NORMAL, _Status.SKIPPING):
+        if row.status not in BizReceive.ACTIVE:
             return ()
         row.status = _Status.PAUSED
         return ["status"]

@@ -128,15 +128,15 @@ def _bound(event: Event, values: Sequence[Any]) -> None:
     event.spend(1 + count)
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _equal(value: Any, other: Any) -> bool:
     """Equality of JSON values: by type, numbers by value."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_equal(left[k], right[k]) for k in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_equal, left, right))
-    return bool(left == right)
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(_equal(value[k], other[k]) for k in value)
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(_equal, value, other))
+    return bool(value == other)
 
 
 def is_number(value: Any) -> bool:

@@ -1,5 +1,5 @@
-"""The values that a consumer or a subscription may have, checked in forms and by the API; and the
-parts of a consumer that people may see."""
+"""The values that a consumer or a subscription may have, checked in forms and by the API; its log
+policy; and the parts of a consumer that people may see."""
 
 import ipaddress
 import re
@@ -10,8 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.db.models import TextChoices
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from msgplatform.core.archive.description import DAY
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 from msgplatform.core.lazy_text import translated
@@ -66,7 +69,6 @@ def url_of(value: str, is_listened: bool) -> None:
 
 
 def schedule(value: Any) -> None:
-    """Check a list of seconds, one for each retry."""
     if not isinstance(value, list) or len(value) > MAX_ATTEMPTS:
         raise ValidationError(
             _("Write a list of at most %d numbers such as [5, 300, 1800].") % MAX_ATTEMPTS
@@ -117,7 +119,6 @@ def headers_beside(prefix: str, value: Any) -> None:
 
 
 def networks(value: Any) -> None:
-    """A list of networks in CIDR form."""
     if not isinstance(value, list) or len(value) > MAX_PATTERNS:
         raise ValidationError(_('Write a list of networks such as ["10.2.0.0/16"].'))
     for item in value:
@@ -143,7 +144,6 @@ def event_types(value: Any) -> None:
 
 
 def channels(value: Any) -> None:
-    """A list of channel names."""
     _list_of(value, CHANNEL, _('Write a list of channel names such as ["eu"].'))
 
 
@@ -183,6 +183,34 @@ def timeout(value: float) -> None:
             _("Use 0.5 to %(most)g seconds (a request must end before its lease).")
             % {"most": max_seconds}
         )
+
+
+# -- the log policy: the attempts whose answer is kept, and for how long ---------------------------
+MAX_LOG_DAYS = 3650
+# The ids of attempts are given out before their transaction commits: answers that are younger may
+# appear behind the cursor of the removal.
+_MIN_LOG_SECONDS = 3600.0
+
+
+class KeptAnswers(TextChoices):
+    """An answer is its headers and its body, as far as the log of attempts holds them. Status, time
+    and error class of an attempt always stay."""
+
+    ALL = "all", pgettext_lazy("answers", "of all attempts")
+    FAILURES = "failures", gettext_lazy("of failed attempts only")
+    NONE = "none", pgettext_lazy("answers", "none")
+
+
+def is_answer_kept(policy: str, is_delivered: bool) -> bool:
+    """True if the answer to an attempt is kept. A policy of a later version keeps none."""
+    return policy == KeptAnswers.ALL or (policy == KeptAnswers.FAILURES and not is_delivered)
+
+
+def answer_seconds(policy: str, days: int | None) -> float | None:
+    """Seconds until answers are removed; None: answers are kept as long as their message."""
+    if policy == KeptAnswers.NONE:
+        return _MIN_LOG_SECONDS
+    return None if days is None else days * DAY
 
 
 # -- what people may see -------------------------------------------------------------------------

@@ -28,18 +28,8 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import patterns
 from msgplatform.core.json.values import depth
 from msgplatform.core.lazy_text import translated
-from notify.subscriptions.filter_conditions import (
-    DECODER,
-    MAX_DEPTH,
-    OPERATORS,
-    AllOf,
-    AnyOf,
-    Condition,
-    Negation,
-    Node,
-    condition_test,
-    is_number,
-)
+from notify.subscriptions import filter_conditions
+from notify.subscriptions.filter_conditions import OPERATORS, AllOf, Condition, Node, is_number
 
 # The attributes of an event with which a path may begin: CloudEvents' attributes, and the channel.
 ROOTS = ("data", "type", "channel", "id", "source", "time")
@@ -68,28 +58,21 @@ class _Reader(msgspec.Struct):
                     self.document(part, f"{inner_place}[{number}]", prefix)
                     for number, part in enumerate(inner)
                 ]
-                nodes.append(AnyOf(parts) if name == "$or" else AllOf(parts))
+                nodes.append(filter_conditions.AnyOf(parts) if name == "$or" else AllOf(parts))
             elif name == "$not":
-                nodes.append(self.negation(inner, inner_place, prefix))
+                node = self.member(inner, inner_place, prefix)
+                nodes.append(filter_conditions.Negation(node, prefix, inner))
             elif name.startswith("$") and name != "$" and not name.startswith("$."):
                 nodes.append(self.operator(name, inner, inner_place, prefix))
             else:
                 path = f"{prefix}.{name}" if prefix else name
-                is_nested = isinstance(inner, Mapping) and bool(inner)
-                nodes.append(
-                    self.document(inner, inner_place, path)
-                    if is_nested
-                    else self.operator("$eq", inner, inner_place, path)
-                )
+                nodes.append(self.member(inner, inner_place, path))
         return nodes[0] if len(nodes) == 1 else AllOf(nodes)
 
-    def negation(self, inner: Any, place: str, prefix: str) -> Node:
-        node = (
-            self.document(inner, place, prefix)
-            if isinstance(inner, Mapping) and inner
-            else self.operator("$eq", inner, place, prefix)
-        )
-        return Negation(node, prefix, inner)
+    def member(self, inner: Any, place: str, path: str) -> Node:
+        if isinstance(inner, Mapping) and inner:
+            return self.document(inner, place, path)
+        return self.operator("$eq", inner, place, path)
 
     def operator(self, name: str, operand: Any, place: str, path: str) -> Node:
         self.conditions += 1
@@ -126,7 +109,7 @@ class _Reader(msgspec.Struct):
                 raise _fault(place, str(translated(error.args[0]))) from None
             if size > MAX_INSTRUCTIONS:
                 raise _fault(place, _("the regular expression is too large"))
-        test = condition_test(name, operand)
+        test = filter_conditions.condition_test(name, operand)
         sign, is_negated = OPERATORS[name].sign, OPERATORS[name].is_negated
         return Condition(path, steps, sign, operand, test, is_negated, size)
 
@@ -159,8 +142,9 @@ def compiled(value: Any) -> Node | None:
     if value is None or value == {}:
         return None
     # Operands too: they are compared level by level, and MariaDB stores no more than 31.
-    if depth(value) > MAX_DEPTH + 1:
-        raise _fault("", _("more than %d objects and lists in one another") % MAX_DEPTH)
+    max_depth = filter_conditions.MAX_DEPTH
+    if depth(value) > max_depth + 1:
+        raise _fault("", _("more than %d objects and lists in one another") % max_depth)
     try:
         size = len(json.dumps(value, ensure_ascii=False, default=float).encode())
     except (TypeError, ValueError, OverflowError):
@@ -175,6 +159,6 @@ def of_text(text: str) -> Node | None:
     """The filter of a stored document. Raises ValueError for an invalid document, which may have
     been stored by a statement: forms and the API check documents."""
     try:
-        return compiled(DECODER.decode(text))
+        return compiled(filter_conditions.DECODER.decode(text))
     except (ValidationError, msgspec.DecodeError, ArithmeticError, RecursionError) as error:
         raise ValueError(str(error)) from None

@@ -65,14 +65,3 @@ def sign(keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes) ->
     """The `webhook-signature` header of one message."""
     content = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
     return signer(list(keys))(content)
-
-
-def headers(
-    keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes, prefix: str = "webhook"
-) -> list[tuple[str, str]]:
-    """The three headers of one attempt. `timestamp`: unix seconds of the attempt."""
-    return [
-        (f"{prefix}-id", message_id),
-        (f"{prefix}-timestamp", str(timestamp)),
-        (f"{prefix}-signature", sign(keys, message_id, timestamp, body)),
-    ]

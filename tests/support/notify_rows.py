@@ -7,6 +7,7 @@ from msgplatform.models import Biz
 from notify.actions.resend import FAILED, resend_hot
 from notify.intake import intake
 from notify.models import BizReceive, Receive, ReceiveMsg
+from notify.subscriptions import signing
 
 
 def subscription(
@@ -30,3 +31,14 @@ def publish(
 def resend(delivery_ids: Sequence[int]) -> int:
     """Resend these deliveries, also delivered ones; the number of those that had ended."""
     return resend_hot(delivery_ids, [*FAILED.values(), ReceiveMsg.Status.DELIVERED], sql.now())
+
+
+def signed_headers(
+    keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes = b"{}"
+) -> dict[str, str]:
+    """The three headers of an attempt at this time, in unix seconds."""
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signing.sign(keys, message_id, timestamp, body),
+    }

@@ -7,7 +7,7 @@ to consumers. The size of the document is bounded, and rows are read in pages.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ import msgspec
 from django.conf import settings
 from django.db.models import QuerySet
 
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput
 from notify.api.asyncapi.messages import HEADERS, Described, Way, headers_schema
 from notify.models import EventType
@@ -91,18 +92,14 @@ class Selection(msgspec.Struct, frozen=True):
         last = max((row.changed_at for row in self.rows), default=None)
         return f"{last:%Y-%m-%d}.{digest}" if last else digest
 
-    def entries(self) -> Iterator[Described]:
-        """The entries in order. An entry that was deleted meanwhile is left out."""
-        for start in range(0, len(self.rows), _PAGE):
-            page = self.rows[start : start + _PAGE]
-            rows = EventType.objects.select_related("biz").in_bulk([row.id for row in page])
-            yield from (Described.of(rows[row.id]) for row in page if row.id in rows)
-
     def document(self) -> bytes:
         """The document as JSON. Raises InvalidInput if the document is too large."""
         parts = _Parts()
-        for entry in self.entries():
-            parts.add(entry)
+        for page in chunks(self.rows, _PAGE):
+            rows = EventType.objects.select_related("biz").in_bulk([row.id for row in page])
+            for row in page:
+                if row.id in rows:  # it may have been deleted meanwhile
+                    parts.add(Described.of(rows[row.id]))
         published_names = [name for name in parts.messages if name.endswith(f"-{Way.PUBLISH}")]
         channels: dict[str, Any] = dict(parts.channels)
         operations: dict[str, Any] = dict(parts.operations)
@@ -111,7 +108,7 @@ class Selection(msgspec.Struct, frozen=True):
                 "address": "/api/v1/messages",
                 "title": "Publish an event",
                 "servers": [{"$ref": "#/servers/platform"}],
-                "messages": _references(published_names, "#/components/messages/"),
+                "messages": _references(published_names),
             }
             operations[_PUBLISH] = {
                 "action": "receive",
@@ -179,7 +176,7 @@ class _Parts(msgspec.Struct):
         self.schemas[entry.schema_key] = self._encode(entry.schema)
         for way in Way:
             self.messages[f"{key}-{way}"] = self._encode(entry.message(way))
-        names = [f"{entry.key}-{way}" for way in Way if way != Way.PUBLISH]
+        names = [f"{key}-{way}" for way in Way if way != Way.PUBLISH]
         whose = f"published by {entry.system}" if entry.system else "of any business system"
         self.channels[key] = self._encode(
             {
@@ -188,13 +185,13 @@ class _Parts(msgspec.Struct):
                 "summary": entry.summary or f"Events {whose}",
                 "description": entry.description or f"Events {whose}.",
                 "servers": [{"$ref": "#/servers/consumer"}],
-                "messages": _references(names, "#/components/messages/"),
+                "messages": _references(names),
             }
         )
         self.operations[key] = self._encode(
             {
                 "action": "send",
-                "channel": {"$ref": f"#/channels/{entry.key}"},
+                "channel": {"$ref": f"#/channels/{key}"},
                 "title": f"Deliver {entry.name}",
                 "summary": "A POST to each consumer that has subscribed to it",
                 "security": [{"$ref": "#/components/securitySchemes/signature"}],
@@ -210,8 +207,8 @@ class _Parts(msgspec.Struct):
         return msgspec.Raw(text)
 
 
-def _references(keys: Iterable[str], start: str) -> dict[str, Any]:
-    return {key: {"$ref": f"{start}{key}"} for key in keys}
+def _references(names: Iterable[str]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/messages/{name}"} for name in names}
 
 
 _SECURITY = {

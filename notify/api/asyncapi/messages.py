@@ -19,7 +19,6 @@ from django.db.models import TextChoices
 from notify.api.asyncapi import schemas
 from notify.models import EventType
 from notify.subscriptions import formats
-from notify.subscriptions.formats import Format
 from notify.subscriptions.limits import CHANNEL
 
 Schema = dict[str, Any]
@@ -34,9 +33,9 @@ _UNIX_TIME = "1795392000"
 class Way(TextChoices):
     """The ways of an event through the platform, as suffixes of the names of its messages."""
 
-    STANDARD = Format.STANDARD.value, "Standard Webhooks"
-    CLOUDEVENTS = Format.CLOUDEVENTS.value, "CloudEvents, structured"
-    CLOUDEVENTS_BINARY = Format.CLOUDEVENTS_BINARY.value, "CloudEvents, binary"
+    STANDARD = formats.Format.STANDARD.value, "Standard Webhooks"
+    CLOUDEVENTS = formats.Format.CLOUDEVENTS.value, "CloudEvents, structured"
+    CLOUDEVENTS_BINARY = formats.Format.CLOUDEVENTS_BINARY.value, "CloudEvents, binary"
     PUBLISH = "publish", "As it is published"
 
 
@@ -158,20 +157,15 @@ class Described:
             name = "webhook-binary-headers" if is_binary else "webhook-headers"
             message["headers"] = {"$ref": f"{SCHEMAS}{name}"}
             message["correlationId"] = {"location": "$message.header#/webhook-id"}
-        if self._has_short_example:
-            message["examples"] = [{"name": "example", "payload": self.body(way)}]
-        return message
-
-    @property
-    def _has_short_example(self) -> bool:
-        return (
+        if (
             self.example is not None
             and len(msgspec.json.encode(self.example)) <= _MAX_EXAMPLE_BYTES
             and not schemas.has_reference(self.example)
-        )
+        ):
+            message["examples"] = [{"name": "example", "payload": self.body(way)}]
+        return message
 
     def body(self, way: Way) -> Any:
-        """A body with the example as its payload."""
         if way == Way.CLOUDEVENTS_BINARY:
             return self.example
         if way == Way.PUBLISH:

@@ -1,9 +1,7 @@
 """The document over HTTP, for management keys and for people of the console."""
 
-from typing import Any
-
-from django.contrib.auth.models import AbstractBaseUser
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.contrib.auth.models import AbstractUser
+from django.http import HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.authentication import SessionAuthentication
@@ -21,7 +19,6 @@ from notify.api.asyncapi.document import Selection
 from notify.models import EventType
 from notify.setup.event_types import SharedEventType
 
-PERMISSION = "notify.view_eventtype"
 _SYSTEM = OpenApiParameter(
     "system",
     NAME,
@@ -39,16 +36,11 @@ class IsReader(HasScope):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         user = request.user
-        if not isinstance(user, AbstractBaseUser):
+        if not isinstance(user, AbstractUser):
             return super().has_permission(request, view)
-        if not can_read(user):
+        if not (user.is_staff and user.has_perm("notify.view_eventtype")):
             raise PermissionDenied("Your role does not show the catalogue of event types.")
         return True
-
-
-def can_read(user: Any) -> bool:
-    """True if the console shows the catalogue to this person."""
-    return bool(user.is_staff and user.has_perm(PERMISSION))
 
 
 class DocumentView(QueryView):
@@ -68,32 +60,25 @@ class DocumentView(QueryView):
 
     @extend_schema(exclude=True)  # as the OpenAPI document itself
     def get(self, request: Request) -> HttpResponseBase:
-        return answer(request._request, self.selection())
-
-    def selection(self) -> Selection:
-        """The entries that the caller may see and has named. Raises InvalidInput."""
-        user = self.request.user
+        # The entries that the caller may see and has named.
+        user, http_request = request.user, request._request
         if isinstance(user, ApiCaller):
             limit = user.systems
         else:
-            limit = person_limits.names_of(self.request._request)
+            limit = person_limits.names_of(http_request)
         rows = SharedEventType.visible_rows(EventType.objects.all(), limit)
         system = self.query_values.get("system", "")
         id = business_system(system, "system", limit) if system else None
-        return Selection.of(rows, id, self.query_values.get("event_type", ""))
-
-
-def answer(request: HttpRequest, selection: Selection) -> HttpResponseBase:
-    """The document, or 304 if the caller has this version. Raises InvalidInput."""
-    etag = f'"{selection.version}"'
-    headers = {
-        "ETag": etag,
-        "Cache-Control": "private, no-cache",
-        "Vary": "Authorization, Cookie",
-        "Content-Disposition": 'inline; filename="asyncapi.json"',
-    }
-    if not_modified := get_conditional_response(request, etag=etag):
-        for name, value in headers.items():
-            not_modified[name] = value
-        return not_modified
-    return HttpResponse(selection.document(), content_type=MEDIA_TYPE, headers=headers)
+        selection = Selection.of(rows, id, self.query_values.get("event_type", ""))
+        etag = f'"{selection.version}"'
+        headers = {
+            "ETag": etag,
+            "Cache-Control": "private, no-cache",
+            "Vary": "Authorization, Cookie",
+            "Content-Disposition": 'inline; filename="asyncapi.json"',
+        }
+        if not_modified := get_conditional_response(http_request, etag=etag):
+            for name, value in headers.items():
+                not_modified[name] = value
+            return not_modified
+        return HttpResponse(selection.document(), content_type=MEDIA_TYPE, headers=headers)

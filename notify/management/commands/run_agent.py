@@ -57,63 +57,50 @@ class Command(DaemonCommand):
         # By default: none, required
         given_key = env.secret("AGENT_API_KEY")
         self.check()  # again: these two may name files that cannot be read
+        # The platform's address.
+        # By default: PUBLIC_URL
+        intake = options["intake"] or env.text("AGENT_INTAKE_URL", settings.PUBLIC_URL)
+        # `HOST:PORT` that answers Prometheus.
+        # By default: none
+        metrics = options["metrics"] or env.text("AGENT_METRICS")
+        key = key_source(options["key_file"], given_key)
         try:
-            return build(
-                database=database,
-                # The platform's address.
-                # By default: PUBLIC_URL
-                intake=options["intake"] or env.text("AGENT_INTAKE_URL", settings.PUBLIC_URL),
-                key=key_source(options["key_file"], given_key),
-                batch=options["batch"],
-                name=options["name"],
-                # `HOST:PORT` that answers Prometheus.
-                # By default: none
-                metrics=options["metrics"] or env.text("AGENT_METRICS"),
-            )
+            destinations.parse(intake)
         except InvalidInput as error:
-            raise CommandError(f"--{error.field}: {error}") from None
+            raise CommandError(f"--intake: {error}") from None
+        if not database:
+            raise CommandError("--database: name the business system's database")
+        try:
+            store = Store(add_database(database))
+        except InvalidInput as error:
+            raise CommandError(f"--database: {error}") from None
+        figures = Figures()
+        if metrics:
+            host, _, port = metrics.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise CommandError("--metrics: use HOST:PORT, such as 127.0.0.1:9464")
+            try:
+                figures.serve(host.strip("[]"), int(port))
+            except OSError as error:
+                # The port may be taken by a second Agent with the same options.
+                text = f"--metrics: {metrics} cannot be used: {error.strerror}"
+                raise CommandError(text) from None
+        client = IntakeClient(intake, key, TIMEOUT_SECONDS)
+        return Relay(store, client, options["batch"], options["name"], figures)
 
 
 def key_source(path: Path | None, key: str) -> Callable[[], str]:
     """The function that returns the API key. It reads a file for each request, so that a key can be
-    replaced.
-
-    Raises InvalidInput when there is none.
-    """
+    replaced. Raises CommandError when there is none."""
     if path is None:
         if not key:
-            raise InvalidInput("no API key: name a file, or set AGENT_API_KEY", "key-file")
+            raise CommandError("--key-file: no API key: name a file, or set AGENT_API_KEY")
         return lambda: key
     read = partial(path.read_text, encoding="utf-8-sig")
     try:
         if not read().strip():
-            raise InvalidInput(f"{path} is empty", "key-file")
+            raise CommandError(f"--key-file: {path} is empty")
     except (OSError, UnicodeDecodeError):
-        raise InvalidInput(
-            f"{path} is not a text file that this user can read", "key-file"
-        ) from None
+        text = f"--key-file: {path} is not a text file that this user can read"
+        raise CommandError(text) from None
     return lambda: read().strip()
-
-
-def build(
-    *, database: str, intake: str, key: Callable[[], str], batch: int, name: str, metrics: str
-) -> Relay:
-    """Make an Agent without a connection yet. Raises InvalidInput."""
-    try:
-        destinations.parse(intake)
-    except InvalidInput as error:
-        raise InvalidInput(str(error), "intake") from None
-    if not database:
-        raise InvalidInput("name the business system's database", "database")
-    store = Store(add_database(database))
-    figures = Figures()
-    if metrics:
-        host, _, port = metrics.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise InvalidInput("use HOST:PORT, such as 127.0.0.1:9464", "metrics")
-        try:
-            figures.serve(host.strip("[]"), int(port))
-        except OSError as error:
-            # The port may be taken by a second Agent with the same options.
-            raise InvalidInput(f"{metrics} cannot be used: {error.strerror}", "metrics") from None
-    return Relay(store, IntakeClient(intake, key, TIMEOUT_SECONDS), batch, name, figures)

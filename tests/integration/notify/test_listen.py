@@ -25,7 +25,7 @@ from notify.maker.maker import Maker
 from notify.models import Attempt, BizMsg, BizReceive, Receive, ReceiveMsg
 from notify.monitor import conditions, metrics
 from notify.sender.trial_send import send as trial_send
-from notify.subscriptions import answer_log
+from notify.subscriptions import limits
 from tests.integration.notify.api_caller import Caller
 from tests.support import table_rows
 from tests.support.answers import Answer
@@ -250,7 +250,7 @@ def test_without_an_answer_the_error_is_kept(laptop: Laptop) -> None:
 
 
 def test_the_log_policy_holds(laptop: Laptop) -> None:
-    BizReceive.objects.update(log_answers=answer_log.Kept.FAILURES)
+    BizReceive.objects.update(log_answers=limits.KeptAnswers.FAILURES)
     laptop.make(2)
     for status in (200, 500):
         laptop.finish(laptop.next(), status, body=f"an answer with {status}")

@@ -16,7 +16,7 @@ from msgplatform.core.connections import work_redis as redis_of_work
 from msgplatform.core.data import sql
 from msgplatform.models import Biz, FailureGroup
 from msgplatform.monitor import failure_store
-from notify.archive import answers
+from notify.archive import retention
 from notify.archive.archiver import move
 from notify.archive.due import due
 from notify.maker.maker import Maker
@@ -123,7 +123,7 @@ def kept_answers() -> set[str]:
 def clean() -> int:
     """All steps; their number."""
     steps = 0
-    while answers.remove_old(sql.now()):
+    while retention.remove_answers(sql.now()):
         steps += 1
     return steps
 
@@ -145,7 +145,7 @@ def test_old_answers_go_from_both_stores(
     with transaction.atomic():
         failure_store.add("notify", [loss], sql.now())
     FailureGroup.objects.update(last_at=sql.now() - timedelta(days=1))
-    monkeypatch.setattr(answers, "PAGE", 2)  # several steps, which share pages with others
+    monkeypatch.setattr(retention, "PAGE", 2)  # several steps, which share pages with others
     for name, values in (
         ("short", {"log_days": 1}), ("long", {"log_days": 5}), ("none", {"log_answers": "none"})
     ):  # fmt: skip
@@ -171,7 +171,7 @@ def test_an_attempt_that_moves_meanwhile_is_not_missed(
 ) -> None:
     row = subscription(Biz.objects.create(name="orders"), log_days=5)
     pk = message(row, Status.DELIVERED, days=10)
-    read_page = answers._page
+    read_page = retention._page
 
     def read_and_move(store: Any, start: int, end: int) -> Any:
         page = read_page(store, start, end)
@@ -179,7 +179,7 @@ def test_an_attempt_that_moves_meanwhile_is_not_missed(
             move([pk], due(sql.now()))
         return page
 
-    monkeypatch.setattr(answers, "_page", read_and_move)
+    monkeypatch.setattr(retention, "_page", read_and_move)
     clean()
     assert ColdAttempt.objects.count() == 1
     assert kept_answers() == set()

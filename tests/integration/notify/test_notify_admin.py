@@ -14,7 +14,7 @@ from msgplatform.models import AuditLog, Biz
 from notify import operations
 from notify.directory import Subscriptions
 from notify.models import Receive
-from tests.support.notify_rows import subscription
+from tests.support.notify_rows import signed_headers, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -206,10 +206,7 @@ def test_both_secrets_sign_for_the_hours_that_were_chosen(
     ready = settings.get(row.pk)
     assert ready is not None
     # Each secret's own verifier, an independent one, accepts what both sign.
-    from notify.subscriptions import signing
-
-    stamp = int(timezone.now().timestamp())
-    headers = dict(signing.headers(ready.keys, "7", stamp, b"{}"))
+    headers = signed_headers(ready.keys, "7", int(timezone.now().timestamp()))
     for secret in (old, consumer.secret):
         assert Webhook(secret).verify("{}", headers) == {}
     assert audits("consumer_secret_rotated") == [{"old_signs_hours": 48.0}]

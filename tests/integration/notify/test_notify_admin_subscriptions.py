@@ -16,7 +16,7 @@ from django.utils import timezone
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
 from notify import operations, presence
-from notify.admin import health, states, subscription_cells
+from notify.admin import health, subscription_cells, subscriptions
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor import failures
@@ -382,7 +382,7 @@ def test_what_loses_something_is_asked_back(biz: Biz, admin_client: Client, name
 def test_more_than_a_form_can_name_are_not_asked_back(
     biz: Biz, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "MAX_SELECTION", 0)
+    monkeypatch.setattr(subscriptions, "MAX_SELECTION", 0)
     row = subscription(biz)
     assert "Select at most 0 at a time." in act(admin_client, "discard", row)
     row.refresh_from_db()

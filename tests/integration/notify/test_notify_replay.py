@@ -15,7 +15,7 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Biz
-from notify.actions import actions, backfill
+from notify.actions import actions, periods
 from notify.maker import ending
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
@@ -250,7 +250,7 @@ def test_resplit_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
         subscription(row.biz, f"more-{n}")
     for _ in range(5):
         message(row, Status.DELIVERED, days=1)
-    monkeypatch.setattr(backfill, "MAX_DELIVERIES", 10)
+    monkeypatch.setattr(periods, "MAX_DELIVERIES", 10)
     assert finish("backfill", 100, biz="orders", since=days_ago(3)) == 30
 
 
@@ -261,9 +261,9 @@ def test_resplit_counts_what_is_missing_once(
     for n in range(3):
         subscription(row.biz, f"more-{n}")
     pks = [message(row, Status.DELIVERED, days=1) for _ in range(8)]
-    monkeypatch.setattr(backfill, "MAX_DELIVERIES", 3)
+    monkeypatch.setattr(periods, "MAX_DELIVERIES", 3)
     counted: list[int] = []
-    real = backfill._count_missing
+    real = periods._count_missing
 
     def count(message_ids: Any, only: Any) -> Any:
         counted.append(len(message_ids))
@@ -272,10 +272,10 @@ def test_resplit_counts_what_is_missing_once(
             subscription(row.biz, "made meanwhile")
         return lacking
 
-    monkeypatch.setattr(backfill, "_count_missing", count)
-    assert backfill.add_missing(pks[:4]) == 4 * 3
+    monkeypatch.setattr(periods, "_count_missing", count)
+    assert periods.add_missing(pks[:4]) == 4 * 3
     assert counted == [4]
-    assert backfill.add_missing(pks[4:]) == 4 * 4
+    assert periods.add_missing(pks[4:]) == 4 * 4
     assert counted == [4, 4, 4]
 
 
@@ -286,9 +286,9 @@ def test_resplit_and_archiver_at_once(row: BizReceive) -> None:
     program = f"""
 def work(number):
     from notify.archive.archiver import Archiver
-    from notify.actions import backfill
+    from notify.actions import periods
     if number:
-        return backfill.add_missing({pks})
+        return periods.add_missing({pks})
     archiver = Archiver()
     while archiver.turn():
         pass

@@ -29,7 +29,7 @@ from notify.directory import Subscriptions
 from notify.maker.capacity import Capacity
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
-from notify.sender import strays
+from notify.sender import in_flight
 from notify.sender.claimer import OrderClaimer
 from notify.sender.in_flight import ClaimedOrder
 from notify.sender.sender import Sender
@@ -595,7 +595,7 @@ class TestDeadSender:
 
     @pytest.fixture(autouse=True)
     def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(strays, "patience", lambda timeout: 0.0)
+        monkeypatch.setattr(in_flight, "patience", lambda timeout: 0.0)
 
     def claimers(self) -> tuple[OrderClaimer, OrderClaimer]:
         known = Subscriptions()
@@ -662,7 +662,9 @@ class TestDeadSender:
     def test_its_last_requests_are_over(self, biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
         """It may have begun one when its ownership ended."""
         timeouts: list[float] = []
-        monkeypatch.setattr(strays, "patience", lambda timeout: timeouts.append(timeout) or 600.0)
+        monkeypatch.setattr(
+            in_flight, "patience", lambda timeout: timeouts.append(timeout) or 600.0
+        )
         row = subscribed(biz, "one", timeout=7)
         put(row, 1, items=1)
         dead, alive = self.claimers()
@@ -673,7 +675,7 @@ class TestDeadSender:
         assert timeouts == [7.0]
         dead._next_renewal.at_once()
         dead._keep()  # it had only stood still
-        monkeypatch.setattr(strays, "patience", lambda timeout: 0.0)
+        monkeypatch.setattr(in_flight, "patience", lambda timeout: 0.0)
         self.report(alive, {})
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (0, 1)}
 
@@ -773,7 +775,7 @@ class TestDeadSender:
             dead.claim()
             self.dies(row)
             self.report(alive, {})
-            monkeypatch.setattr(strays, "patience", lambda timeout: 600.0)
+            monkeypatch.setattr(in_flight, "patience", lambda timeout: 600.0)
             written: list[Result] = []
             with running() as sender:
                 turn_until(sender, lambda: written.extend(results()) or len(written) == 6)  # type: ignore[func-returns-value]

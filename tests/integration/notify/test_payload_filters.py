@@ -16,7 +16,7 @@ from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify import person_data
-from notify.actions import backfill, resend
+from notify.actions import periods, resend
 from notify.flow import FLOW
 from notify.intake import intake
 from notify.maker.maker import Maker
@@ -214,9 +214,9 @@ def test_backfill_obeys_it_or_not(biz: Biz) -> None:
     (first, second) = published(biz, {"total": 12}, {"total": 101})
     run(Maker())
     subscription(biz, "large", filter=LARGE)
-    assert backfill.add_missing([first, second]) == 1
+    assert periods.add_missing([first, second]) == 1
     assert (recipients(first), recipients(second)) == (set(), {"large"})
-    assert backfill.add_missing([first, second], backfill.Scope(has_filtered=True)) == 1
+    assert periods.add_missing([first, second], periods.Scope(has_filtered=True)) == 1
     assert recipients(first) == {"large"}
 
 
@@ -275,7 +275,7 @@ def test_a_payload_that_cannot_be_read_is_set_aside_as_without_a_filter(is_seale
     maker.splitter.split()
     assert (recipients(pk), recipients(after)) == ({"shop"}, {"shop"})
     ReceiveMsg.objects.filter(msg_id=pk).delete()
-    assert backfill.add_missing([pk], backfill.Scope(row.pk)) == 1
+    assert periods.add_missing([pk], periods.Scope(row.pk)) == 1
 
 
 class TestTrial:
@@ -420,7 +420,7 @@ def test_pages_and_backfill_go_on_with_a_filter_that_a_statement_wrote(
     run(Maker())
     BizReceive.objects.filter(pk=row.pk).update(filter=document, event_types=[])
     assert admin_client.get(f"/console/notify/{pk}").status_code == 200
-    assert backfill.add_missing([pk]) == 1
+    assert periods.add_missing([pk]) == 1
     assert recipients(pk) == {"all", "broken"}
 
 

@@ -17,14 +17,14 @@ from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
+from notify import sandbox_receiver
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.monitor import conditions, subjects
-from notify.sandbox import calls
 from notify.subscriptions import sandbox, signing
 from tests.support.api_server import Server
 from tests.support.http_sinks import Sink, answering
 from tests.support.management import Manager
-from tests.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, signed_headers, subscription
 from tests.support.notify_turns import run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -99,11 +99,11 @@ def test_a_binary_cloud_event_after_a_delay(row: BizReceive, server: Server) -> 
     publish(row.biz)
     run_until(is_ended)
     # On a slow machine the time of further requests may be over, too; one of all had to wait.
-    last, *others = calls.arrivals(row.pk)
+    last, *others = sandbox_receiver.arrivals(row.pk)
     assert others
     assert sorted(each.call.delay for each in (last, *others)) == [*[0] * len(others), 30]
     assert (last.number, last.is_verified) == (1 + len(others), True)
-    assert calls.event_type(last.call) == "order.paid"
+    assert sandbox_receiver.event_type(last.call) == "order.paid"
     assert last.call.body == '{"n":1}'
     assert server.request("GET", "/healthz")[0] == 200
 
@@ -125,12 +125,12 @@ def test_the_address_says_nothing_to_others_and_judges_signatures(
     assert post(server, path.replace(f"/{row.pk}/", "/999999/"), b"{}", {}) == 404
     assert post(server, path, b"x" * (300 * 1024), {}) == 413
     now = int(time.time())
-    right = dict(signing.headers([key], "1", now, b"{}"))
-    old = dict(signing.headers([key], "1", now - 4000, b"{}"))
+    right = signed_headers([key], "1", now)
+    old = signed_headers([key], "1", now - 4000)
     for headers in (right, old, {**right, "webhook-id": "2"}, {}):
         assert post(server, path, b"{}", headers) == 200
-    verdicts = [each.call.signature for each in reversed(calls.arrivals(row.pk))]
-    assert verdicts == [calls.CURRENT, calls.STALE, calls.WRONG, calls.UNSIGNED]
+    verdicts = [each.call.signature for each in reversed(sandbox_receiver.arrivals(row.pk))]
+    assert verdicts == ["current", "stale", "wrong", "unsigned"]
     Receive.objects.update(url="https://elsewhere.example/")
     assert post(server, path, b"{}", right) == 404
 
@@ -198,11 +198,11 @@ def test_what_is_wrong_is_said(row: BizReceive, settings: LazySettings) -> None:
 
 
 def test_what_is_kept_is_bounded(row: BizReceive, work_redis: Any) -> None:
-    store = calls.store(row.pk)
+    store = sandbox_receiver.store(row.pk)
     for number in range(core.MAX_CALLS + 5):
-        store.keep(calls.Call(str(number), {}, "", 0, calls.CURRENT, 200))
+        store.keep(sandbox_receiver.Call(str(number), {}, "", 0, sandbox_receiver.CURRENT, 200))
     store.behave(core.Behaviour("500", count=2), 5)
-    kept = calls.arrivals(row.pk)
+    kept = sandbox_receiver.arrivals(row.pk)
     assert (len(kept), kept[0].call.message_id) == (core.MAX_CALLS, str(core.MAX_CALLS + 4))
     names = work_redis.keys("sandbox:*")
     assert len(names) == 3

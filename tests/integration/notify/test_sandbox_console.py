@@ -10,10 +10,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from msgplatform.models import AuditLog, Biz
+from notify import sandbox_receiver
 from notify.admin.publish import sample
 from notify.intake import catalogue
 from notify.models import BizMsg, BizReceive, EventType, Receive
-from notify.sandbox import calls
 from notify.subscriptions import sandbox
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -43,10 +43,10 @@ def make(client: Client, biz: Biz, **values: str) -> str:
 
 def keep(row: BizReceive, **fields: object) -> None:
     call: dict[str, Any] = {
-        "message_id": "42", "headers": {"Webhook-Id": "42"}, "size": 60, "signature": calls.CURRENT,
+        "message_id": "42", "headers": {"Webhook-Id": "42"}, "size": 60, "signature": "current",
         "status": 200, "body": '{"type":"order.paid","data":{"name":"Ann Lee"}}', **fields,
     }  # fmt: skip
-    calls.store(row.pk).keep(calls.Call(**call))
+    sandbox_receiver.store(row.pk).keep(sandbox_receiver.Call(**call))
 
 
 def test_one_click_makes_a_sandbox(admin_client: Client, shop: Biz) -> None:
@@ -77,7 +77,7 @@ def test_what_came_is_shown_filtered_and_emptied(admin_client: Client, shop: Biz
     row = BizReceive.objects.get()
     keep(row, status=503)
     keep(row)
-    keep(row, message_id="43", signature=calls.WRONG, body='{"type":"stock.empty"}')
+    keep(row, message_id="43", signature=sandbox_receiver.WRONG, body='{"type":"stock.empty"}')
     text = admin_client.get(page).content.decode()
     assert text.count("<details id=") == 3 + 1  # the form is folded, too
     assert "request 2 of this message" in text
@@ -97,7 +97,7 @@ def test_what_came_is_shown_filtered_and_emptied(admin_client: Client, shop: Biz
 
 def test_its_behaviour_is_set_for_a_while(admin_client: Client, shop: Biz) -> None:
     page = make(admin_client, shop)
-    store = calls.store(BizReceive.objects.get().pk)
+    store = sandbox_receiver.store(BizReceive.objects.get().pk)
     wrong = admin_client.post(page, {"answer": "503", "minutes": "0"}).content.decode()
     assert "greater than or equal to 1" in wrong
     admin_client.post(page, {"answer": "429", "minutes": "5", "retry_after": "7", "count": "2"})

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from notify.subscriptions import signing
+from tests.support.notify_rows import signed_headers
 
 ID, TIMESTAMP = "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -40,9 +41,7 @@ def test_rotation_signs_with_both_secrets() -> None:
 def test_the_official_library_agrees(text: str, number: int) -> None:
     secret = signing.new_secret()
     body = text.encode("utf-8", "replace")
-    headers = dict(
-        signing.headers([signing.decode_secret(secret)], str(number), int(time.time()), body)
-    )
+    headers = signed_headers([signing.decode_secret(secret)], str(number), int(time.time()), body)
     verifier = standardwebhooks.Webhook(secret)
     verifier.verify(body, headers, json_parse=False)
     for changed in (
