@@ -14,9 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.net.client import Login
-from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
-from gateway.simulator.smg import Simulator
+from gateway.net import Login
+from gateway.simulator.smg import BEHAVIOURS, Behaviour, Simulator
 
 # Another port than SGIP's own 8801, which the platform's receiver has on the same machine.
 PORT = 8802

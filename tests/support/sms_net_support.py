@@ -19,8 +19,7 @@ from gateway.models import SmsGateway
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
-from gateway.simulator.behaviours import Behaviour
-from gateway.simulator.smg import Simulator
+from gateway.simulator.smg import Behaviour, Simulator
 from msgplatform.core.errors import UNAVAILABLE
 
 WAIT = 180.0  # seconds, generous

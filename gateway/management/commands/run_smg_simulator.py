@@ -6,8 +6,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.net import Login
-from gateway.simulator.behaviours import BEHAVIOURS
 from gateway.simulator.program import PORT, Options, behaviour, parse_mo, run
+from gateway.simulator.smg import BEHAVIOURS
 
 
 class Command(BaseCommand):

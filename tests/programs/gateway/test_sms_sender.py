@@ -27,7 +27,7 @@ from gateway.sender import gateway_worker
 from gateway.sender.link import Link
 from gateway.sender.packing import Counters, Pace, packs, submits
 from gateway.sender.sender import SmsSender
-from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
+from gateway.simulator.smg import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.private_server import free_port
 from tests.support.children import child
