@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from gateway import codes, notifications
 from gateway.admin.gateways import SLUG_ERRORS
+from gateway.api import trials
 from gateway.connections import sms_redis
-from gateway.intake import trial_sms
 from gateway.intake.request import MAX_TEXT
 from gateway.lifecycle import keys
 from gateway.messages.page import page as message_page_of
@@ -98,7 +98,7 @@ class SmsAccountAdmin(ResourceAdmin):
             raise PermissionDenied
         start = {"text": gettext("A test message"), "key": f"console-{secrets.token_hex(12)}"}
         form = TestSmsForm(request.POST or None, initial=start)
-        message = send_form(form, lambda values: trial_sms.send(
+        message = send_form(form, lambda values: trials.send(
             values["account"], values["gateway"], values["to"], values["text"], REFERENCE,
             partial(audit, request), values["key"],
         ), _SENTENCES)  # fmt: skip
