@@ -125,7 +125,7 @@ class SmsSender(Worker):
         self.arrivals.stop()
         self.net.stop()  # after the last Unbind
         try:
-            presence.withdraw(self.name)  # other senders get its share at once
+            presence.links.withdraw(self.name)  # other senders get its share at once
         except RedisError as error:
             log.warning("end_not_said", why=str(error)[:200])
 
