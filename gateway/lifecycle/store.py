@@ -27,7 +27,6 @@ from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import (
     ClaimedMessage,
     Finished,
-    Member,
     Mt,
     NewSubmit,
     ReportIn,
@@ -288,11 +287,3 @@ def forget(messages: Iterable[Finished]) -> set[str]:
     """
     flat = [value for m in messages for value in (m.id, m.final, str(m.facts))]
     return {id.decode() for id in scripts.run("forget", flat)} if flat else set()
-
-
-__all__ = [
-    "Allowance", "Call", "FirstCall", "Lease", "Member", "OverLimit", "accept", "announce", "claim",
-    "drop", "due", "end", "first_calls", "forget", "has_work", "is_leased", "lease_some",
-    "next_seqnos", "overdue", "pass_on", "published", "read", "release", "report", "respond",
-    "submit", "take",
-]  # fmt: skip
