@@ -16,7 +16,7 @@ from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE
 from msgplatform.models import Biz
-from notify.feed import merge, person_data, person_users, timeline, upkeep_events
+from notify.feed import merge, person_data, timeline, upkeep_events
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedUser
@@ -223,7 +223,7 @@ def test_every_step_of_finding_a_person_goes_by_an_index_and_none_sorts(
     if connection.vendor != "mysql":  # SQLite counts no rows, and reads a small table as a whole
         return
     fill()
-    monkeypatch.setattr(person_users, "PAGE", 20)
+    monkeypatch.setattr(person_data, "PAGE", 20)
     Biz.objects.bulk_create([Biz(id=BIZ + n, name=f"shop{n}") for n in range(200)])
     Feed.objects.filter(uid="author2").update(uid="138-0013-8000")
     EventQueue.objects.filter(uid="author3").update(status=EventQueue.Status.WAITING)

@@ -34,7 +34,7 @@ from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
-from notify.feed import person_users, upkeep_events, users
+from notify.feed import person_data, upkeep_events, users
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
 from notify.feed.intake import posts, relations
@@ -812,7 +812,7 @@ def one_pass(name: str) -> int:
 def test_one_pass_meets_every_relation_and_entry(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(person_users, "PAGE", 2)
+    monkeypatch.setattr(person_data, "PAGE", 2)
     others = [f"other-{n}" for n in range(7)]
     feed_rows.related(
         shop.biz,
@@ -832,7 +832,7 @@ def test_one_pass_meets_every_relation_and_entry(
 def test_user_ids_that_are_a_number_or_an_address_are_found_in_each_spelling(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(person_users, "SLICE", 2)  # users of a page
+    monkeypatch.setattr(person_data, "SLICE", 2)  # users of a page
     address, number = ANN.email.title(), ANN.spellings[3]
     feed_rows.related(
         shop.biz, (address, "befriend", "reader-1"), (f"+86{number}", "follow", "reader-1"),
@@ -866,7 +866,7 @@ def test_user_ids_that_are_a_number_or_an_address_are_found_in_each_spelling(
 def test_a_named_user_of_a_later_page_is_exported_once(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(person_users, "SLICE", 2)  # users of a page
+    monkeypatch.setattr(person_data, "SLICE", 2)  # users of a page
     uids = ["zoe", ANN.phone, ANN.email]
     feed_rows.related(shop.biz, *((uid, "befriend", f"reader-{uid}") for uid in uids))
     feed_rows.visited(shop.biz, *uids)
