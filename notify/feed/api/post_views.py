@@ -1,7 +1,12 @@
-"""The REST endpoints of posts, under /api/v1/feed/."""
+"""The REST endpoints of posts, under /api/v1/feed/. Every id is a string: JavaScript rounds beyond
+2^53."""
+
+from functools import partial
+from typing import Any
 
 from django.http import Http404, HttpResponse
 from msgspec.structs import replace
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -28,19 +33,19 @@ from notify.feed.api.requests import (
     NewPostBody,
     NewPostsBody,
 )
-from notify.feed.api.serializers import PostSerializer
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
 from notify.feed.messages.index import FIELDS, MESSAGES, NOT_DELETED, POSTS_ONLY
 from notify.feed.models import Feed
-from notify.feed.models.posts import MAX_DATA, MAX_KIND, Topic
+from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 
 # JSON may write a character as two \uXXXX. The rest of a body is short.
 MAX_POST_BYTES = MAX_DATA * 12 + 4096
 
 UID = {"type": "string", "pattern": UID_PATTERN}
 KIND = {"type": "string", "pattern": KIND_PATTERN, "maxLength": MAX_KIND}
-
+# A user's id in an answer.
+UidField = partial(serializers.RegexField, UID_PATTERN, max_length=MAX_UID)
 
 # The declared fields, without the topic of upkeep, which has no posts.
 _FIELDS: Fields = {
@@ -50,6 +55,33 @@ _FIELDS: Fields = {
     "app_id": replace(FIELDS["app_id"], schema=KIND),
     "kind": replace(FIELDS["kind"], schema=KIND),
 }
+
+
+class PostSerializer(serializers.Serializer[Any]):
+    """A post, as its author wrote it last."""
+
+    id = serializers.CharField()
+    uid = UidField(help_text="The author")
+    topic = serializers.ChoiceField(choices=Topic.values)
+    app_id = serializers.CharField()
+    src_type = serializers.CharField()
+    data = serializers.CharField()  # type: ignore[assignment]
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField(allow_null=True, help_text="Null when never edited")
+
+    def to_representation(self, post: Any) -> dict[str, Any]:
+        """The post as JSON, without the cost of the serializer's fields: pages of timelines are the
+        most frequent answers."""
+        return {
+            "id": str(post.id),
+            "uid": post.uid,
+            "topic": post.topic,
+            "app_id": post.app_id,
+            "src_type": post.src_type,
+            "data": post.data,
+            "created_at": post.create_date,
+            "updated_at": post.update_date,
+        }
 
 
 class PostListView(MessageListView):

@@ -2,8 +2,10 @@
 
 import re
 from datetime import timedelta
+from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
@@ -18,13 +20,8 @@ from msgplatform.doors.api.query import QueryView
 from msgplatform.doors.api.schema import operation
 from msgplatform.messages.filters import number
 from notify.feed import timeline
-from notify.feed.api.post_views import KIND, UID
+from notify.feed.api.post_views import KIND, UID, PostSerializer
 from notify.feed.api.requests import ReadBody
-from notify.feed.api.serializers import (
-    PostSerializer,
-    TimelineSerializer,
-    UnreadSerializer,
-)
 from notify.feed.intake.posts import check_kind
 from notify.feed.models import Feed
 
@@ -39,6 +36,20 @@ _UID = OpenApiParameter(
     OpenApiParameter.PATH,
     description="The reader: your own id of the user, percent-encoded",
 )
+
+
+class TimelineSerializer(serializers.Serializer[dict[str, Any]]):
+    """A page, newest first."""
+
+    results = PostSerializer(many=True)
+    next = serializers.URLField(allow_null=True, help_text="The page of older posts")
+
+
+class UnreadSerializer(serializers.Serializer[dict[str, Any]]):
+    count = serializers.IntegerField(
+        help_text="Posts of others that are newer than the last post that was read"
+    )
+    more = serializers.BooleanField(help_text="There may be more than `count`")
 
 
 class TimelineView(QueryView):
