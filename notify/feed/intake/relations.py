@@ -6,7 +6,6 @@ delivery of their posts) come before or after, and counts stay exact.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial, reduce
 from operator import or_
@@ -55,17 +54,12 @@ class Change(msgspec.Struct, frozen=True):
     other: str
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(msgspec.Struct):
     """The relations of the users of one transaction, before and after its changes."""
 
     before: set[Key]
+    after: set[Key]  # each change starts from the relations after the changes before it
     authors: Counter[str]  # reader → number of relations that bring posts
-    after: set[Key] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        # Each change starts from the relations after the changes before it.
-        self.after = set(self.before)
 
     @property
     def added(self) -> list[Key]:
@@ -118,7 +112,8 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     (biz,) = {change.biz for change in changes}
     users = lock(biz, {uid for change in changes for uid in (change.uid, change.other)})
     authors = Counter({uid: user.authors for uid, user in users.items()})
-    plan = _Plan(_existing(biz, changes), authors)
+    before = _existing(biz, changes)
+    plan = _Plan(before, before, authors)
     verdicts = [_plan(change, plan) for change in changes]
     now = sql.now()
     both, at_read = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
