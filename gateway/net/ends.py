@@ -128,8 +128,14 @@ class Client:
             began = asyncio.get_running_loop().time()
             end = await self._once()
             duration = asyncio.get_running_loop().time() - began
+            # Another connection may end in the same way at once. A connection that the peer unbound
+            # instead of answering did not work either.
+            is_failure = (
+                end is None
+                or end.reason in _FAILURES
+                or (end.reason is sgip.CloseReason.UNBOUND and bool(end.unanswered))
+            )
             # After a connection that worked, the minimum pause is enough.
-            is_failure = _is_failure(end)
             if not is_failure or duration > _PROVEN:
                 backoff.reset()
             if end and end.reason is sgip.CloseReason.UNBOUND and not is_failure:
@@ -163,14 +169,6 @@ class Client:
         return sgip.Session(
             self._side, now, bind=bind, limits=self._limits, duplicates=lambda _: self._duplicates
         )
-
-
-def _is_failure(end: sgip.Closed | None) -> bool:
-    """True if another connection may end in the same way at once. A connection that the peer
-    unbound instead of answering did not work either."""
-    if end is None or end.reason in _FAILURES:
-        return True
-    return end.reason is sgip.CloseReason.UNBOUND and bool(end.unanswered)
 
 
 class Server:

@@ -92,8 +92,11 @@ class GatewayWorker:
             count += self._repeat(self.link.capacity)
         if (capacity := self.link.capacity) > 0 and not self.pace.is_short:
             count += self._send(capacity)
-        if self.link.can_grow and self.link.capacity <= 0:
-            self._grow()
+        if self.link.can_grow and self.link.capacity <= 0 and self._next_growth.take():
+            # The windows are full: idle connections that were unbound are opened again.
+            has_work = bool(self._packs) or store.has_work(self.gateway.id)
+            if has_work:
+                self._in_loop(self.link.wake)
         return count
 
     def respond(self) -> int:
@@ -230,11 +233,6 @@ class GatewayWorker:
         if submits:
             self.link.give(submits)
             self._in_loop(self.link.put, submits)
-
-    def _grow(self) -> None:
-        """The windows are full: idle connections that were unbound are opened again."""
-        if self._next_growth.take() and (self._packs or store.has_work(self.gateway.id)):
-            self._in_loop(self.link.wake)
 
     # -- not sending -----------------------------------------------------------------------------
     def _wait_for_link(self, connected_ids: Callable[[], Collection[int]]) -> int:

@@ -121,7 +121,13 @@ class SmsSender(Worker):
     def stop(self) -> None:
         self._listener.stop()
         self._refresher.stop()
-        self._close(list(self.workers.values()))
+        for worker in list(self.workers.values()):
+            self._begin_closing(worker)
+        wait([closing for _worker, closing in self._closing.values()], 2 * _UNBIND_SECONDS)
+        try:
+            self._finish_closing()
+        except UNAVAILABLE as error:
+            log.warning("responses_not_written", why=str(error)[:200])
         self.arrivals.stop()
         self.net.stop()  # after the last Unbind
         try:
@@ -159,16 +165,6 @@ class SmsSender(Worker):
             elif share != (link := self.workers[gateway_id].link).connections:
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)
-
-    def _close(self, workers: list[GatewayWorker]) -> None:
-        """Close all links at the end, when no turn is held up."""
-        for worker in workers:
-            self._begin_closing(worker)
-        wait([closing for _worker, closing in self._closing.values()], 2 * _UNBIND_SECONDS)
-        try:
-            self._finish_closing()
-        except UNAVAILABLE as error:
-            log.warning("responses_not_written", why=str(error)[:200])
 
     def _begin_closing(self, worker: GatewayWorker) -> None:
         """Unbind in order, while turns go on. A Submit without a timely response is due again."""
