@@ -102,11 +102,11 @@ class Simulator:
         self.accepted: Counter[int] = Counter()  # Submits by Result
         self.throttled_repeats = 0  # only with the behaviour's `limit_first`
         self.changed = asyncio.Event()  # set whenever a command came
-        self._host, self._port = host, port
+        self.log, self.host, self._port = log, host, port
         self._login = login or Login("sp", "secret")
         self._known = dict(read_log(log))  # Submit's sequence → Result
         # Lines that came together are one write: a kill leaves no half of a Submit.
-        self._log = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
+        self._log_file = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
         # Not from 0: commands before a restart, or of other simulators, must not be duplicates.
         self._sequences = sgip.SequenceSource(NODE, start=random.getrandbits(31))
         self._submits: Counter[Connection] = Counter()
@@ -146,7 +146,7 @@ class Simulator:
         return list(self._server.connections)
 
     async def __aenter__(self) -> Simulator:
-        await self._server.start(self._host, self._port)
+        await self._server.start(self.host, self._port)
         if self._client:
             self._client.start()
         return self
@@ -160,7 +160,7 @@ class Simulator:
         if self._client:
             await self._client.stop(timeout=1)
         await self._server.stop()
-        self._log.close()
+        self._log_file.close()
         if self._journal:
             self._journal.close()
 
@@ -194,7 +194,7 @@ class Simulator:
         submits = [event for event in events if type(event) is sgip.Submit]
         results = [(submit, self._accept(connection, submit)) for submit in submits]
         if results:
-            self._log.flush()  # an answered Submit is written down
+            self._log_file.flush()  # an answered Submit is written down
             if self.behaviour.reports is ReportTime.BEFORE:
                 self._report(results)
                 self._pump()
@@ -232,7 +232,7 @@ class Simulator:
         part = sgip.part_of(submit)
         sequence = ":".join(map(str, submit.sequence))
         for user in submit.user_numbers:
-            self._log.write(f"{sequence}\t{user}\t{part.number}/{part.total}\t{result}\n")
+            self._log_file.write(f"{sequence}\t{user}\t{part.number}/{part.total}\t{result}\n")
         return result
 
     def _is_over_limit(self) -> bool:
