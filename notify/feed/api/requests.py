@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 from django.urls import register_converter
+from django.urls.converters import StringConverter
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.doors.api.bodies import IdempotencyKey, choice, items, text
@@ -79,7 +80,7 @@ class ReadBody(msgspec.Struct, forbid_unknown_fields=True):
     ]
 
 
-class UidConverter:
+class UidConverter(StringConverter):
     """`<uid:uid>`: the id of a user, chosen by the business system, percent-encoded by callers."""
 
     regex = UID
@@ -89,9 +90,6 @@ class UidConverter:
             check_uid(value)
         except InvalidInput as error:
             raise ValueError(str(error)) from None  # Django answers 404
-        return value
-
-    def to_url(self, value: str) -> str:
         return value
 
 
