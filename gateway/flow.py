@@ -84,10 +84,7 @@ FLOW = Flow(
         runbooks=conditions.RUNBOOKS,
         runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
-    setup=Setup(
-        first_steps=first_steps.steps,
-        first_calls=lambda: [first_steps.CALL],
-    ),
+    setup=Setup(first_steps=first_steps.steps, first_calls=lambda: [first_steps.CALL]),
     redis=(SMS,),
     links=(Link(gettext_lazy("Test SMS"), "send_to_mobile", "admin:sms_test",
                       ("gateway.view_sgipmt", "gateway.change_sgipmt")),),

@@ -110,10 +110,7 @@ class SmsGatewayAdmin(ResourceAdmin):
             why = problems or [gettext("no sender reports a connection")]
             return cells.mark(gettext("down"), "bad", below="; ".join(why))
         tone = "warn" if problems else "good" if outgoing else "plain"
-        text = gettext("%(ours)d out, %(theirs)d in") % {
-            "ours": outgoing,
-            "theirs": incoming,
-        }
+        text = gettext("%(ours)d out, %(theirs)d in") % {"ours": outgoing, "theirs": incoming}
         title = ", ".join((
             ngettext("%d connection to the SMG", "%d connections to the SMG", outgoing) % outgoing,
             ngettext("%d from the SMG", "%d from the SMG", incoming) % incoming,

@@ -105,7 +105,5 @@ class AccountTestView(APIView):
                 raise InvalidInput("There is no such gateway.", "gateway")
             if not gateway.enabled:
                 raise NotNow("The gateway is switched off.")
-        message = send(
-            account, gateway, body.to, body.text, _REFERENCE, partial(audit, request)
-        )
+        message = send(account, gateway, body.to, body.text, _REFERENCE, partial(audit, request))
         return Response({"id": message}, status.HTTP_202_ACCEPTED)

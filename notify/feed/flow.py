@@ -66,15 +66,10 @@ FLOW = Flow(
         runbooks=conditions.RUNBOOKS,
         runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
-    setup=Setup(
-        first_steps=first_steps.steps,
-        first_calls=lambda: first_steps.CALLS,
-    ),
+    setup=Setup(first_steps=first_steps.steps, first_calls=lambda: first_steps.CALLS),
     icons={"Feed": "dynamic_feed", "EventQueue": "queue"},
     links=(
-        Link(
-            _("Users"), "group", "admin:feed_users", ("feed.view_feed", "feed.view_feeduser")
-        ),
+        Link(_("Users"), "group", "admin:feed_users", ("feed.view_feed", "feed.view_feeduser")),
         Link(_("Scheduler"), "speed", "admin:feed_scheduler", ("feed.view_eventqueue",)),
     ),
 )  # fmt: skip

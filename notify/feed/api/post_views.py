@@ -26,13 +26,7 @@ from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.message_list import MessageListView
 from msgplatform.doors.api.schema import operation
 from msgplatform.messages import filter_fields
-from notify.feed.api.requests import (
-    KIND_PATTERN,
-    UID_PATTERN,
-    EditBody,
-    NewPostBody,
-    NewPostsBody,
-)
+from notify.feed.api.requests import KIND_PATTERN, UID_PATTERN, EditBody, NewPostBody, NewPostsBody
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
 from notify.feed.messages.index import FIELDS, MESSAGES, NOT_DELETED, POSTS_ONLY

@@ -64,9 +64,7 @@ class EventQueue(models.Model):
         verbose_name = _("event")
         verbose_name_plural = _("events")
         ordering = ["-qid"]
-        indexes = [
-            models.Index(fields=["topic", "status", "qid"], name="eventqueue_to_handle"),
-        ]
+        indexes = [models.Index(fields=["topic", "status", "qid"], name="eventqueue_to_handle")]
 
     def __str__(self) -> str:
         return str(self.pk)
