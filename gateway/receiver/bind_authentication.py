@@ -233,7 +233,7 @@ class BindAuthentication:
         oldest enabled one counts."""
         match = None
         gateways = self._directory.known.receiving.values()
-        for gateway in sorted(gateways, key=lambda one: (one.row.enabled, -one.id)):
+        for gateway in sorted(gateways, key=lambda entry: (entry.row.enabled, -entry.id)):
             name = _same(bind.login_name, gateway.row.smg_login_name)
             password = gateway.smg_login_password
             is_right = _same(bind.login_password, password or "") & name and password is not None

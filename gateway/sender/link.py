@@ -195,7 +195,7 @@ class Link:
         client, ready = self._client, self._submits.ready
         if client is None or not ready:
             return
-        for connection in sorted(client.bound, key=lambda one: -one.capacity):
+        for connection in sorted(client.bound, key=lambda connection: -connection.capacity):
             while connection.capacity > 0 and (submit := self._submits.next()):
                 connection.send(submit.frame, submit)
                 self.sent += 1

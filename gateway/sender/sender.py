@@ -193,7 +193,7 @@ class SmsSender(Worker):
         """Gateways with a process of their own that does not run."""
         present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
         gateways = self.directory.known.gateways.items()
-        return [id for id, one in gateways if one.row.own_process and id not in present]
+        return [id for id, entry in gateways if entry.row.own_process and id not in present]
 
     def _report_links(self) -> None:
         """Exchange the states of links with other processes: every two seconds, changes at once."""
