@@ -138,14 +138,22 @@ class Intake:
         """Check requests. Raises RedisError: nothing was accepted then; OutcomeUnknown: requests
         that were accepted before are not on enough replicas."""
         self.directory.refresh()
-        verdicts = _duplicates(requests)
+        # Known keys come before every check: a message that was accepted stays accepted, even if its
+        # account is switched off or has spent its limit since.
+        request_keys = [(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
+        if not request_keys:
+            sms_redis().ping()  # notice an unavailable Redis before anything may be stored
+        firsts = iter(store.first_calls(request_keys))
+        verdicts: list[Verdict | None] = [None] * len(requests)
         items: dict[int, CheckedRequest] = {}
         by_key: dict[tuple[int, str], CheckedRequest] = {}
         duplicate_calls: dict[int, store.Call] = {}
         for position, request in enumerate(requests):  # a wrong request does not refuse the others
-            if verdicts[position] is not None:
-                continue
             name = request.biz, request.idempotency_key
+            if request.idempotency_key and (first := next(firsts)):
+                is_same = first.hash == _hash(request)
+                verdicts[position] = Verdict.duplicate_or_conflict(is_same, ids=first.ids)
+                continue
             if name in by_key:
                 # Neither checked nor counted twice: the script says which call it duplicates.
                 limit = by_key[name].allowance
@@ -192,27 +200,6 @@ class Intake:
                 )  # fmt: skip
         signals.SENDER.send()
         return [verdict for verdict in verdicts if verdict is not None]
-
-
-def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:
-    """The verdicts of requests whose key is known, None for the others.
-
-    The look comes before every check: a message that was accepted stays accepted, even if its
-    account is switched off or has spent its limit since.
-    """
-    request_keys = [(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
-    if not request_keys:
-        sms_redis().ping()  # notice an unavailable Redis before anything may be stored
-    firsts = iter(store.first_calls(request_keys))
-    verdicts: list[Verdict | None] = []
-    for request in requests:
-        first = next(firsts) if request.idempotency_key else None
-        verdicts.append(
-            Verdict.duplicate_or_conflict(first.hash == _hash(request), ids=first.ids)
-            if first
-            else None
-        )
-    return verdicts
 
 
 def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
