@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from django.db import connection
 from django.db.models import Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter
@@ -17,12 +18,12 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import NotNow
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.bodies import choice, items
 from msgplatform.doors.api.intake import BatchView
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.query import ListView
 from msgplatform.doors.api.schema import operation
-from notify.feed.api.post_views import UID, UidField
-from notify.feed.api.requests import ChangeBody, ChangesBody
+from notify.feed.api.post_views import UID, UidField, uid_text
 from notify.feed.intake import relations
 from notify.feed.intake.posts import check_uid
 from notify.feed.intake.relations import Change
@@ -31,6 +32,21 @@ from notify.feed.models import Friend
 _BODY_BYTES = 4096
 _DIRECTIONS = ("recipients", "authors")
 _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
+
+
+class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What `uid` does to `other`. Friendship is mutual; a block ends every relation between the
+    two, and keeps new ones from being made."""
+
+    action: Annotated[str, choice([(action, action) for action in relations.Action])]
+    uid: Annotated[str, uid_text("Your own id of a user: visible ASCII characters without blanks and /")]
+    other: Annotated[str, uid_text("The user who is befriended, followed, blocked …")]
+
+
+class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of relations."""
+
+    changes: Annotated[list[ChangeBody], items("1 to 1000 changes, in their order")]
 
 
 class ChangedSerializer(serializers.Serializer[dict[str, Any]]):
