@@ -20,9 +20,9 @@ from msgplatform.core.data import engines, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, OutcomeUnknown
 from msgplatform.core.intake.verdicts import Verdict, judge_each
-from notify.feed import upkeep_events
 from notify.feed.intake.posts import check_uid
 from notify.feed.models import EventQueue, FeedUser, Friend
+from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.users import lock
 
 CHUNK = 500  # changes in one transaction
@@ -133,20 +133,16 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     removed_pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
     kinds = EventQueue.Kind
     events = [
+        *(UpkeepEvent(biz, r, kinds.BACKFILL) for r in sorted(new_readers) if users[r].active),
         *(
-            upkeep_events.Event(biz, r, kinds.BACKFILL)
-            for r in sorted(new_readers)
-            if users[r].active
-        ),
-        *(
-            upkeep_events.Event(biz, uid, kinds.UNFOLLOW, {"reader": reader})
+            UpkeepEvent(biz, uid, kinds.UNFOLLOW, {"reader": reader})
             for uid, reader in sorted(removed_pairs)
             if users[reader].active
         ),
         *_count(biz, plan, users),
     ]
     if events:
-        upkeep_events.add(events, block, now)
+        add_upkeep(events, block, now)
     return verdicts
 
 
@@ -218,7 +214,7 @@ def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
             return set(), {block}
 
 
-def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep_events.Event]:
+def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[UpkeepEvent]:
     """Count recipients and authors. Yield events for authors who now have very many recipients."""
     change: Counter[tuple[str, str]] = Counter()
     change.update((uid, relation) for uid, relation, _reader in plan.added)
@@ -235,7 +231,7 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep
         recipients = user.friends + user.followers
         if user.merging == merging.PUSHED and recipients > settings.FEED_READ_FANOUT_ABOVE:
             new = merging.BECOMING
-            yield upkeep_events.Event(biz, uid, EventQueue.Kind.MERGE)
+            yield UpkeepEvent(biz, uid, EventQueue.Kind.MERGE)
         elif user.merging == merging.MERGED and recipients < settings.FEED_WRITE_FANOUT_BELOW:
             # An author in the state "becoming" is not changed here: the end of the merge event
             # looks at the number of recipients.

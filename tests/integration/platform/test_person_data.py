@@ -34,13 +34,14 @@ from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
-from notify.feed import person_data, upkeep_events, users
+from notify.feed import person_data, users
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
 from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
+from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.monitor import conditions
 from notify.intake import intake
 from notify.models import (
@@ -884,8 +885,8 @@ def test_a_named_user_of_a_later_page_is_exported_once(
 
 def unfollowed(biz: Biz, reader: str) -> int:
     """An event of upkeep about the timeline of a reader."""
-    event = upkeep_events.Event(biz.pk, "author", EventQueue.Kind.UNFOLLOW, {"reader": reader})
-    upkeep_events.add([event], ids.reserve(1), sql.now())
+    event = UpkeepEvent(biz.pk, "author", EventQueue.Kind.UNFOLLOW, {"reader": reader})
+    add_upkeep([event], ids.reserve(1), sql.now())
     return int(EventQueue.objects.filter(topic="upkeep").latest("qid").pk)
 
 
