@@ -100,7 +100,7 @@ class Meter:
         self._lows: deque[tuple[float, float]] = deque()  # (time, latency)
         if baseline:
             self._lows.append((clock(), baseline))
-        self._cpu = _Processors()
+        self._ticks = _processor_ticks()
 
     def sample(self) -> None:
         """Ask the database: two short statements."""
@@ -133,25 +133,15 @@ class Meter:
         while self._lows[0][0] < now - BASELINE_SECONDS:
             self._lows.popleft()
         baseline = min(low for _, low in self._lows)
-        return Load(latency, baseline, statements, self._cpu.busy())
+        (idle_before, total_before), (idle, total) = self._ticks, _processor_ticks()
+        self._ticks = idle, total
+        cpu = 0.0  # the part of the processors at work since the last call; 0: unknown
+        if total > total_before:
+            cpu = max(0.0, 1 - (idle - idle_before) / (total - total_before))
+        return Load(latency, baseline, statements, cpu)
 
 
-class _Processors:
-    """The part of this machine's processors at work between two calls of `busy`; 0: unknown."""
-
-    def __init__(self) -> None:
-        self._before = _ticks()
-
-    def busy(self) -> float:
-        idle, total = _ticks()
-        idle_before, total_before = self._before
-        self._before = idle, total
-        if total <= total_before:
-            return 0.0
-        return max(0.0, 1 - (idle - idle_before) / (total - total_before))
-
-
-def _ticks() -> tuple[int, int]:
+def _processor_ticks() -> tuple[int, int]:
     """(idle, all) of all processors since the machine start."""
     with suppress(OSError, ValueError):
         # user nice system idle iowait irq softirq steal; the time of guests is in user already
