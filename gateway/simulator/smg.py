@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
@@ -151,12 +150,7 @@ class Simulator:
             self._client.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self._client:
             await self._client.stop(timeout=1)
         await self._server.stop()
