@@ -21,8 +21,7 @@ from gateway.directory import Directory
 from gateway.inbox import mo_intake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
-from gateway.net import Connection
-from gateway.net.thread import NetThread
+from gateway.net import Connection, NetThread
 from gateway.sgip.fields import WORDS
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect

@@ -12,8 +12,7 @@ from gateway import presence, sgip
 from gateway.directory import Directory
 from gateway.inbox import mo_intake
 from gateway.inbox.arrivals import Arrivals
-from gateway.net import Server
-from gateway.net.thread import NetThread
+from gateway.net import NetThread, Server
 from gateway.receiver.bind_authentication import MAX_IN_ALL, BindAuthentication
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker

@@ -19,7 +19,7 @@ from concurrent.futures import Future, wait
 from gateway import presence, signals
 from gateway.directory import Directory, Gateway
 from gateway.inbox.arrivals import Arrivals
-from gateway.net.thread import NetThread
+from gateway.net import NetThread
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.link import Link
 from gateway.sender.rerouting import Stranded

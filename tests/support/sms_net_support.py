@@ -16,7 +16,7 @@ from gateway import presence, sgip
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Finished, Mt
 from gateway.models import SmsGateway
-from gateway.net.thread import NetThread
+from gateway.net import NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
 from gateway.simulator.smg import Behaviour, Simulator

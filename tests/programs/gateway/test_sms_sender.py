@@ -20,8 +20,7 @@ from gateway.directory import Directory, Gateway
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ClaimedMessage, Member, Mt, NewSubmit
 from gateway.models import SmsGateway
-from gateway.net import Connection
-from gateway.net.thread import NetThread
+from gateway.net import Connection, NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender import gateway_worker
 from gateway.sender.link import Link
