@@ -138,8 +138,8 @@ class Intake:
         """Check requests. Raises RedisError: nothing was accepted then; OutcomeUnknown: requests
         that were accepted before are not on enough replicas."""
         self.directory.refresh()
-        # Known keys come before every check: a message that was accepted stays accepted, even if its
-        # account is switched off or has spent its limit since.
+        # Known keys come before every check: a message that was accepted stays accepted, even if
+        # its account is switched off or has spent its limit since.
         request_keys = [(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
         if not request_keys:
             sms_redis().ping()  # notice an unavailable Redis before anything may be stored

@@ -95,9 +95,9 @@ class PendingSubmits:
 def response(name: str, result: int, *, is_repeated: bool, tries: int) -> Response:
     """The response to write down, with the meaning of its Result.
 
-    With `is_repeated` the same bytes may have been written before: a refused sequence then says that
-    these were accepted, and a busy gateway says nothing. `tries`: how often its messages were put
-    off; each time the delay doubles.
+    With `is_repeated` the same bytes may have been written before: a refused sequence then says
+    that these were accepted, and a busy gateway says nothing. `tries`: how often its messages were
+    put off; each time the delay doubles.
     """
     if result == Result.OK or (result == Result.SEQUENCE and is_repeated):
         verdict = ACCEPTED

@@ -63,7 +63,8 @@ def _value(default: object, text: str) -> object:
 async def run(
     simulator: Simulator, mos: Iterable[tuple[str, str, str]], say: Callable[[str], object]
 ) -> None:
-    """Run until a signal; `mos` come at once; `say` gets lines for people, the first one when the simulator listens."""
+    """Run until a signal; `mos` come at once. `say` gets lines for people, the first one when the
+    simulator listens."""
     # `async with` closes the log and the journal in order, also after a signal.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

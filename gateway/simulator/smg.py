@@ -263,10 +263,9 @@ class Simulator:
             for user in submit.user_numbers * behaviour.report_copies
         ]
         sequences = self._sequences.take(len(reports), datetime.now(UTC))
+        state, error = behaviour.state, behaviour.error_code
         for sequence, (submit, user) in zip(sequences, reports, strict=True):
-            self.outbox.put(
-                sgip.Report(sequence, submit.sequence, 0, user, behaviour.state, behaviour.error_code)
-            )
+            self.outbox.put(sgip.Report(sequence, submit.sequence, 0, user, state, error))
 
     def _pump(self) -> None:
         self.outbox.pump()

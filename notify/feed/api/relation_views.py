@@ -39,7 +39,9 @@ class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     two, and keeps new ones from being made."""
 
     action: Annotated[str, choice([(action, action) for action in relations.Action])]
-    uid: Annotated[str, uid_text("Your own id of a user: visible ASCII characters without blanks and /")]
+    uid: Annotated[
+        str, uid_text("Your own id of a user: visible ASCII characters without blanks and /")
+    ]
     other: Annotated[str, uid_text("The user who is befriended, followed, blocked …")]
 
 

@@ -1,4 +1,4 @@
-"""The pace of dispatchers, and the load of the database server and of this machine, which it follows.
+"""The pace of dispatchers, and the load of the database server and this machine, which it follows.
 
 Dispatchers disturb nobody while nobody else uses the server. So latency and processors count only
 while statements of other programs run. Dispatchers report their connections, so that the meter
