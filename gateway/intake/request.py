@@ -129,9 +129,15 @@ def check(request: Request, directory: Directory, router: Router) -> CheckedRequ
             words = lazy_message("this gateway is not for this account and number")
             raise InvalidInput(words, "gateway")
         routes = [[request.gateway] for _route in routes]
-    return CheckedRequest(
-        request, account, numbers, routes, parts, _allowance(account, len(numbers))
-    )
+    # Today's counter of messages (in the platform's time zone) and its limit.
+    limit, allowance = account.row.daily_limit, None
+    if limit:
+        if len(numbers) > limit:
+            words = lazy_message("the account may send to %(limit)d recipients a day", limit=limit)
+            raise InvalidInput(words, "to")
+        today = _now().date().isoformat()
+        allowance = Allowance(keys.spent(account.id, today), limit)
+    return CheckedRequest(request, account, numbers, routes, parts, allowance)
 
 
 def _numbers(recipients: Sequence[str], account: Account) -> list[str]:
@@ -221,18 +227,6 @@ class LimitReached(InvalidInput):
             )
         super().__init__(lazy_message(words, limit=limit, more=count), "account")
         self.wait = seconds_to_tomorrow(_now())
-
-
-def _allowance(account: Account, count: int) -> Allowance | None:
-    """Today's counter of messages (in the platform's time zone) and its limit; None without a
-    limit. Raises InvalidInput for a request that is larger than the whole limit."""
-    limit = account.row.daily_limit
-    if not limit:
-        return None
-    if count > limit:
-        words = lazy_message("the account may send to %(limit)d recipients a day", limit=limit)
-        raise InvalidInput(words, "to")
-    return Allowance(keys.spent(account.id, _now().date().isoformat()), limit)
 
 
 def seconds_to_tomorrow(now: datetime) -> int:
