@@ -144,7 +144,7 @@ def ended(ids: list[str]) -> dict[str, Finished]:
 @pytest.fixture
 def lasting_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is taken for gone because the machine was busy."""
-    monkeypatch.setattr(presence._links, "_seconds", 3600.0)
+    monkeypatch.setattr(presence.links, "_seconds", 3600.0)
 
 
 def state(client: Any, message: str) -> str:
