@@ -35,9 +35,6 @@ class LinkState(msgspec.Struct, frozen=True):
     kind: str
     peer: str
     since: float
-    in_flight: int = 0
-    sent: int = 0
-    received: int = 0
     problem: str = ""
     process: str = ""
 
