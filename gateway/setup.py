@@ -12,7 +12,6 @@ from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
 
-
 _Password = partial(SecretTextField, trim_whitespace=False, max_length=16)
 
 

@@ -74,7 +74,7 @@ class Gauges(msgspec.Struct, frozen=True):
     accepted: int
     received: int
 
-    def up(self) -> Counter[tuple[int, str]]:
+    def link_counts(self) -> Counter[tuple[int, str]]:
         """The numbers of connections that work, by gateway and kind."""
         return Counter((s.gateway, s.kind) for s in self.links if not s.problem)
 
@@ -158,12 +158,12 @@ def status() -> Status:
     facts: dict[str, int | float | str] = {}
     bad: dict[str, ViewLink] = {}
     are_several = sum(queue.gateway.enabled for queue in now.queues) > 1
-    up = now.up()
+    link_counts = now.link_counts()
     for queue in now.queues:
         if queue.gateway.enabled:
             if are_several:  # a single one is the backlog
                 facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
-            links, name = up[queue.gateway.pk, "submit"], _("links of %s") % queue.gateway
+            links, name = link_counts[queue.gateway.pk, "submit"], _("links of %s") % queue.gateway
             facts[name] = links or _("down")
             if not links:
                 bad[name] = ViewLink("admin:gateway_smsgateway_change", (queue.gateway.pk,))
@@ -205,7 +205,7 @@ _RECEIVED = METRICS.counter("sms_received", "MOs received")
 def samples() -> Iterator[Sample]:
     """The samples for `/metrics`. Raises what `read` raises."""
     now = read()
-    up = now.up()
+    link_counts = now.link_counts()
     for queue in now.queues:
         gateway = queue.gateway.name
         yield _PENDING.of(queue.pending, gateway=gateway)
@@ -214,7 +214,7 @@ def samples() -> Iterator[Sample]:
         yield _OLDEST.of(queue.oldest_seconds or 0.0, gateway=gateway)
         yield _ENABLED.of(queue.gateway.enabled, gateway=gateway)
         for kind in ("submit", "report"):
-            yield _LINKS.of(up[queue.gateway.pk, kind], gateway=gateway, kind=kind)
+            yield _LINKS.of(link_counts[queue.gateway.pk, kind], gateway=gateway, kind=kind)
     for name, value in now.stages.items():
         yield _STAGE.of(value, stage=name)
     yield _ACCEPTED.of(now.accepted)
