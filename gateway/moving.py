@@ -27,11 +27,6 @@ class _Row(msgspec.Struct, array_like=True):
     seconds: int  # that the key is still remembered
 
 
-class _Owner(msgspec.Struct):
-    biz: int
-    key: str = ""
-
-
 class SmsKeys:
     """The keys of calls, as a KeyStore. A key may be read more than once."""
 
@@ -64,14 +59,10 @@ class SmsKeys:
                 raise Conflict(f"a key of {self.name} names other messages here: {kept.ids[0]}")
 
     def _pages(self, biz: int) -> Iterator[list[str]]:
-        redis, cursor = sms_redis(), 0
+        cursor = 0
         while True:
-            cursor, names = redis.scan(cursor, match=keys.EVERY_MT, count=_PAGE)
-            pipeline = redis.pipeline(transaction=False)
-            for name in names:
-                pipeline.hget(name, "msg")
-            owners = [msgspec.json.decode(text, type=_Owner) for text in pipeline.execute() if text]
-            yield sorted({owner.key for owner in owners if owner.biz == biz and owner.key})
+            cursor, messages = store.scan(cursor, _PAGE)
+            yield sorted({mt.key for mt, _final in messages if mt.biz == biz and mt.key})
             if not cursor:
                 break
         since = sql.now() - timedelta(seconds=settings.SMS_IDEMPOTENCY_SECONDS)

@@ -2,7 +2,7 @@
 (`docs/sms.md`)."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,6 +24,22 @@ MAX_REPORTS = 200  # maximum of messages in an event, each less than a 200th of 
 _BEGIN, _END = b'{"reports":[', b"]}"
 
 
+class _Report(msgspec.Struct, frozen=True):
+    """The payload of an ending's event; the times are those of acceptance, Submit and Report."""
+
+    id: str
+    reference: str
+    to: str
+    account: str
+    state: str
+    error_code: int
+    error: str
+    parts: int
+    accepted_at: str | None
+    submitted_at: str | None
+    reported_at: str | None
+
+
 def register_personal_fields() -> None:
     """Say which fields of the events hold personal data; called when the app is ready."""
     personal_fields.register(REPORT, ("/to",))
@@ -34,21 +50,14 @@ def register_personal_fields() -> None:
 def report(message: Finished, directory: Directory) -> Event:
     """The event of a message's ending. Its key depends on the ending: a repetition is the same
     event. An account whose Reports travel in batches gets a batch of one; see `in_batches`."""
-    code, sentence = ending(message.error)
-    mt = message.mt
-    return _report(
-        mt.biz,
-        id=mt.id,
-        reference=mt.reference,
-        to=mt.user_number,
-        account=directory.known.account_names.get(mt.account, ""),
-        state=message.final,
-        error_code=code,
-        error=sentence,
-        parts=message.parts,
-        times=(message.accepted_at, message.submitted_at, message.reported_at),
-        is_batch=mt.account in directory.known.batching,
-    )
+    mt, (code, sentence) = message.mt, ending(message.error)
+    payload = _Report(
+        id=mt.id, reference=mt.reference, to=mt.user_number,
+        account=directory.known.account_names.get(mt.account, ""), state=message.final,
+        error_code=code, error=sentence, parts=message.parts, accepted_at=iso(message.accepted_at),
+        submitted_at=iso(message.submitted_at), reported_at=iso(message.reported_at),
+    )  # fmt: skip
+    return _event(mt.biz, payload, mt.account in directory.known.batching)
 
 
 def is_taken(event_type: str, biz: int) -> bool:
@@ -90,22 +99,17 @@ def announced(message: Finished, final: str, payload: bytes) -> Event:
 
 def late_report(mt: SgipMt) -> Event:
     """The real ending of an archived message that had ended as unknown."""
-    times = (mt.accepted_at, mt.submitted_at, mt.reported_at)
     # The database is asked, because the pump has no directory: late Reports are rare.
     account = SmsAccount.objects.filter(pk=mt.account_id).first()
-    return _report(
-        mt.biz_id,
-        id=str(mt.pk),
-        reference=mt.reference,
-        to=mt.user_number,
-        account=account.name if account else "",
-        state=mt.final,
-        error_code=mt.error_code,
-        error=mt.error,
-        parts=mt.parts,
-        times=tuple(moment.timestamp() if moment else 0.0 for moment in times),
-        is_batch=account is not None and account.report_batches,
-    )
+    times = (mt.accepted_at, mt.submitted_at, mt.reported_at)
+    accepted_at, submitted_at, reported_at = (iso(at.timestamp()) if at else None for at in times)
+    payload = _Report(
+        id=str(mt.pk), reference=mt.reference, to=mt.user_number,
+        account=account.name if account else "", state=mt.final, error_code=mt.error_code,
+        error=mt.error, parts=mt.parts, accepted_at=accepted_at, submitted_at=submitted_at,
+        reported_at=reported_at,
+    )  # fmt: skip
+    return _event(mt.biz_id, payload, account is not None and account.report_batches)
 
 
 def mo(message: Mo, directory: Directory) -> Event:
@@ -141,33 +145,11 @@ def iso(moment: float) -> str | None:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
-def _report(
-    biz: int,
-    *,
-    id: str,
-    reference: str,
-    to: str,
-    account: str,
-    state: str,
-    error_code: int,
-    error: str,
-    parts: int,
-    times: Sequence[float],
-    is_batch: bool,
-) -> Event:
-    """The event of an ending; `times` are the times of acceptance, Submit and Report."""
-    accepted_at, submitted_at, reported_at = map(iso, times)
-    payload = {
-        "id": id, "reference": reference, "to": to, "account": account, "state": state,
-        "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted_at,
-        "submitted_at": submitted_at, "reported_at": reported_at,
-    }  # fmt: skip
-    text, key = msgspec.json.encode(payload), _report_key(id, state)
-    return (
-        Event(biz, REPORTS, _BEGIN + text + _END, key)
-        if is_batch
-        else Event(biz, REPORT, text, key)
-    )
+def _event(biz: int, report: _Report, is_batch: bool) -> Event:
+    payload, key = msgspec.json.encode(report), _report_key(report.id, report.state)
+    if is_batch:
+        return Event(biz, REPORTS, _BEGIN + payload + _END, key)
+    return Event(biz, REPORT, payload, key)
 
 
 def _report_key(id: str, state: str) -> str:

@@ -35,14 +35,11 @@ class LinkState(msgspec.Struct, frozen=True):
     kind: str
     peer: str
     since: float
-    in_flight: int = 0
-    sent: int = 0
-    received: int = 0
     problem: str = ""
     process: str = ""
 
 
-_links = Presence(sms_redis, keys.LINKS, list[LinkState], TTL_SECONDS)
+links = Presence(sms_redis, keys.LINKS, list[LinkState], TTL_SECONDS)
 
 
 def process_name() -> str:
@@ -53,13 +50,7 @@ def process_name() -> str:
 def report(process: str, states: Iterable[LinkState]) -> None:
     """Publish a process' connections; call again within TTL_SECONDS."""
     # Added here: the makers of states need not know their process.
-    own_states = [msgspec.structs.replace(state, process=process) for state in states]
-    _links.report({process: own_states})
-
-
-def withdraw(process: str) -> None:
-    """Withdraw the connections of a process that ends."""
-    _links.withdraw(process)
+    links.report({process: [msgspec.structs.replace(state, process=process) for state in states]})
 
 
 def note_listener(port: int) -> None:
@@ -74,7 +65,7 @@ def is_own_port(port: int) -> bool:
 
 def live() -> list[LinkState]:
     """The connections that processes have reported lately."""
-    return [state for states in _links.read().values() for state in states]
+    return [state for states in links.read().values() for state in states]
 
 
 def connected_gateways(states: Iterable[LinkState]) -> frozenset[int]:

@@ -1,6 +1,6 @@
 """Gateways and accounts as people set them up."""
 
-from typing import Any
+from functools import partial
 
 from django.db.models import Q
 from django.utils.translation import gettext
@@ -12,17 +12,14 @@ from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
 
-
-class PasswordField(SecretTextField):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(trim_whitespace=False, max_length=16, **options)
+_Password = partial(SecretTextField, trim_whitespace=False, max_length=16)
 
 
 class GatewaySerializer(WholeSerializer):
     """An SMG of the operator. Field names are SGIP's where it has them; times are seconds."""
 
-    login_password = PasswordField()
-    smg_login_password = PasswordField()
+    login_password = _Password()
+    smg_login_password = _Password()
     networks = TextListField()
     prefixes = TextListField()
 

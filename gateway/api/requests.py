@@ -1,17 +1,14 @@
 """The body that a caller sends, the same over REST and XML-RPC, and the request that it stands
 for."""
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
 import msgspec
 
-from gateway.intake import accept
 from gateway.intake.accept import MAX_RECIPIENTS
 from gateway.intake.request import MAX_EXPIRE_DAYS, MAX_REFERENCE, MAX_TEXT, Request
 from msgplatform.core.intake.idempotency import check_key
-from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.core.tracing import context
 from msgplatform.doors.api.bodies import IdempotencyKey, field, items, text
 
@@ -79,13 +76,6 @@ def request(biz: int, body: Send) -> Request:
         idempotency_key=key or "",
         trace=context.begin(),
     )
-
-
-def accept_later(
-    biz: int, body: Send, call: Callable[[Verdict | None, Exception | None], None]
-) -> None:
-    """`accept.accept_later` for the fast intake, which has only the body."""
-    accept.accept_later(request(biz, body), call)
 
 
 def _seconds(moment: datetime | None) -> float:

@@ -176,7 +176,11 @@ def describe_limit(exc: LimitReached, view: Any) -> Problem:
 
 
 # A POST of one text is taken in before Django is asked: see `SingleIntake`.
-SEND = SingleIntake("/api/v1/sms", requests.Send, requests.accept_later)
+SEND = SingleIntake(
+    "/api/v1/sms",
+    requests.Send,
+    lambda biz, body, call: accept.accept_later(requests.request(biz, body), call),
+)
 
 
 class SmsBatchView(BatchView):

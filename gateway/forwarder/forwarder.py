@@ -78,7 +78,33 @@ class Forwarder(Worker):
             return ids
         # A message may be in the list twice: in another batch its ending would get another key.
         new_messages = [message for message in messages if not message.is_published]
-        events, shared_events = self._events(new_messages)
+        reports = {
+            message.id: notifications.report(message, self.directory) for message in new_messages
+        }
+        open_ends = [message for message in new_messages if RANK[message.final] < _LAST]
+        payloads = store.announce({m.id: (m.final, reports[m.id].payload) for m in open_ends})
+        failpoint("forwarder_after_announce")
+        events: list[intake.Event] = []
+        # By message id: events that can share one: no other ending came before, none will follow.
+        shared_events: dict[str, intake.Event] = {}
+        for message in new_messages:
+            earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
+            events += [
+                notifications.announced(message, end, message.announced[end])
+                for end in sorted(earlier, key=lambda end: RANK[end])
+            ]
+            event = reports[message.id]
+            if message.id in payloads:
+                # Empty: the message has another ending, which is published in its turn.
+                if payload := payloads[message.id]:
+                    event = notifications.announced(message, message.final, payload)
+                    events.append(_with_trace(event, message))
+                continue
+            event = _with_trace(event, message)
+            if event.event_type == notifications.REPORTS and not earlier:
+                shared_events[message.id] = event
+            else:
+                events.append(event)
         batches = notifications.in_batches(shared_events)
         event_ids = publish([*events, *(event for event, _ids in batches)])
         if began_at:  # 0 while traces are off
@@ -98,39 +124,6 @@ class Forwarder(Worker):
         # These ids have no messages any more: an earlier entry of the same id was archived.
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids
-
-    def _events(
-        self, messages: Sequence[Finished]
-    ) -> tuple[list[intake.Event], dict[str, intake.Event]]:
-        """The events of endings, and by message id the events that can share one: no other ending
-        came before, and none will follow."""
-        reports = {
-            message.id: notifications.report(message, self.directory) for message in messages
-        }
-        open_ends = [message for message in messages if RANK[message.final] < _LAST]
-        payloads = store.announce({m.id: (m.final, reports[m.id].payload) for m in open_ends})
-        failpoint("forwarder_after_announce")
-        events: list[intake.Event] = []
-        shared_events: dict[str, intake.Event] = {}
-        for message in messages:
-            earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
-            events += [
-                notifications.announced(message, end, message.announced[end])
-                for end in sorted(earlier, key=lambda end: RANK[end])
-            ]
-            event = reports[message.id]
-            if message.id in payloads:
-                # Empty: the message has another ending, which is published in its turn.
-                if payload := payloads[message.id]:
-                    event = notifications.announced(message, message.final, payload)
-                    events.append(_with_trace(event, message))
-                continue
-            event = _with_trace(event, message)
-            if event.event_type == notifications.REPORTS and not earlier:
-                shared_events[message.id] = event
-            else:
-                events.append(event)
-        return events, shared_events
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
         """Publish MOs. Their owner is stored first, for the archive."""

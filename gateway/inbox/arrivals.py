@@ -18,11 +18,10 @@ from django.utils.translation import gettext_noop as _
 
 from gateway import sgip, signals
 from gateway.directory import Directory
-from gateway.inbox.mo_intake import MoIntake
+from gateway.inbox import mo_intake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
-from gateway.net import Connection
-from gateway.net.thread import NetThread
+from gateway.net import Connection, NetThread
 from gateway.sgip.fields import WORDS
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
@@ -73,7 +72,6 @@ class Arrivals:
         self._mo_thread = ThreadLoop(
             "mos", self._take_mos, every=_MO_PAUSE, longest_pause=_MO_PAUSE
         )
-        self.mo_intake = MoIntake()
 
     @property
     def open(self) -> int:
@@ -91,7 +89,7 @@ class Arrivals:
 
     def stop(self) -> None:
         self._mo_thread.stop()
-        self._alerts.stop()
+        self._alerts.stop(_STOP_SECONDS)
 
     # -- in the loop -----------------------------------------------------------------------------
     def put(self, connection: Connection, gateway: int, requests: Sequence[Request]) -> None:
@@ -183,7 +181,7 @@ class Arrivals:
         return 0.0
 
     def _make_mos_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
-        self.mo_intake.take(
+        mo_intake.take(
             [
                 (arrival.gateway, arrival.request)
                 for arrival in arrivals
@@ -220,18 +218,12 @@ class Arrivals:
         self._alerts.put(event)
 
 
-class AlertQueue:
-    """Any thread may `put`; only this class's own thread asks the database."""
+class AlertQueue(ThreadLoop):
+    """Any thread may `put`; only this thread asks the database."""
 
     def __init__(self) -> None:
+        super().__init__("alerts", self._raise, every=_UNTIL_PUT, last=self._raise)
         self._waiting: deque[alerts.AlertEvent] = deque()
-        self._thread = ThreadLoop("alerts", self._raise, every=_UNTIL_PUT, last=self._raise)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._thread.stop(_STOP_SECONDS)
 
     def put(self, event: alerts.AlertEvent) -> None:
         """Raise the alert soon; returns at once. Beyond _MAX_ALERTS it is dropped."""
@@ -239,7 +231,7 @@ class AlertQueue:
             log.warning("alert_dropped", kind=event.kind, subject=event.subject, key=event.key)
             return
         self._waiting.append(event)
-        self._thread.wake()
+        self.wake()
 
     def _raise(self) -> None:
         while self._waiting:

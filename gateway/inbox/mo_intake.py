@@ -1,4 +1,8 @@
-"""MOs and changes of users, taken in once: long ones joined, in any order, over any connection."""
+"""MOs and changes of users, taken in once: long ones joined, in any order, over any connection.
+
+Ids come from the database, all else from Redis. Functions raise an exception when one of them is
+unavailable.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,65 +20,63 @@ log = logging.get(__name__)
 _LATE_AT_ONCE = 100  # messages; the receiver looks for late ones every few seconds
 
 
-class MoIntake:
-    """Ids come from the database, all else from Redis. Raises when one of them is unavailable."""
+def take(requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
+    """Take (gateway's id, request) pairs. All are safe when this returns."""
+    # Each request gets an id, also a part: its message has the id of the first part.
+    message_ids = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
+    whole: list[tuple[Mo, mo_store.SequenceWords]] = []
+    for (gateway, request), message in zip(requests, map(str, message_ids), strict=True):
+        if isinstance(request, sgip.UserRpt):
+            report = Mo(
+                id=message,
+                kind="userrpt",
+                gateway=gateway,
+                user_number=sgip.international(request.user_number),
+                sp_number=request.sp_number,
+                user_condition=request.user_condition,
+                sequence=_words(request.sequence),
+                at=time.time(),
+            )
+            whole.append((report, request.sequence))
+        elif (part := sgip.part_of(request)).total > 1:
+            mo = _mo(message, gateway, request, "", part)
+            parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
+            parts = (parts_key, part.number, part.total, mo, request.sequence)
+            # The handset uses the reference for a new message: the older one is taken in as is.
+            while (outcome := mo_store.keep_part(*parts)).what == "cut":
+                _join(parts_key, outcome.parts)
+            if outcome.what == "whole":
+                _join(parts_key, outcome.parts)
+        else:
+            text = sgip.decode_text(part.payload, request.message_coding)
+            whole.append((_mo(message, gateway, request, text), request.sequence))
+    mo_store.accept(whole)
 
-    def take(self, requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
-        """Take (gateway's id, request) pairs. All are safe when this returns."""
-        # Each request gets an id, also a part: its message has the id of the first part.
-        message_ids = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
-        whole: list[tuple[Mo, mo_store.SequenceWords]] = []
-        for (gateway, request), message in zip(requests, map(str, message_ids), strict=True):
-            if isinstance(request, sgip.UserRpt):
-                report = Mo(
-                    id=message,
-                    kind="userrpt",
-                    gateway=gateway,
-                    user_number=sgip.international(request.user_number),
-                    sp_number=request.sp_number,
-                    user_condition=request.user_condition,
-                    sequence=_words(request.sequence),
-                    at=time.time(),
-                )
-                whole.append((report, request.sequence))
-            elif (part := sgip.part_of(request)).total > 1:
-                mo = _mo(message, gateway, request, "", part)
-                parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
-                parts = (parts_key, part.number, part.total, mo, request.sequence)
-                # The handset uses the reference for a new message: the older one is taken in as is.
-                while (outcome := mo_store.keep_part(*parts)).what == "cut":
-                    self._join(parts_key, outcome.parts)
-                if outcome.what == "whole":
-                    self._join(parts_key, outcome.parts)
-            else:
-                text = sgip.decode_text(part.payload, request.message_coding)
-                whole.append((_mo(message, gateway, request, text), request.sequence))
-        mo_store.accept(whole)
 
-    def take_late(self) -> int:
-        """Take in long MOs whose other parts did not come in time; returns how many."""
-        late = mo_store.late_parts(_LATE_AT_ONCE)
-        for parts_key, parts in late.items():
-            self._join(parts_key, parts)
-        return len(late)
+def take_late() -> int:
+    """Take in long MOs whose other parts did not come in time; returns how many."""
+    late = mo_store.late_parts(_LATE_AT_ONCE)
+    for parts_key, parts in late.items():
+        _join(parts_key, parts)
+    return len(late)
 
-    @staticmethod
-    def _join(parts_key: str, parts: Mapping[int, Mo]) -> None:
-        """The id is that of the first part that came: a repetition makes the same message."""
-        if not parts:
-            return
-        # Ids grow with time.
-        first = min(parts.values(), key=lambda part: int(part.id))
-        contents = {number: part.content for number, part in parts.items()}
-        codings = {number: part.message_coding for number, part in parts.items()}
-        whole = msgspec.structs.replace(
-            first,
-            text=_readable(sgip.text_of(contents, codings), first.message_coding),
-            content=b"".join(contents[number] for number in sorted(contents)),
-            missing=first.parts - len(parts),
-        )
-        if mo_store.join_parts(parts_key, whole, parts) and whole.missing:
-            log.warning("mo_incomplete", id=whole.id, parts=whole.parts, missing=whole.missing)
+
+def _join(parts_key: str, parts: Mapping[int, Mo]) -> None:
+    """The id is that of the first part that came: a repetition makes the same message."""
+    if not parts:
+        return
+    # Ids grow with time.
+    first = min(parts.values(), key=lambda part: int(part.id))
+    contents = {number: part.content for number, part in parts.items()}
+    codings = {number: part.message_coding for number, part in parts.items()}
+    whole = msgspec.structs.replace(
+        first,
+        text=_readable(sgip.text_of(contents, codings), first.message_coding),
+        content=b"".join(contents[number] for number in sorted(contents)),
+        missing=first.parts - len(parts),
+    )
+    if mo_store.join_parts(parts_key, whole, parts) and whole.missing:
+        log.warning("mo_incomplete", id=whole.id, parts=whole.parts, missing=whole.missing)
 
 
 def _mo(

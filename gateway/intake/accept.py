@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 from django.conf import settings
@@ -40,9 +39,6 @@ from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import payload_hash
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.core.tracing import spans
-
-if TYPE_CHECKING:
-    from msgplatform.core.tracing.spans import Span
 
 # Maximum of recipients of a call, all items together: one script stores them, and blocks Redis.
 MAX_RECIPIENTS = 10_000
@@ -138,23 +134,26 @@ class Intake:
         self.directory = directory or Directory()
         self.router = Router(self.directory)
 
-    def send_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """Check requests and store them with one script. Raises what `prepare` and `commit`
-        raise; the requests may be repeated with the same keys."""
-        return self.commit(self.prepare(requests))
-
     def prepare(self, requests: Sequence[Request]) -> PreparedBatch:
         """Check requests. Raises RedisError: nothing was accepted then; OutcomeUnknown: requests
         that were accepted before are not on enough replicas."""
         self.directory.refresh()
-        verdicts = _duplicates(requests)
+        # Known keys come before every check: a message that was accepted stays accepted, even if
+        # its account is switched off or has spent its limit since.
+        request_keys = [(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
+        if not request_keys:
+            sms_redis().ping()  # notice an unavailable Redis before anything may be stored
+        firsts = iter(store.first_calls(request_keys))
+        verdicts: list[Verdict | None] = [None] * len(requests)
         items: dict[int, CheckedRequest] = {}
         by_key: dict[tuple[int, str], CheckedRequest] = {}
         duplicate_calls: dict[int, store.Call] = {}
         for position, request in enumerate(requests):  # a wrong request does not refuse the others
-            if verdicts[position] is not None:
-                continue
             name = request.biz, request.idempotency_key
+            if request.idempotency_key and (first := next(firsts)):
+                is_same = first.hash == _hash(request)
+                verdicts[position] = Verdict.duplicate_or_conflict(is_same, ids=first.ids)
+                continue
             if name in by_key:
                 # Neither checked nor counted twice: the script says which call it duplicates.
                 limit = by_key[name].allowance
@@ -194,40 +193,13 @@ class Intake:
                 else Verdict.duplicate_or_conflict(first.hash == call.payload_hash, ids=first.ids)
             )
         for position, call in calls.items():
-            if call.span:
-                _end_span(call.span, verdicts[position])
+            if call.span and (verdict := verdicts[position]):
+                spans.end(
+                    call.span, error=verdict.code, outcome=verdict.outcome,
+                    messages=len(verdict.ids), message_id=next(iter(verdict.ids), ""),
+                )  # fmt: skip
         signals.SENDER.send()
         return [verdict for verdict in verdicts if verdict is not None]
-
-
-def _end_span(span: Span, verdict: Verdict | None) -> None:
-    if verdict:
-        first_id = verdict.ids[0] if verdict.ids else ""
-        spans.end(
-            span, error=verdict.code, outcome=verdict.outcome, messages=len(verdict.ids),
-            message_id=first_id,
-        )  # fmt: skip
-
-
-def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:
-    """The verdicts of requests whose key is known, None for the others.
-
-    The look comes before every check: a message that was accepted stays accepted, even if its
-    account is switched off or has spent its limit since.
-    """
-    request_keys = [(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
-    if not request_keys:
-        sms_redis().ping()  # notice an unavailable Redis before anything may be stored
-    firsts = iter(store.first_calls(request_keys))
-    verdicts: list[Verdict | None] = []
-    for request in requests:
-        first = next(firsts) if request.idempotency_key else None
-        verdicts.append(
-            Verdict.duplicate_or_conflict(first.hash == _hash(request), ids=first.ids)
-            if first
-            else None
-        )
-    return verdicts
 
 
 def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
@@ -251,8 +223,34 @@ def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
                 "sms accept", start.parent, kind="server", at=start.at, system=request.biz
             )
             trace = spans.context_of(span).text
+        row = item.account.row
+        first = Mt(
+            id=own_ids[0],
+            biz=request.biz,
+            account=item.account.id,
+            user_number=item.numbers[0],
+            text=request.text,
+            sp_number=row.sp_number + request.extension,
+            corp_id=row.corp_id,
+            gateways=item.routes[0],
+            service_type=row.service_type,
+            charge_number=row.charge_number,
+            fee_type=row.fee_type,
+            fee_value=row.fee_value,
+            given_value=row.given_value,
+            agent_flag=row.agent_flag,
+            morelateto_mt_flag=row.morelateto_mt_flag,
+            priority=request.priority,
+            report_flag=row.report_flag,
+            signature=row.signature,
+            schedule_at=request.schedule_at,
+            expire_at=request.expire_at,
+            key=request.idempotency_key,
+            reference=request.reference,
+            trace=trace,
+        )
         messages = [
-            _message(item, message_id, number, route, trace)
+            msgspec.structs.replace(first, id=message_id, user_number=number, gateways=route)
             for message_id, number, route in zip(own_ids, item.numbers, item.routes, strict=True)
         ]
         calls.append(
@@ -262,42 +260,11 @@ def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
                 request.idempotency_key,
                 _hash(request),
                 item.allowance,
-                messages[0].sp_number if item.parts > 1 else "",
+                first.sp_number if item.parts > 1 else "",
                 span,
             )
         )
     return calls
-
-
-def _message(
-    item: CheckedRequest, message_id: str, number: str, route: list[int], trace: str
-) -> Mt:
-    request, row = item.request, item.account.row
-    return Mt(
-        id=message_id,
-        biz=request.biz,
-        account=item.account.id,
-        user_number=number,
-        text=request.text,
-        sp_number=row.sp_number + request.extension,
-        corp_id=row.corp_id,
-        gateways=route,
-        service_type=row.service_type,
-        charge_number=row.charge_number,
-        fee_type=row.fee_type,
-        fee_value=row.fee_value,
-        given_value=row.given_value,
-        agent_flag=row.agent_flag,
-        morelateto_mt_flag=row.morelateto_mt_flag,
-        priority=request.priority,
-        report_flag=row.report_flag,
-        signature=row.signature,
-        schedule_at=request.schedule_at,
-        expire_at=request.expire_at,
-        key=request.idempotency_key,
-        reference=request.reference,
-        trace=trace,
-    )
 
 
 def _hash(request: Request) -> str:

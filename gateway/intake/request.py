@@ -111,7 +111,16 @@ def check(request: Request, directory: Directory, router: Router) -> CheckedRequ
     if account is None and directory.refresh_after_miss():  # it may have been made just now
         account = directory.account(request.biz, request.account)
     if account is None:
-        raise InvalidInput(_no_account(request, directory), "account")
+        if request.account:
+            words = lazy_message("there is no account %(name)s", name=repr(request.account))
+        elif any(row.biz_id == request.biz for row in directory.known.accounts.values()):
+            words = lazy_message("name an account: there is no default one")
+        else:
+            words = lazy_message(
+                "this system has no SMS account that is switched on: the operator adds one in the "
+                "console"
+            )
+        raise InvalidInput(words, "account")
     numbers = _numbers(request.to, account)
     parts = _check_fields(request, account)
     routes = [router.route(account, number) for number in numbers]
@@ -120,20 +129,15 @@ def check(request: Request, directory: Directory, router: Router) -> CheckedRequ
             words = lazy_message("this gateway is not for this account and number")
             raise InvalidInput(words, "gateway")
         routes = [[request.gateway] for _route in routes]
-    return CheckedRequest(
-        request, account, numbers, routes, parts, _allowance(account, len(numbers))
-    )
-
-
-def _no_account(request: Request, directory: Directory) -> str:
-    """The reason why the request has no account."""
-    if request.account:
-        return lazy_message("there is no account %(name)s", name=repr(request.account))
-    if any(account.biz_id == request.biz for account in directory.known.accounts.values()):
-        return lazy_message("name an account: there is no default one")
-    return lazy_message(
-        "this system has no SMS account that is switched on: the operator adds one in the console"
-    )
+    # Today's counter of messages (in the platform's time zone) and its limit.
+    limit, allowance = account.row.daily_limit, None
+    if limit:
+        if len(numbers) > limit:
+            words = lazy_message("the account may send to %(limit)d recipients a day", limit=limit)
+            raise InvalidInput(words, "to")
+        today = _now().date().isoformat()
+        allowance = Allowance(keys.spent(account.id, today), limit)
+    return CheckedRequest(request, account, numbers, routes, parts, allowance)
 
 
 def _numbers(recipients: Sequence[str], account: Account) -> list[str]:
@@ -188,11 +192,6 @@ def _check_fields(request: Request, account: Account) -> int:
         raise InvalidInput(words, "reference")
     if request.idempotency_key:
         check_key(request.idempotency_key)
-    _check_times(request)
-    return parts
-
-
-def _check_times(request: Request) -> None:
     # A `schedule_at` in the past is no error: the message is sent at once.
     now = time.time()
     schedule_seconds = settings.SMS_SCHEDULE_DAYS * 86400
@@ -211,6 +210,7 @@ def _check_times(request: Request) -> None:
             days=MAX_EXPIRE_DAYS,
         )
         raise InvalidInput(words, "expire_at")
+    return parts
 
 
 # -- the limit of messages a day: the script that stores messages counts them, new calls only --
@@ -227,18 +227,6 @@ class LimitReached(InvalidInput):
             )
         super().__init__(lazy_message(words, limit=limit, more=count), "account")
         self.wait = seconds_to_tomorrow(_now())
-
-
-def _allowance(account: Account, count: int) -> Allowance | None:
-    """Today's counter of messages (in the platform's time zone) and its limit; None without a
-    limit. Raises InvalidInput for a request that is larger than the whole limit."""
-    limit = account.row.daily_limit
-    if not limit:
-        return None
-    if count > limit:
-        words = lazy_message("the account may send to %(limit)d recipients a day", limit=limit)
-        raise InvalidInput(words, "to")
-    return Allowance(keys.spent(account.id, _now().date().isoformat()), limit)
 
 
 def seconds_to_tomorrow(now: datetime) -> int:

@@ -63,7 +63,7 @@ def mt(message: int) -> str:
     return f"{PREFIX}mt:{message}"
 
 
-def mo(message: int) -> str:
+def mo(message: int | str) -> str:
     return f"{PREFIX}mo:{message}"
 
 

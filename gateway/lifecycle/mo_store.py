@@ -93,7 +93,7 @@ def read(ids: Sequence[str]) -> list[Mo]:
     """The messages with these ids, without those that are gone."""
     with sms_redis().pipeline(transaction=False) as pipe:
         for message in ids:
-            pipe.hget(f"{keys.PREFIX}mo:{message}", "msg")
+            pipe.hget(keys.mo(message), "msg")
         rows = pipe.execute()
     return [msgspec.json.decode(row, type=Mo) for row in rows if row]
 
@@ -111,6 +111,6 @@ def forget(ids: Sequence[str]) -> None:
     if not ids:
         return
     with sms_redis().pipeline(transaction=False) as pipe:
-        pipe.delete(*(f"{keys.PREFIX}mo:{message}" for message in ids))
+        pipe.delete(*map(keys.mo, ids))
         pipe.zrem(keys.MO_FINISHING, *ids)
         pipe.execute()

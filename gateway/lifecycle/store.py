@@ -27,7 +27,6 @@ from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import (
     ClaimedMessage,
     Finished,
-    Member,
     Mt,
     NewSubmit,
     ReportIn,
@@ -280,6 +279,18 @@ def read(ids: Sequence[str]) -> list[Finished]:
     return [Finished.of_row(row) for row in rows if row]
 
 
+def scan(cursor: int, count: int) -> tuple[int, list[tuple[Mt, str]]]:
+    """A step of a walk through all messages, which looks at about `count` keys: the next cursor, 0
+    at the end, and messages with their endings."""
+    client: Any = sms_redis()
+    following, names = client.scan(cursor, match=keys.EVERY_MT, count=count)
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.hmget(name, "msg", "final")
+        rows = pipe.execute()
+    return int(following), [(decode_mt(mt), (final or b"").decode()) for mt, final in rows if mt]
+
+
 def forget(messages: Iterable[Finished]) -> set[str]:
     """Delete all keys of messages that were archived as they were read; the ids that are gone.
 
@@ -288,11 +299,3 @@ def forget(messages: Iterable[Finished]) -> set[str]:
     """
     flat = [value for m in messages for value in (m.id, m.final, str(m.facts))]
     return {id.decode() for id in scripts.run("forget", flat)} if flat else set()
-
-
-__all__ = [
-    "Allowance", "Call", "FirstCall", "Lease", "Member", "OverLimit", "accept", "announce", "claim",
-    "drop", "due", "end", "first_calls", "forget", "has_work", "is_leased", "lease_some",
-    "next_seqnos", "overdue", "pass_on", "published", "read", "release", "report", "respond",
-    "submit", "take",
-]  # fmt: skip

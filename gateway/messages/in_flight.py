@@ -15,8 +15,8 @@ from django.utils.translation import ngettext
 
 from gateway import sgip
 from gateway.connections import sms_redis
-from gateway.lifecycle import keys, store
-from gateway.lifecycle.messages import Mt, decode_mt
+from gateway.lifecycle import store
+from gateway.lifecycle.messages import Mt
 from gateway.messages.lines import live_lines
 from msgplatform.core.characters import phone_number
 from msgplatform.core.connections import RedisError
@@ -56,25 +56,17 @@ def walk(
     """Walk on from a cursor, 0 at first, until the time is over or `max_ids` are found. `matches`
     gets a message and its ending, '' before its end. With `systems` other systems' messages are
     left out. Raises RedisError."""
-    part, redis = Walk(cursor=cursor), sms_redis()
+    part = Walk(cursor=cursor)
     until = time.monotonic() + seconds
     while True:
         # None as a cursor means the end, after which no process asks again.
-        following, names = redis.scan(part.cursor or 0, match=keys.EVERY_MT, count=_STEP)
-        with redis.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.hmget(name, "msg", "final")
-            rows = pipe.execute()
-        for row, final in rows:
-            if not row:
-                continue
-            mt = decode_mt(row)
-            if systems is not None and mt.biz not in systems:
-                continue
-            part.seen += 1
-            if matches(mt, (final or b"").decode()):
-                part.ids.append(mt.id)
-        part.cursor = int(following) or None
+        following, messages = store.scan(part.cursor or 0, _STEP)
+        for mt, final in messages:
+            if systems is None or mt.biz in systems:
+                part.seen += 1
+                if matches(mt, final):
+                    part.ids.append(mt.id)
+        part.cursor = following or None
         if part.cursor is None or len(part.ids) >= max_ids or time.monotonic() >= until:
             return part
 

@@ -16,7 +16,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from gateway import codes, notifications, sgip
 from gateway.archive_rows import live_row, time_of
@@ -43,11 +42,10 @@ from msgplatform.messages.filters import number
 from msgplatform.models import Biz
 from notify.messages.index import MESSAGES as EVENTS
 
-_STATES = {
-    0: ("delivered", gettext_lazy("delivered")), 1: ("waiting", gettext_lazy("waiting")),
-    2: ("failed", gettext_lazy("failed")),
+# A Report's state → the state of its timeline's entry, and its tone.
+_REPORTS: dict[int, tuple[str, Tone]] = {
+    0: ("delivered", "good"), 1: ("waiting", "warn"), 2: ("failed", "bad"),
 }  # fmt: skip
-_TONES: dict[str, Tone] = {"delivered": "good", "failed": "bad", "waiting": "warn"}
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -70,9 +68,8 @@ class Step(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_report(cls, at: datetime | None, part: int, parts: int, state: int, error: int) -> Self:
-        name, label = _STATES.get(state, (str(state), str(state)))
-        answer = codes.with_meaning(error) or str(label)
-        tone = _TONES.get(name, "plain")
+        name, tone = _REPORTS.get(state, (str(state), "plain"))
+        answer = codes.with_meaning(error) or codes.meaning(codes.STATES, state)
         return cls(at, _("Report") + _of(part, parts), name, answer, tone)
 
     def entry(self) -> TimelineEntry:

@@ -74,11 +74,9 @@ class Gauges(msgspec.Struct, frozen=True):
     accepted: int
     received: int
 
-    def up(self, gateway: int, kind: str = "submit") -> int:
-        """Connections of this kind that work."""
-        return sum(
-            1 for s in self.links if (s.gateway, s.kind) == (gateway, kind) and not s.problem
-        )
+    def link_counts(self) -> Counter[tuple[int, str]]:
+        """The numbers of connections that work, by gateway and kind."""
+        return Counter((s.gateway, s.kind) for s in self.links if not s.problem)
 
 
 def read() -> Gauges:
@@ -160,11 +158,12 @@ def status() -> Status:
     facts: dict[str, int | float | str] = {}
     bad: dict[str, ViewLink] = {}
     are_several = sum(queue.gateway.enabled for queue in now.queues) > 1
+    link_counts = now.link_counts()
     for queue in now.queues:
         if queue.gateway.enabled:
             if are_several:  # a single one is the backlog
                 facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
-            links, name = now.up(queue.gateway.pk), _("links of %s") % queue.gateway
+            links, name = link_counts[queue.gateway.pk, "submit"], _("links of %s") % queue.gateway
             facts[name] = links or _("down")
             if not links:
                 bad[name] = ViewLink("admin:gateway_smsgateway_change", (queue.gateway.pk,))
@@ -206,7 +205,7 @@ _RECEIVED = METRICS.counter("sms_received", "MOs received")
 def samples() -> Iterator[Sample]:
     """The samples for `/metrics`. Raises what `read` raises."""
     now = read()
-    links = Counter((s.gateway, s.kind) for s in now.links if not s.problem)
+    link_counts = now.link_counts()
     for queue in now.queues:
         gateway = queue.gateway.name
         yield _PENDING.of(queue.pending, gateway=gateway)
@@ -215,7 +214,7 @@ def samples() -> Iterator[Sample]:
         yield _OLDEST.of(queue.oldest_seconds or 0.0, gateway=gateway)
         yield _ENABLED.of(queue.gateway.enabled, gateway=gateway)
         for kind in ("submit", "report"):
-            yield _LINKS.of(links[queue.gateway.pk, kind], gateway=gateway, kind=kind)
+            yield _LINKS.of(link_counts[queue.gateway.pk, kind], gateway=gateway, kind=kind)
     for name, value in now.stages.items():
         yield _STAGE.of(value, stage=name)
     yield _ACCEPTED.of(now.accepted)

@@ -4,8 +4,7 @@ A connection hands over events in batches, and writes bytes in one piece for eac
 there is no task and no future for a message.
 """
 
-from .client import Client, Login
-from .connection import Connection, Handler
-from .server import Server
+from .connection import Connection, Handler, NetThread
+from .ends import Client, Login, Server
 
-__all__ = ["Client", "Connection", "Handler", "Login", "Server"]
+__all__ = ["Client", "Connection", "Handler", "Login", "NetThread", "Server"]

@@ -1,34 +1,30 @@
-"""One TCP connection: bytes and time to its session, the session's bytes and events out."""
+"""One TCP connection: bytes and time to its session, the session's bytes and events out. And the
+thread whose loop serves connections."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar, cast
 
-from gateway.sgip import (
-    Deliver,
-    Event,
-    Phase,
-    Report,
-    Request,
-    Result,
-    SequenceNumber,
-    Session,
-    Submit,
-    TraceResp,
-    UserRpt,
-)
+from gateway import sgip
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 _GRACE = 5.0  # seconds for writing the last bytes of a connection that closes
+_JOIN_SECONDS = 5.0
+# A request that gets a response with a Result.
+Answerable = sgip.Submit | sgip.Deliver | sgip.Report | sgip.UserRpt
 
 
 class Handler(Protocol):
     """Acts on the events of connections."""
 
-    def on_events(self, connection: Connection, events: list[Event]) -> None:
+    def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
         """Called once for events that came together; without events when more may be sent again.
 
         Commands that the handler sends leave when it returns. It must not block. `Closed` is always
@@ -43,7 +39,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        open_session: Callable[[float], Session],
+        open_session: Callable[[float], sgip.Session],
         handler: Handler,
         on_open: Callable[[Connection], object] | None = None,
     ) -> None:
@@ -57,7 +53,7 @@ class Connection(asyncio.Protocol):
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
-    def session(self) -> Session:
+    def session(self) -> sgip.Session:
         return self._session
 
     @property
@@ -76,28 +72,26 @@ class Connection(asyncio.Protocol):
         address = self._transport.get_extra_info("peername") or ("?", 0)
         return f"{address[0]}:{address[1]}"
 
-    def send(self, command: Request | bytes, context: Any = None) -> None:
+    def send(self, command: sgip.Request | bytes, context: Any = None) -> None:
         """As `Session.send`. The bytes leave at the end of this turn of the loop."""
         self._session.send(command, self._loop.time(), context)
-        if self._flush_handle is None:
-            self._flush_soon()
+        self._flush_soon()
 
-    def respond(self, request: Submit | Deliver | Report | UserRpt, result: int = 0) -> None:
+    def respond(self, request: Answerable, result: int = 0) -> None:
         """As `Session.respond`; also for a connection that is gone."""
         self._session.respond(request, result)
-        if self._flush_handle is None:
-            self._flush_soon()
+        self._flush_soon()
 
-    def respond_trace(self, response: TraceResp) -> None:
+    def respond_trace(self, response: sgip.TraceResp) -> None:
         self._session.respond_trace(response)
         self._flush_soon()
 
-    def unbind(self, sequence: SequenceNumber) -> None:
+    def unbind(self, sequence: sgip.SequenceNumber) -> None:
         """As `Session.unbind`; a connection without a login is closed."""
-        if self._session.phase is Phase.BOUND:
+        if self._session.phase is sgip.Phase.BOUND:
             self._session.unbind(sequence, self._loop.time())
             self._flush_soon()
-        elif self._session.phase is Phase.BINDING:
+        elif self._session.phase is sgip.Phase.BINDING:
             self._transport.close()
 
     def drop(self) -> None:
@@ -140,14 +134,14 @@ class Connection(asyncio.Protocol):
         self._report([])  # more may be sent
         self._flush()
 
-    def _report(self, events: list[Event]) -> None:
+    def _report(self, events: list[sgip.Event]) -> None:
         try:
             self._handler.on_events(self, events)
         except Exception:  # one message must not end the connection of all
             log.exception("the handler of %s failed, its requests shall come again", self.peer)
             for event in events:
-                if isinstance(event, Submit | Deliver | Report | UserRpt):
-                    self._session.respond(event, Result.BUSY)
+                if isinstance(event, Answerable):
+                    self._session.respond(event, sgip.Result.BUSY)
 
     def _flush_soon(self) -> None:
         if self._flush_handle is None:
@@ -161,7 +155,7 @@ class Connection(asyncio.Protocol):
             return
         if data := self._session.data_to_send():
             self._transport.write(data)
-        if self._session.phase is Phase.CLOSED:
+        if self._session.phase is sgip.Phase.CLOSED:
             # A peer that does not read must not keep the connection open.
             self._transport.close()
             self._abort_handle = self._loop.call_later(_GRACE, self._transport.abort)
@@ -178,3 +172,48 @@ class Connection(asyncio.Protocol):
         if events := self._session.tick(self._loop.time()):
             self._report(events)
         self._flush()
+
+
+class NetThread:
+    """A thread with an event loop for the sockets; it does nothing else. `call` and `begin` hand
+    work over and return at once, `run` waits."""
+
+    def __init__(self) -> None:
+        # `start` makes the loop: a program that is refused before would leave it open.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop,), name="net", daemon=True
+        )
+        self._thread.start()
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Called in the loop soon; nothing happens before the start, or when the loop is closed."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(function, *arguments)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._loop is None:
+            raise RuntimeError("the thread was not started")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
+        """Raises what the work raises, and TimeoutError after `timeout` seconds."""
+        return self.begin(work).result(timeout)
+
+    def stop(self) -> None:
+        if self._loop is not None and self._thread is not None:
+            # The thread itself closes the loop after it has stopped.
+            self.call(self._loop.stop)
+            if self._thread.is_alive():
+                self._thread.join(_JOIN_SECONDS)
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.close()

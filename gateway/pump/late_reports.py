@@ -119,32 +119,23 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
         SgipMtPart.objects.filter(pk=part.pk, state=None).update(
             state=report.state, error_code=report.error, reported_at=at
         )
-        if mt is None:
-            return None  # the retention has deleted it
-        before = copy(mt)
-        if not _ends(mt, report, part):
+        if mt is None or mt.final != SgipMt.Final.UNKNOWN:
+            return None  # the retention has deleted it, or its ending is known
+        # A part may have been sent several times: a Report on any of its Submits is enough.
+        states: dict[int, tuple[int | None, int | None]] = {}
+        for own_part in SgipMtPart.objects.filter(mt_id=mt.pk, part__lte=mt.parts).order_by("id"):
+            if own_part.state is not None or own_part.part not in states:
+                states[own_part.part] = (own_part.state, own_part.error_code)
+        states[part.part] = (report.state, report.error)
+        error_codes = [error or 0 for state, error in states.values() if state]
+        if not error_codes and any(state is None for state, _ in states.values()):
             return None  # other parts have no Report yet
+        before = copy(mt)
+        mt.final = SgipMt.Final.FAILED if error_codes else SgipMt.Final.DELIVERED
+        mt.error_code = error_codes[0] if error_codes else 0
+        mt.error = notifications.ending(str(mt.error_code))[1][:100]
+        mt.reported_at = mt.ended_at = at
         failures.take_back_changed([before])
         mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
         counters.recount(before, mt, row.archived_at)
         return mt
-
-
-def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
-    """Set the message's real ending, if it was unknown and the state of all parts is known."""
-    if mt.final != SgipMt.Final.UNKNOWN:
-        return False
-    # A part may have been sent several times: a Report on any of its Submits is enough.
-    states: dict[int, tuple[int | None, int | None]] = {}
-    for row in SgipMtPart.objects.filter(mt_id=mt.pk, part__lte=mt.parts).order_by("id"):
-        if row.state is not None or row.part not in states:
-            states[row.part] = (row.state, row.error_code)
-    states[part.part] = (report.state, report.error)
-    error_codes = [error or 0 for state, error in states.values() if state]
-    if not error_codes and any(state is None for state, _ in states.values()):
-        return False
-    mt.final = SgipMt.Final.FAILED if error_codes else SgipMt.Final.DELIVERED
-    mt.error_code = error_codes[0] if error_codes else 0
-    mt.error = notifications.ending(str(mt.error_code))[1][:100]
-    mt.reported_at = mt.ended_at = datetime.fromtimestamp(report.at, UTC)
-    return True

@@ -107,8 +107,8 @@ def _write_messages(
                     next(report_ids), int(message.id), part, submit.node, submit.ts, submit.seqno,
                     message.mt.user_number, state, error, time_of(at), now,
                 ))  # fmt: skip
-        _insert_tuples(SgipMtPart, _PART_COLUMNS, parts)
-        _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
+        sql.insert_or_keep(SgipMtPart._meta.db_table, _PART_COLUMNS, parts)
+        sql.insert_or_keep(SgipReport._meta.db_table, _REPORT_COLUMNS, reports)
         counters.count_messages(messages, earlier_finals, billed_segments, now)
         ended_ids = {int(m.id) for m in messages if earlier_finals.get(int(m.id)) != m.final}
         failures.take_back_changed(earlier[pk] for pk in sorted(ended_ids & earlier.keys()))
@@ -176,9 +176,5 @@ def _list_time(biz: int, now: datetime) -> datetime:
 def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:
     """Insert rows of the same columns; a row whose id is there stays as it is."""
     if rows:
-        columns = list(rows[0])
-        _insert_tuples(model, columns, [tuple(row.values()) for row in rows])
-
-
-def _insert_tuples(model: type[Model], columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
-    sql.insert_or_keep(model._meta.db_table, columns, rows)
+        values = (tuple(row.values()) for row in rows)
+        sql.insert_or_keep(model._meta.db_table, list(rows[0]), values)

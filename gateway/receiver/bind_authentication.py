@@ -57,7 +57,6 @@ class BindAuthentication:
         self.wrong_logins = WrongLogins()
         self._gateways: dict[Connection, tuple[int, float]] = {}
         self._checked: dict[Connection, int] = {}  # the right login's gateway, until bound
-        self._received: Counter[Connection] = Counter()
         # By address: the number of connections, and the connections without a login, oldest first.
         self._from: Counter[str] = Counter()
         self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
@@ -149,11 +148,9 @@ class BindAuthentication:
             elif type(event) is sgip.Closed:
                 closed_event = event
         if requests:
-            self._received[connection] += len(requests)
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
         # Close last: requests that came with the end of the connection still belong to the gateway.
         if closed_event:
-            self._received.pop(connection, None)
             self._checked.pop(connection, None)
             if self._gateways.pop(connection, None) is not None:
                 self._leave(connection)
@@ -173,9 +170,7 @@ class BindAuthentication:
             if gateway.smg_login_password is None
         ]
         return unusable + [
-            LinkState(
-                gateway, "report", connection.peer, since, received=self._received[connection]
-            )
+            LinkState(gateway, "report", connection.peer, since)
             for connection, (gateway, since) in list(self._gateways.items())
         ]
 
@@ -233,7 +228,7 @@ class BindAuthentication:
         oldest enabled one counts."""
         match = None
         gateways = self._directory.known.receiving.values()
-        for gateway in sorted(gateways, key=lambda one: (one.row.enabled, -one.id)):
+        for gateway in sorted(gateways, key=lambda entry: (entry.row.enabled, -entry.id)):
             name = _same(bind.login_name, gateway.row.smg_login_name)
             password = gateway.smg_login_password
             is_right = _same(bind.login_password, password or "") & name and password is not None

@@ -10,9 +10,9 @@ from django.conf import settings
 
 from gateway import presence, sgip
 from gateway.directory import Directory
+from gateway.inbox import mo_intake
 from gateway.inbox.arrivals import Arrivals
-from gateway.net import Server
-from gateway.net.thread import NetThread
+from gateway.net import NetThread, Server
 from gateway.receiver.bind_authentication import MAX_IN_ALL, BindAuthentication
 from msgplatform.core import logging
 from msgplatform.core.daemons.daemon import Worker
@@ -87,7 +87,7 @@ class SmsReceiver(Worker):
             if self.server:
                 presence.note_listener(self.server.port)
         if self._next_late.take():
-            self.arrivals.mo_intake.take_late()
+            mo_intake.take_late()
         if not count:
             self.changed.wait(_WAIT_SECONDS)
         return True

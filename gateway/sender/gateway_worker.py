@@ -92,8 +92,11 @@ class GatewayWorker:
             count += self._repeat(self.link.capacity)
         if (capacity := self.link.capacity) > 0 and not self.pace.is_short:
             count += self._send(capacity)
-        if self.link.can_grow and self.link.capacity <= 0:
-            self._grow()
+        if self.link.can_grow and self.link.capacity <= 0 and self._next_growth.take():
+            # The windows are full: idle connections that were unbound are opened again.
+            has_work = bool(self._packs) or store.has_work(self.gateway.id)
+            if has_work:
+                self._in_loop(self.link.wake)
         return count
 
     def respond(self) -> int:
@@ -181,7 +184,7 @@ class GatewayWorker:
         self._packs.extend(
             bisect.isolate(
                 sendable,
-                lambda some: packs(some, self.gateway),
+                lambda half: packs(half, self.gateway),
                 lambda item, error: self._end_unsendable([item.mt], error),
                 _is_blameless,
             )
@@ -195,7 +198,7 @@ class GatewayWorker:
         tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in packs for mt in pack.messages}
         new_submits = bisect.isolate(
             packs,
-            lambda some: submits(some, self.gateway, self._counters),
+            lambda half: submits(half, self.gateway, self._counters),
             lambda pack, error: self._end_unsendable(pack.messages, error),
             _is_blameless,
         )
@@ -211,17 +214,15 @@ class GatewayWorker:
         failpoint("sms_sender_after_submit")
         self._write(
             [
-                PendingSubmit(
-                    one.name, one.frame, began, max(tries[member.id] for member in one.members)
-                )
-                for one in writable
+                PendingSubmit(new.name, new.frame, began, max(tries[m.id] for m in new.members))
+                for new in writable
             ]
         )
         # Release last: a Submit that is stored but not written waits until its answer would be
         # late.
-        written_names = {one.name for one in writable}
+        written_names = {new.name for new in writable}
         released_ids = {
-            m.id for one in new_submits if one.name not in written_names for m in one.members
+            m.id for new in new_submits if new.name not in written_names for m in new.members
         }
         store.release(self.gateway.id, self._holder, sorted(released_ids))
         return len(new_submits)
@@ -230,11 +231,6 @@ class GatewayWorker:
         if submits:
             self.link.give(submits)
             self._in_loop(self.link.put, submits)
-
-    def _grow(self) -> None:
-        """The windows are full: idle connections that were unbound are opened again."""
-        if self._next_growth.take() and (self._packs or store.has_work(self.gateway.id)):
-            self._in_loop(self.link.wake)
 
     # -- not sending -----------------------------------------------------------------------------
     def _wait_for_link(self, connected_ids: Callable[[], Collection[int]]) -> int:

@@ -54,7 +54,7 @@ class Link:
         self.state_changed = True  # True if other processes should know now
         self.bound_since: dict[Connection, float] = {}
         self._idle: set[Connection] = set()  # connections that were unbound as idle
-        self.sent = self.received = 0
+        self.received = 0
         self._arrivals, self._changed = arrivals, wake_event
         self._submits = PendingSubmits(gateway.row.response_timeout)
         # The worker's thread counts the first, the loop the second: the difference is on its way.
@@ -96,14 +96,9 @@ class Link:
         where = f"{self.gateway.row.host}:{self.gateway.row.port}"
         if not self.bound_since:
             kind, problem = ("submit", self.problem) if self.connections else ("standby", "")
-            return [LinkState(gateway, kind, where, time.time(), self.open, problem=problem)]
-        return [
-            LinkState(
-                gateway, "submit", where, since, connection.session.waiting, self.sent,
-                self.received,
-            )
-            for connection, since in list(self.bound_since.items())
-        ]  # fmt: skip
+            return [LinkState(gateway, kind, where, time.time(), problem=problem)]
+        times = list(self.bound_since.values())
+        return [LinkState(gateway, "submit", where, since) for since in times]
 
     def take(self) -> list[Response]:
         """The responses since the last call. The loop may append meanwhile."""
@@ -195,10 +190,9 @@ class Link:
         client, ready = self._client, self._submits.ready
         if client is None or not ready:
             return
-        for connection in sorted(client.bound, key=lambda one: -one.capacity):
+        for connection in sorted(client.bound, key=lambda connection: -connection.capacity):
             while connection.capacity > 0 and (submit := self._submits.next()):
                 connection.send(submit.frame, submit)
-                self.sent += 1
         if ready and not client.bound:
             self.wake()
 

@@ -105,42 +105,38 @@ def submits(packs: Sequence[Pack], gateway: Gateway, counters: Counters) -> list
     # One time for all Submits: the counters keep their sequences apart.
     ts = sgip.timestamp(datetime.now(UTC))
     parts = [(pack, part) for pack in packs for part in pack.todo]
-    return [
-        _submit(pack, part, seqno & 0xFFFFFFFF, ts, gateway)
-        for (pack, part), seqno in zip(parts, counters.take(len(parts)), strict=True)
-    ]
-
-
-def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> NewSubmit:
-    mt = pack.messages[0]
-    users = tuple(message.user_number for message in pack.messages)
-    # With several recipients an empty number says that each pays. A single one is named.
-    charge_number = mt.charge_number or (users[0] if len(users) == 1 else "")
-    command = sgip.Submit(
-        sequence=(gateway.node_id, ts, seqno),
-        sp_number=mt.sp_number,
-        charge_number=charge_number,
-        user_numbers=users,
-        corp_id=mt.corp_id,
-        service_type=mt.service_type,
-        fee_type=mt.fee_type,
-        fee_value=mt.fee_value,
-        given_value=mt.given_value,
-        agent_flag=mt.agent_flag,
-        morelateto_mt_flag=mt.morelateto_mt_flag,
-        priority=mt.priority,
-        expire_time=(
-            sgip.absolute_time(datetime.fromtimestamp(mt.expire_at, UTC)) if mt.expire_at else ""
-        ),
-        report_flag=mt.report_flag,
-        tp_udhi=pack.parts.tp_udhi,
-        message_coding=pack.parts.message_coding,
-        message_content=pack.parts.contents[part - 1],
-    )
-    return NewSubmit(
-        seqno, ts, gateway.node_id, part, len(pack.parts.contents), command.encode(),
-        [Member(message.id, message.user_number) for message in pack.messages], pack.ascii_limit,
-    )  # fmt: skip
+    new_submits = []
+    for (pack, part), counter in zip(parts, counters.take(len(parts)), strict=True):
+        mt, seqno = pack.messages[0], counter & 0xFFFFFFFF
+        users = tuple(message.user_number for message in pack.messages)
+        # With several recipients an empty number says that each pays. A single one is named.
+        charge_number = mt.charge_number or (users[0] if len(users) == 1 else "")
+        expire_at = datetime.fromtimestamp(mt.expire_at, UTC) if mt.expire_at else None
+        command = sgip.Submit(
+            sequence=(gateway.node_id, ts, seqno),
+            sp_number=mt.sp_number,
+            charge_number=charge_number,
+            user_numbers=users,
+            corp_id=mt.corp_id,
+            service_type=mt.service_type,
+            fee_type=mt.fee_type,
+            fee_value=mt.fee_value,
+            given_value=mt.given_value,
+            agent_flag=mt.agent_flag,
+            morelateto_mt_flag=mt.morelateto_mt_flag,
+            priority=mt.priority,
+            expire_time=sgip.absolute_time(expire_at) if expire_at else "",
+            report_flag=mt.report_flag,
+            tp_udhi=pack.parts.tp_udhi,
+            message_coding=pack.parts.message_coding,
+            message_content=pack.parts.contents[part - 1],
+        )
+        new_submits.append(NewSubmit(
+            seqno, ts, gateway.node_id, part, len(pack.parts.contents), command.encode(),
+            [Member(message.id, message.user_number) for message in pack.messages],
+            pack.ascii_limit,
+        ))  # fmt: skip
+    return new_submits
 
 
 def user_count(frame: bytes) -> int:

@@ -92,20 +92,20 @@ class PendingSubmits:
         return time.monotonic() - submit.at < self._timeout
 
 
-def verdict(result: int, *, is_repeated: bool) -> str:
-    """The meaning of a Result. With `is_repeated` the same bytes may have been written before: a
-    refused sequence then says that these were accepted, and a busy gateway says nothing."""
-    if result == Result.OK or (result == Result.SEQUENCE and is_repeated):
-        return ACCEPTED
-    if result == Result.SEQUENCE:
-        return USED
-    if result in RETRY_RESULTS:
-        return UNANSWERED if is_repeated else RETRY
-    return REFUSED
-
-
 def response(name: str, result: int, *, is_repeated: bool, tries: int) -> Response:
-    """The response to write down. `tries`: how often its messages were put off; each time the delay
-    doubles."""
+    """The response to write down, with the meaning of its Result.
+
+    With `is_repeated` the same bytes may have been written before: a refused sequence then says
+    that these were accepted, and a busy gateway says nothing. `tries`: how often its messages were
+    put off; each time the delay doubles.
+    """
+    if result == Result.OK or (result == Result.SEQUENCE and is_repeated):
+        verdict = ACCEPTED
+    elif result == Result.SEQUENCE:
+        verdict = USED
+    elif result in RETRY_RESULTS:
+        verdict = UNANSWERED if is_repeated else RETRY
+    else:
+        verdict = REFUSED
     delay = min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10))
-    return Response(name, result, verdict(result, is_repeated=is_repeated), delay)
+    return Response(name, result, verdict, delay)

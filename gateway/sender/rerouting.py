@@ -80,16 +80,24 @@ class Walk:
         if self._place == FRONT:
             self._way_is_new = False
         waiting, following = look(self._gateway, self._holder, self._place, _PAGE)
-        leaving = self._leaving(waiting, self._up)
+        # Messages that leave, with the gateway of each; 0: its time is over.
+        leaving: list[tuple[WaitingMessage, int]] = []
+        now, others = time.time(), self._up - {self._gateway}
+        for message in waiting:
+            ways = (id for id in message.mt.gateways if id in others)
+            target = 0 if message.was_sent else next(ways, 0)
+            is_expired = 0 < message.mt.expire_at <= now
+            if target or is_expired:
+                leaving.append((message, 0 if is_expired else target))
         count = divert(self._gateway, leaving)
         if count:
-            targets = sorted({to for _one, to in leaving if to})
+            targets = sorted({to for _message, to in leaving if to})
             log.info("rerouted", gateway=self._gateway, count=count, to=targets)
         self._spent += time.monotonic() - began
         if following is not None:
             priority, position = following
             # The messages behind the moved ones have moved up.
-            gone_ahead = sum(one.priority == priority for one, _to in leaving)
+            gone_ahead = sum(message.priority == priority for message, _to in leaving)
             self._place = priority, max(0, position - gone_ahead)
             return max(1, len(waiting))
         self._place = FRONT
@@ -98,24 +106,6 @@ class Walk:
         self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _REST * self._spent)
         self._spent = 0.0
         return count
-
-    def _leaving(
-        self, waiting: Collection[WaitingMessage], connected_ids: Collection[int]
-    ) -> list[tuple[WaitingMessage, int]]:
-        """Messages that leave, with the gateway of each; 0: its time is over."""
-        now = time.time()
-        leaving: list[tuple[WaitingMessage, int]] = []
-        for one in waiting:
-            ways = (
-                other
-                for other in one.mt.gateways
-                if other != self._gateway and other in connected_ids
-            )
-            target = 0 if one.was_sent else next(ways, 0)
-            is_expired = 0 < one.mt.expire_at <= now
-            if target or is_expired:
-                leaving.append((one, 0 if is_expired else target))
-        return leaving
 
 
 class Stranded:

@@ -19,7 +19,7 @@ from concurrent.futures import Future, wait
 from gateway import presence, signals
 from gateway.directory import Directory, Gateway
 from gateway.inbox.arrivals import Arrivals
-from gateway.net.thread import NetThread
+from gateway.net import NetThread
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.link import Link
 from gateway.sender.rerouting import Stranded
@@ -121,11 +121,17 @@ class SmsSender(Worker):
     def stop(self) -> None:
         self._listener.stop()
         self._refresher.stop()
-        self._close(list(self.workers.values()))
+        for worker in list(self.workers.values()):
+            self._begin_closing(worker)
+        wait([closing for _worker, closing in self._closing.values()], 2 * _UNBIND_SECONDS)
+        try:
+            self._finish_closing()
+        except UNAVAILABLE as error:
+            log.warning("responses_not_written", why=str(error)[:200])
         self.arrivals.stop()
         self.net.stop()  # after the last Unbind
         try:
-            presence.withdraw(self.name)  # other senders get its share at once
+            presence.links.withdraw(self.name)  # other senders get its share at once
         except RedisError as error:
             log.warning("end_not_said", why=str(error)[:200])
 
@@ -160,16 +166,6 @@ class SmsSender(Worker):
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)
 
-    def _close(self, workers: list[GatewayWorker]) -> None:
-        """Close all links at the end, when no turn is held up."""
-        for worker in workers:
-            self._begin_closing(worker)
-        wait([closing for _worker, closing in self._closing.values()], 2 * _UNBIND_SECONDS)
-        try:
-            self._finish_closing()
-        except UNAVAILABLE as error:
-            log.warning("responses_not_written", why=str(error)[:200])
-
     def _begin_closing(self, worker: GatewayWorker) -> None:
         """Unbind in order, while turns go on. A Submit without a timely response is due again."""
         gateway_id = worker.gateway.id
@@ -197,7 +193,7 @@ class SmsSender(Worker):
         """Gateways with a process of their own that does not run."""
         present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
         gateways = self.directory.known.gateways.items()
-        return [id for id, one in gateways if one.row.own_process and id not in present]
+        return [id for id, entry in gateways if entry.row.own_process and id not in present]
 
     def _report_links(self) -> None:
         """Exchange the states of links with other processes: every two seconds, changes at once."""

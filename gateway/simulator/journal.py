@@ -6,24 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from gateway.net.connection import Connection
-from gateway.sgip import (
-    RETRY_RESULTS,
-    Answered,
-    Closed,
-    Deliver,
-    Event,
-    Report,
-    SequenceNumber,
-    TimedOut,
-    decode,
-)
+from gateway import sgip
+from gateway.net import Connection
 
 _SEQUENCE = slice(8, 20)  # bytes of a frame
 _BUFFER = 1 << 20  # bytes: commands that came together are written at once by `flush`
 
 
-def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
+def read_users(log: Path) -> Iterator[tuple[sgip.SequenceNumber, str, int]]:
     """Sequence, user and Result of each line of the log: one for each user of a Submit."""
     for line in _whole_lines(log):
         sequence, user, _part, result = line.split("\t")
@@ -31,10 +21,10 @@ def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
         yield (node, stamp, counter), user, int(result)
 
 
-def read_log(log: Path) -> Iterator[tuple[SequenceNumber, int]]:
+def read_log(log: Path) -> Iterator[tuple[sgip.SequenceNumber, int]]:
     """Sequence and Result of Submits that were accepted, or refused for good."""
     for sequence, _user, result in read_users(log):
-        if result not in RETRY_RESULTS:
+        if result not in sgip.RETRY_RESULTS:
             yield sequence, result
 
 
@@ -58,7 +48,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._owed: dict[bytes, bytes] = {}
-        self._reported: set[tuple[SequenceNumber, str]] = set()
+        self._reported: set[tuple[sgip.SequenceNumber, str]] = set()
         for line in _whole_lines(path):
             sign, text, *_ = line.split("\t")
             if sign == "+":
@@ -72,7 +62,7 @@ class Journal:
         """Frames without an answer, the oldest first."""
         return list(self._owed.values())
 
-    def unreported(self, log: Path) -> Iterator[tuple[SequenceNumber, str]]:
+    def unreported(self, log: Path) -> Iterator[tuple[sgip.SequenceNumber, str]]:
         """Submits and users that the log has as accepted, but that have no Report after a kill."""
         for submit, user, result in read_users(log):
             if not result and (submit, user) not in self._reported:
@@ -84,7 +74,7 @@ class Journal:
 
     def answered(self, frame: bytes, result: int) -> None:
         # A refusal for now: the frame is still owed.
-        if result not in RETRY_RESULTS:
+        if result not in sgip.RETRY_RESULTS:
             self._owed.pop(frame[_SEQUENCE], None)
             self._file.write(f"-\t{frame[_SEQUENCE].hex()}\t{result}\n")
 
@@ -97,8 +87,8 @@ class Journal:
 
     def _know(self, frame: bytes) -> None:
         self._owed[frame[_SEQUENCE]] = frame
-        command = decode(frame)
-        if isinstance(command, Report):
+        command = sgip.decode(frame)
+        if isinstance(command, sgip.Report):
             self._reported.add((command.submit_sequence, command.user_number))
 
 
@@ -123,7 +113,7 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, command: Report | Deliver) -> None:
+    def put(self, command: sgip.Report | sgip.Deliver) -> None:
         frame = command.encode()
         self._waiting.append(frame)
         if self._journal:
@@ -140,17 +130,17 @@ class Outbox:
                 if self._twice:
                     link.write_raw(frame)
 
-    def take(self, events: list[Event]) -> None:
+    def take(self, events: list[sgip.Event]) -> None:
         """Note responses, and take back frames without a response."""
         for event in events:
-            if type(event) is Answered:
+            if type(event) is sgip.Answered:
                 result: int = event.response.result  # type: ignore[attr-defined]
                 self.answers[result] = self.answers.get(result, 0) + 1
                 if self._journal:
                     self._journal.answered(event.frame, result)
-                if result in RETRY_RESULTS:  # the same sequence is sent later
+                if result in sgip.RETRY_RESULTS:  # the same sequence is sent later
                     self._waiting.append(event.frame)
-            elif type(event) is TimedOut:
+            elif type(event) is sgip.TimedOut:
                 self._waiting.append(event.frame)
-            elif type(event) is Closed:  # in front, in their old order
+            elif type(event) is sgip.Closed:  # in front, in their old order
                 self._waiting.extendleft(frame for _, frame in reversed(event.unanswered))

@@ -8,49 +8,26 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from pathlib import Path
 
 import msgspec
 
-from gateway.net.client import Login
-from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
-from gateway.simulator.smg import Simulator
+from gateway.simulator.smg import BEHAVIOURS, Behaviour, Simulator
 
 # Another port than SGIP's own 8801, which the platform's receiver has on the same machine.
 PORT = 8802
 _PRINT_SECONDS = 1.0
 
 
-class Mo(msgspec.Struct, frozen=True):
-    user: str
-    sp_number: str
-    text: str
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The address where it listens, its logins, and the SP to which it connects (None: none)."""
-
-    log: Path
-    behaviour: Behaviour
-    host: str = "127.0.0.1"
-    port: int = PORT
-    listener: tuple[str, int] | None = None
-    login: Login
-    smg_login: Login
-    mos: Sequence[Mo] = ()
-    journal: Path | None = None
-
-
-def parse_mo(text: str) -> Mo:
-    """The MO of a line `user:sp:text`. Raises ValueError for any other line."""
+def parse_mo(text: str) -> tuple[str, str, str]:
+    """User, SP number and text of a line `user:sp:text`. Raises ValueError for any other line."""
     # Split only at the first two colons: a text may have more.
     user, _, rest = text.rstrip("\r\n").partition(":")
     sp_number, _, content = rest.partition(":")
     if not (user.isdigit() and sp_number.isdigit() and content):
         raise ValueError("an MO is user:sp:text, with digits for user and sp")
-    return Mo(user, sp_number, content)
+    return user, sp_number, content
 
 
 def behaviour(name: str, changes: Sequence[str]) -> Behaviour:
@@ -83,27 +60,20 @@ def _value(default: object, text: str) -> object:
     return float(text) if "." in text else int(text)
 
 
-async def run(options: Options, say: Callable[[str], object]) -> None:
-    """Run until a signal; `say` gets lines for people, the first one when the simulator listens."""
+async def run(
+    simulator: Simulator, mos: Iterable[tuple[str, str, str]], say: Callable[[str], object]
+) -> None:
+    """Run until a signal; `mos` come at once. `say` gets lines for people, the first one when the
+    simulator listens."""
     # `async with` closes the log and the journal in order, also after a signal.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    simulator = Simulator(
-        options.log,
-        options.behaviour,
-        journal=options.journal,
-        listener=options.listener,
-        login=options.login,
-        smg_login=options.smg_login,
-        host=options.host,
-        port=options.port,
-    )
     async with simulator:
-        say(f"listening on {options.host}:{simulator.port}, log {options.log}")
-        for mo in options.mos:
-            simulator.deliver(mo.user, mo.sp_number, mo.text)
+        say(f"listening on {simulator.host}:{simulator.port}, log {simulator.log}")
+        for mo in mos:
+            simulator.deliver(*mo)
         _read_mos(simulator, say)
         printing = loop.create_task(_print_counts(simulator, say))
         await stop.wait()
@@ -116,8 +86,7 @@ def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
 
     def deliver(line: str) -> None:
         try:
-            mo = parse_mo(line)
-            say(f"MO in {simulator.deliver(mo.user, mo.sp_number, mo.text)} parts")
+            say(f"MO in {simulator.deliver(*parse_mo(line))} parts")
         except ValueError as error:
             say(str(error))
 

@@ -60,21 +60,16 @@ FLOW = Flow(
         failures=conditions.failures,
         failures_alert=failures.SET_ASIDE,
         examine=conditions.examine,
-        metrics=metrics.samples_with_archives,
+        metrics=metrics.samples,
         declared_metrics=(*metrics.METRICS, *map(kept.metric, ARCHIVES)),
         activity=ACTIVITY,
         runbooks=conditions.RUNBOOKS,
         runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
-    setup=Setup(
-        first_steps=first_steps.steps,
-        first_calls=lambda: first_steps.CALLS,
-    ),
+    setup=Setup(first_steps=first_steps.steps, first_calls=lambda: first_steps.CALLS),
     icons={"Feed": "dynamic_feed", "EventQueue": "queue"},
     links=(
-        Link(
-            _("Users"), "group", "admin:feed_users", ("feed.view_feed", "feed.view_feeduser")
-        ),
+        Link(_("Users"), "group", "admin:feed_users", ("feed.view_feed", "feed.view_feeduser")),
         Link(_("Scheduler"), "speed", "admin:feed_scheduler", ("feed.view_eventqueue",)),
     ),
 )  # fmt: skip

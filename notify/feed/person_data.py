@@ -3,34 +3,103 @@
 Posts are deleted and relations ended first, as if the user did it. So the posts leave the timelines
 of others, and the counts of others stay right. When the events of these changes are handled, the
 remaining rows are erased.
+
+A user id that is a phone number or an e-mail address of the person is found in each spelling. Every
+key of these tables begins with the business system. So a slice is for one system: it reads a page
+of the system's users, and their rows range by range.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.data import chunks, sql, transactions
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
 from msgplatform.core.personal import MARK
-from notify.feed import person_users
+from msgplatform.models import Biz
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Action, Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency, FeedUser, Friend
 from notify.feed.models.posts import Topic
 from notify.feed.monitor import failures
-from notify.feed.person_users import is_user
 
-_PAGE = 500
+PAGE = 500  # rows of one slice, entries of one statement
 _MAX_OPEN = 100_000  # events that wait: so many are read in a second
 _STATUS = EventQueue.Status
 _OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
-Ranges = Iterator[tuple[QuerySet[Any], str]]
+# The rows of a user (system, uid) as ranges of a key: all columns of the key but one have a value,
+# and the rows are read in the order of the other column.
+Ranges = Iterable[tuple[QuerySet[Any], str]]
+
+
+# -- the users of a person, and their rows -------------------------------------------------------
+def is_user(person: Person, biz: int, uid: str) -> bool:
+    """True for a user of the person, and for a user id that is the person's number or address."""
+    return (biz, uid) in person.users or person.is_identifier(uid)
+
+
+def user_rows(
+    person: Person, cursor: str, ranges: Callable[[int, str], Ranges], columns: Sequence[str]
+) -> tuple[list[Mapping[str, Any]], str]:
+    """The rows of the person's users in the next slice, and the next cursor, '' at the end.
+
+    The cursor is the key of the last row, so that rows may be deleted between two slices.
+    """
+    position = json.loads(cursor) if cursor else None
+    if not isinstance(position, list):  # a cursor of an earlier version was a count of rows
+        position = [_next_system(person, -1), "", "", 0, None]
+    biz, page_after, *last_range, last_value = position
+    if biz is None:
+        return [], ""
+    uids, page_end = _uids(person, biz, page_after)
+    page: list[Mapping[str, Any]] = []
+    for uid in uids:
+        for number, (of_user, column) in enumerate(ranges(biz, uid)):
+            if [uid, number] < last_range:
+                continue
+            if [uid, number] == last_range and last_value is not None:
+                of_user = of_user.filter(**{f"{column}__gt": last_value})
+            page += of_user.order_by(column).values(*columns)[: PAGE - len(page)]
+            if len(page) == PAGE:
+                return page, json.dumps([biz, page_after, uid, number, page[-1][column]])
+    next_biz = biz if page_end else _next_system(person, biz)
+    return page, json.dumps([next_biz, page_end, "", 0, None]) if next_biz is not None else ""
+
+
+def _uids(person: Person, biz: int, page_after: str) -> tuple[list[str], str]:
+    """The person's users in the next page of a system's users, sorted; the last user of the page,
+    '' at the end."""
+    # The first page includes users without a row, who have only posted.
+    uids = {uid for of, uid in person.users if of == biz} if not page_after else set()
+    if not (person.phones or person.emails):
+        return sorted(uids), ""
+    if not page_after:
+        uids |= {*person.phone_spellings, *person.emails}
+    users = FeedUser.objects.filter(biz_id=biz).values_list("uid", flat=True)
+    page = list(users.filter(uid__gt=page_after).order_by("uid")[:SLICE])
+    page_end = page[-1] if len(page) == SLICE else ""
+    if page_end:  # users of later pages are left to these pages
+        uids -= set(users.filter(uid__in=uids, uid__gt=page_end))
+    uids |= {uid for uid in page if is_user(person, biz, uid)}
+    return sorted(uids), page_end
+
+
+def _next_system(person: Person, biz: int) -> int | None:
+    """The first system after this one that may have users of the person."""
+    systems = [of for of, _uid in person.users if of > biz]
+    if person.phones or person.emails:
+        # A deleted system may have users.
+        tables: Sequence[tuple[type[Model], str]] = ((Biz, "id"), (FeedUser, "biz_id"))
+        for model, column in tables:
+            later_rows = model._base_manager.filter(**{f"{column}__gt": biz}).order_by(column)
+            systems += later_rows.values_list(column, flat=True)[:1]
+    return min(systems, default=None)
 
 
 # -- posts ---------------------------------------------------------------------------------------
@@ -44,7 +113,7 @@ def _find_posts(person: Person, cursor: str) -> Slice:
         cursor = str(page[-1][0]) if len(page) == SLICE else ""
         rows = list(Feed.objects.filter(id__in=ids).order_by("id").values(*columns))
     else:
-        rows, cursor = person_users.rows(person, cursor, _posts_of, columns)
+        rows, cursor = user_rows(person, cursor, _posts_of, columns)
     # Open events need the post's author, to find the entries in the timelines of others.
     busy = _busy_systems(person, rows)
     own_rows = [
@@ -88,7 +157,7 @@ def _busy_systems(person: Person, rows: Sequence[Mapping[str, Any]]) -> set[int]
 # -- relations and timelines ---------------------------------------------------------------------
 def _find_relations(person: Person, cursor: str) -> Slice:
     columns = ("biz_id", "uid", "relation", "fri_uid", "create_date")
-    rows, cursor = person_users.rows(person, cursor, _relations_of, columns)
+    rows, cursor = user_rows(person, cursor, _relations_of, columns)
     own_rows = [
         Row(f"{row['biz_id']}:{row['uid']}:{row['relation']}:{row['fri_uid']}", row) for row in rows
     ]
@@ -124,7 +193,7 @@ def _erase_relations(_person: Person, rows: Sequence[Row]) -> int:
 def _find_timelines(person: Person, cursor: str) -> Slice:
     """Entries of the person's own timeline."""
     columns = ("biz_id", "fri_uid", "feed_id", "create_date")
-    rows, cursor = person_users.rows(person, cursor, _entries_of, columns)
+    rows, cursor = user_rows(person, cursor, _entries_of, columns)
     own_rows = [Row(f"{row['biz_id']}:{row['fri_uid']}:{row['feed_id']}", row) for row in rows]
     return Slice(own_rows, cursor)
 
@@ -140,7 +209,7 @@ def _erase_timelines(_person: Person, rows: Sequence[Row]) -> int:
         by_reader.setdefault(reader, []).append(int(row.data["feed_id"]))
     count = 0
     for (biz, uid), feed_ids in by_reader.items():
-        for chunk in chunks(feed_ids, _PAGE):
+        for chunk in chunks(feed_ids, PAGE):
             entries = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__in=chunk)
             count += transactions.retrying(entries.delete)[0]
     return count
@@ -185,7 +254,7 @@ def _erase_events(_person: Person, rows: Sequence[Row]) -> int:
 
 def _find_users(person: Person, cursor: str) -> Slice:
     columns = ("biz_id", "uid", "friends", "followers", "authors", "visit_date")
-    rows, cursor = person_users.rows(person, cursor, _user_of, columns)
+    rows, cursor = user_rows(person, cursor, _user_of, columns)
     busy = _busy_systems(person, rows)  # events lock the user's row
     own_rows = [Row(f"{row['biz_id']}:{row['uid']}", row, row["biz_id"] in busy) for row in rows]
     return Slice(own_rows, cursor)

@@ -24,9 +24,10 @@ from django.db.models import Q
 from msgplatform.core import logging
 from msgplatform.core.data import engines, ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
-from notify.feed import merge, upkeep_events
+from notify.feed import merge
 from notify.feed.merge import NEWEST, MergedPosts, Parameters, TimelineQuery
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
+from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.models.posts import Topic
 from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.users import lock
@@ -124,7 +125,7 @@ def _activate(biz: int, uid: str, block: ids.Block) -> None:
             biz_id=biz, fri_uid=uid, relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW)
         )
         relations.exclude(delivery=Friend.Delivery.BOTH).update(delivery=Friend.Delivery.BOTH)
-        upkeep_events.add([upkeep_events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
+        add_upkeep([UpkeepEvent(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
 
 def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
@@ -139,7 +140,7 @@ def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
             Q(visit_date=None) | Q(visit_date__lt=hour_ago), biz_id=biz, uid=uid, active=True
         )
         if rows.update(visit_date=now) and has_authors_to_write:
-            upkeep_events.add([upkeep_events.Event(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
+            add_upkeep([UpkeepEvent(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
 
 # -- unread posts ----------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 from django.urls import path
 
 from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
-from notify.feed.api import requests  # noqa: F401 - registers <uid:…>
 from notify.feed.api.post_views import PostBatchView, PostListView, PostView
 from notify.feed.api.relation_views import RelationBatchView, RelationListView
 from notify.feed.api.timeline_views import ReadView, TimelineView, UnreadView

@@ -40,7 +40,8 @@ SmsGateway.objects.create(
     name="unicom", host="127.0.0.1", port=ports["gateway"], login_name="us", login_password="x",
     smg_login_name="smg", smg_login_password="y", corp_id="99999")
 SmsAccount.objects.create(biz=biz, name="m", sp_number="10655", corp_id="99999", is_default=True)
-accept.intake().send_many([Request(biz=biz.pk, to=["13800000000"], text="hello")])
+sms_intake = accept.intake()
+sms_intake.commit(sms_intake.prepare([Request(biz=biz.pk, to=["13800000000"], text="hello")]))
 mysql = "mysql://u:p@127.0.0.1:%d/crm"
 crms = [
     Crm.objects.create(name="contacts", adapter="http",

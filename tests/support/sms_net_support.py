@@ -16,11 +16,10 @@ from gateway import presence, sgip
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Finished, Mt
 from gateway.models import SmsGateway
-from gateway.net.thread import NetThread
+from gateway.net import NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
-from gateway.simulator.behaviours import Behaviour
-from gateway.simulator.smg import Simulator
+from gateway.simulator.smg import Behaviour, Simulator
 from msgplatform.core.errors import UNAVAILABLE
 
 WAIT = 180.0  # seconds, generous
@@ -145,7 +144,7 @@ def ended(ids: list[str]) -> dict[str, Finished]:
 @pytest.fixture
 def lasting_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is taken for gone because the machine was busy."""
-    monkeypatch.setattr(presence._links, "_seconds", 3600.0)
+    monkeypatch.setattr(presence.links, "_seconds", 3600.0)
 
 
 def state(client: Any, message: str) -> str:

@@ -92,7 +92,9 @@ def incoming(biz: Biz, count: int, seconds_ago: float = 3600.0) -> list[str]:
 
 def send(biz: Biz, to: str = "13800000000", text: str = "你好", **fields: Any) -> str:
     """The id of a new message to one recipient."""
-    (verdict,) = accept.intake().send_many([Request(biz=biz.pk, to=[to], text=text, **fields)])
+    intake = accept.intake()
+    request = Request(biz=biz.pk, to=[to], text=text, **fields)
+    (verdict,) = intake.commit(intake.prepare([request]))
     assert verdict.outcome == "created", verdict
     return verdict.ids[0]
 

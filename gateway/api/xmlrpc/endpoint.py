@@ -15,6 +15,7 @@ from typing import Any, cast
 from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]
 from defusedxml.xmlrpc import DefusedExpatParser  # type: ignore[import-untyped]
 from django.http import HttpRequest, HttpResponse
+from django.urls import path
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.exceptions import Throttled
@@ -179,3 +180,13 @@ def _writable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _writable(item) for name, item in value.items()}
     return value
+
+
+# Both: a POST to the one without the slash cannot be redirected.
+# The key is in the body, which no proxy reads: in front of cells it reads the public prefix of the
+# key in the address.
+urlpatterns = [
+    path("rpc/", endpoint, name="rpc"),
+    path("rpc", endpoint),
+    path("rpc/<slug:key_prefix>/", endpoint, name="rpc-in-cell"),
+]

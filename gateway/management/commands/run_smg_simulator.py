@@ -6,8 +6,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from gateway.net import Login
-from gateway.simulator.behaviours import BEHAVIOURS
-from gateway.simulator.program import PORT, Options, behaviour, parse_mo, run
+from gateway.simulator.program import PORT, behaviour, parse_mo, run
+from gateway.simulator.smg import BEHAVIOURS, Simulator
 
 
 class Command(BaseCommand):
@@ -39,18 +39,18 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **arguments: Any) -> None:
         receiver = arguments["sp_host"], arguments["sp_port"]
         try:
-            options = Options(
-                log=arguments["log"] or settings.STATE_DIR / "smg-simulator.log",
-                behaviour=behaviour(arguments["behaviour"], arguments["changes"]),
+            mos = [parse_mo(mo) for mo in arguments["mo"]]
+            simulator = Simulator(
+                arguments["log"] or settings.STATE_DIR / "smg-simulator.log",
+                behaviour(arguments["behaviour"], arguments["changes"]),
                 host=arguments["host"],
                 port=arguments["port"],
                 listener=receiver if arguments["sp_port"] else None,
                 login=Login(arguments["login_name"], arguments["login_password"]),
                 smg_login=Login(arguments["smg_login_name"], arguments["smg_login_password"]),
-                mos=[parse_mo(mo) for mo in arguments["mo"]],
                 journal=arguments["journal"],
             )
-            asyncio.run(run(options, self._say))
+            asyncio.run(run(simulator, mos, self._say))
         except (ValueError, OSError) as error:
             raise CommandError(str(error)) from None
 

@@ -1,7 +1,13 @@
-"""The REST endpoints of posts, under /api/v1/feed/."""
+"""The REST endpoints of posts, under /api/v1/feed/. Every id is a string: JavaScript rounds beyond
+2^53."""
 
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
 from django.http import Http404, HttpResponse
 from msgspec.structs import replace
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -9,6 +15,7 @@ from rest_framework.views import APIView
 from msgplatform.core.flows.messages import Fields, Values
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.bodies import IdempotencyKey, choice, items, text
 from msgplatform.doors.api.intake import (
     AcceptedSerializer,
     BatchView,
@@ -21,26 +28,21 @@ from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.message_list import MessageListView
 from msgplatform.doors.api.schema import operation
 from msgplatform.messages import filters
-from notify.feed.api.requests import (
-    KIND_PATTERN,
-    UID_PATTERN,
-    EditBody,
-    NewPostBody,
-    NewPostsBody,
-)
-from notify.feed.api.serializers import PostSerializer
 from notify.feed.intake import posts
 from notify.feed.intake.posts import Post
 from notify.feed.messages.index import FIELDS, MESSAGES, NOT_DELETED, POSTS_ONLY
 from notify.feed.models import Feed
-from notify.feed.models.posts import MAX_DATA, MAX_KIND, Topic
+from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 
 # JSON may write a character as two \uXXXX. The rest of a body is short.
 MAX_POST_BYTES = MAX_DATA * 12 + 4096
 
+UID_PATTERN = f"^{posts.UID}$"
+KIND_PATTERN = "^[A-Za-z0-9_.:-]*$"
 UID = {"type": "string", "pattern": UID_PATTERN}
 KIND = {"type": "string", "pattern": KIND_PATTERN, "maxLength": MAX_KIND}
-
+# A user's id in an answer.
+UidField = partial(serializers.RegexField, UID_PATTERN, max_length=MAX_UID)
 
 # The declared fields, without the topic of upkeep, which has no posts.
 _FIELDS: Fields = {
@@ -50,6 +52,71 @@ _FIELDS: Fields = {
     "app_id": replace(FIELDS["app_id"], schema=KIND),
     "kind": replace(FIELDS["kind"], schema=KIND),
 }
+
+
+def uid_text(help: str) -> msgspec.Meta:
+    """The id of a user in a request body. Callers choose the ids of users."""
+    return text(help, MAX_UID, UID_PATTERN)
+
+
+def _kind(help: str) -> msgspec.Meta:
+    return text(help, MAX_KIND, KIND_PATTERN)
+
+
+class NewPostBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A post to create. null is the same as leaving a field out."""
+
+    uid: Annotated[str, uid_text("The author: your own id of the user")]
+    data: Annotated[str, text("What is posted: text, or JSON of your own as text", MAX_DATA)]
+    topic: Annotated[
+        str | None,
+        choice(
+            [(topic, topic) for topic in Topic.values],
+            "friend (the default): friends get it; vip: friends and followers",
+        ),
+    ] = None
+    app_id: Annotated[str | None, _kind("The application it comes from")] = None
+    src_type: Annotated[str | None, _kind("Its kind: update, note, greeting …")] = None
+    idempotency_key: IdempotencyKey = None
+
+
+class NewPostsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Posts to create."""
+
+    posts: Annotated[list[NewPostBody], items("1 to 1000 posts, 16 MiB in all")]
+
+
+class EditBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The new text of a post."""
+
+    data: Annotated[str, text(max_length=MAX_DATA)]
+
+
+class PostSerializer(serializers.Serializer[Any]):
+    """A post, as its author wrote it last."""
+
+    id = serializers.CharField()
+    uid = UidField(help_text="The author")
+    topic = serializers.ChoiceField(choices=Topic.values)
+    app_id = serializers.CharField()
+    src_type = serializers.CharField()
+    data = serializers.CharField()  # type: ignore[assignment]
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField(allow_null=True, help_text="Null when never edited")
+
+    def to_representation(self, post: Any) -> dict[str, Any]:
+        """The post as JSON, without the cost of the serializer's fields: pages of timelines are the
+        most frequent answers."""
+        return {
+            "id": str(post.id),
+            "uid": post.uid,
+            "topic": post.topic,
+            "app_id": post.app_id,
+            "src_type": post.src_type,
+            "data": post.data,
+            "created_at": post.create_date,
+            "updated_at": post.update_date,
+        }
 
 
 class PostListView(MessageListView):

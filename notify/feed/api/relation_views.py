@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from django.db import connection
 from django.db.models import Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,17 +18,12 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import NotNow
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.bodies import choice, items
 from msgplatform.doors.api.intake import BatchView
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.query import ListView
 from msgplatform.doors.api.schema import operation
-from notify.feed.api.post_views import UID
-from notify.feed.api.requests import ChangeBody, ChangesBody
-from notify.feed.api.serializers import (
-    ChangedSerializer,
-    ChangeVerdictsSerializer,
-    RelationSerializer,
-)
+from notify.feed.api.post_views import UID, UidField, uid_text
 from notify.feed.intake import relations
 from notify.feed.intake.posts import check_uid
 from notify.feed.intake.relations import Change
@@ -35,6 +32,57 @@ from notify.feed.models import Friend
 _BODY_BYTES = 4096
 _DIRECTIONS = ("recipients", "authors")
 _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
+
+
+class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What `uid` does to `other`. Friendship is mutual; a block ends every relation between the
+    two, and keeps new ones from being made."""
+
+    action: Annotated[str, choice([(action, action) for action in relations.Action])]
+    uid: Annotated[
+        str, uid_text("Your own id of a user: visible ASCII characters without blanks and /")
+    ]
+    other: Annotated[str, uid_text("The user who is befriended, followed, blocked …")]
+
+
+class ChangesBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of relations."""
+
+    changes: Annotated[list[ChangeBody], items("1 to 1000 changes, in their order")]
+
+
+class ChangedSerializer(serializers.Serializer[dict[str, Any]]):
+    outcome = serializers.ChoiceField(
+        choices=["changed", "unchanged"], help_text="unchanged: the relation was so already"
+    )
+
+
+class ChangeVerdictSerializer(serializers.Serializer[dict[str, Any]]):
+    """`code`, `field` and `detail` for rejected."""
+
+    outcome = serializers.ChoiceField(choices=["changed", "unchanged", "rejected"])
+    code = serializers.ChoiceField(
+        choices=["invalid", "blocked", "limit"],
+        required=False,
+        help_text="blocked: one of the two has blocked the other; limit: the reader has "
+        "FEED_MAX_AUTHORS relations that bring posts already (a friend who is followed too "
+        "counts twice)",
+    )
+    field = serializers.CharField(required=False, help_text="What to change")
+    detail = serializers.CharField(required=False)
+
+
+class ChangeVerdictsSerializer(serializers.Serializer[dict[str, Any]]):
+    results = ChangeVerdictSerializer(many=True)
+
+
+class RelationSerializer(serializers.Serializer[Friend]):
+    """`author`'s posts reach `reader`. In a block, `reader` has blocked `author`."""
+
+    author = UidField(source="uid", help_text="Whose posts they are")
+    relation = serializers.ChoiceField(choices=Friend.Relation.values)
+    reader = UidField(source="fri_uid", help_text="Who receives them")
+    since = serializers.DateTimeField(source="create_date")
 
 
 class _Relations:

@@ -2,8 +2,13 @@
 
 import re
 from datetime import timedelta
+from typing import Annotated, Any
 
+import msgspec
+from django.urls import register_converter
+from django.urls.converters import StringConverter
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
@@ -12,20 +17,16 @@ from rest_framework.views import APIView
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.doors.api.access.authentication import caller_of
-from msgplatform.doors.api.converters import ID
+from msgplatform.doors.api.bodies import text
+from msgplatform.doors.api.converters import ID, ID_PATTERN
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.query import QueryView
 from msgplatform.doors.api.schema import operation
 from msgplatform.messages.filters import number
 from notify.feed import timeline
-from notify.feed.api.post_views import KIND, UID
-from notify.feed.api.requests import ReadBody
-from notify.feed.api.serializers import (
-    PostSerializer,
-    TimelineSerializer,
-    UnreadSerializer,
-)
-from notify.feed.intake.posts import check_kind
+from notify.feed.api.post_views import KIND, UID, PostSerializer
+from notify.feed.intake.posts import UID as UID_REGEX
+from notify.feed.intake.posts import check_kind, check_uid
 from notify.feed.models import Feed
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 200
@@ -39,6 +40,45 @@ _UID = OpenApiParameter(
     OpenApiParameter.PATH,
     description="The reader: your own id of the user, percent-encoded",
 )
+
+
+class UidConverter(StringConverter):
+    """`<uid:uid>`: the id of a user, chosen by the business system, percent-encoded by callers."""
+
+    regex = UID_REGEX
+
+    def to_python(self, value: str) -> str:
+        try:
+            check_uid(value)
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None  # Django answers 404
+        return value
+
+
+register_converter(UidConverter, "uid")
+
+
+class ReadBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The newest post that a reader has seen."""
+
+    up_to: Annotated[
+        str,
+        text("The id of the newest post that was seen; it never goes back", pattern=ID_PATTERN),
+    ]
+
+
+class TimelineSerializer(serializers.Serializer[dict[str, Any]]):
+    """A page, newest first."""
+
+    results = PostSerializer(many=True)
+    next = serializers.URLField(allow_null=True, help_text="The page of older posts")
+
+
+class UnreadSerializer(serializers.Serializer[dict[str, Any]]):
+    count = serializers.IntegerField(
+        help_text="Posts of others that are newer than the last post that was read"
+    )
+    more = serializers.BooleanField(help_text="There may be more than `count`")
 
 
 class TimelineView(QueryView):

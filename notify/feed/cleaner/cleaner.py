@@ -28,14 +28,7 @@ from msgplatform.core.failpoints import failpoint
 from notify.feed.cleaner.timelines import Timelines, UserPages, skip_refused
 from notify.feed.models import EventQueue, FeedPace, FeedUser, Friend
 from notify.feed.models.users import NOTHING_WRITTEN
-from notify.feed.retention import (
-    ENTRIES,
-    EVENTS,
-    KEEP_PACE_DAYS,
-    KEYS,
-    keep_entries,
-    keep_events,
-)
+from notify.feed.retention import ENTRIES, EVENTS, KEEP_PACE_DAYS, KEYS, keep_entries, keep_events
 from notify.feed.users import lock
 
 # The lease is longer than most steps. Two cleaners that work at once do no harm.

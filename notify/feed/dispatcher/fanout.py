@@ -50,9 +50,7 @@ def next_slice(event: Event, relations: Sequence[str], size: int) -> Slice:
     other."""
     relation, _, after = event.position.partition(":")
     relation = relation or relations[0]
-    rows = Friend.objects.filter(
-        biz_id=event.biz, uid=event.uid, relation=relation, fri_uid__gt=after
-    )
+    rows = Slice(relation, after, None, None).rows(event)
     last = rows.order_by("fri_uid").values_list("fri_uid", flat=True)[size - 1 : size]
     until = next(iter(last), None)
     place = relations.index(relation) + 1

@@ -19,7 +19,6 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import engines, sql
 from notify.feed import presence
 from notify.feed.dispatcher import pace
-from notify.feed.dispatcher.load import STATEMENTS_SECONDS, Cause, Load, Meter, Targets, load_of
 from notify.feed.dispatcher.pace import Pace, pace_of
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.monitor import backlog
@@ -139,7 +138,7 @@ class Scheduler:
     def __init__(self, me: str, last: PaceDecision | None) -> None:
         self._me = me
         self._share = last.share if last else FIRST_SHARE
-        self._meter = Meter(last.baseline / 1000 if last else 0.0)
+        self._meter = pace.Meter(last.baseline / 1000 if last else 0.0)
         self._rules = pace.parse_hours(settings.FEED_SHARE_BY_HOUR)
         self._record = Every(_RECORD_SECONDS)
         self._is_idle = self._was_recorded_idle = False
@@ -147,7 +146,7 @@ class Scheduler:
         # for its age once a minute, and its statements stay in the samples for some seconds.
         self._own: dict[int, float] = {}
         self._pause = SAMPLE_SECONDS
-        self._targets = Targets(
+        self._targets = pace.Targets(
             settings.FEED_TARGET_STATEMENTS, settings.FEED_TARGET_LATENCY, settings.FEED_TARGET_CPU
         )
 
@@ -165,18 +164,20 @@ class Scheduler:
         max_share = pace.max_share_at(self._rules, timezone.localtime())
         min_share = min(max_share, settings.FEED_MIN_SHARE * (_LATE_FACTOR if is_late else 1))
         now = time.monotonic()
-        until = now + STATEMENTS_SECONDS + _CONSULT_SECONDS
+        until = now + pace.STATEMENTS_SECONDS + _CONSULT_SECONDS
         self._own |= {report.connection: until for report in dispatchers.values()}
         self._own = {number: end for number, end in self._own.items() if end > now}
         server_load = self._meter.load(self._own)
         # Before the first sample the share does not change.
-        load, cause = load_of(server_load, self._targets) if server_load else (pace.COMFORTABLE, "")
-        is_alone = server_load is not None and cause == Cause.NONE
+        load, cause = pace.COMFORTABLE, ""
+        if server_load:
+            load, cause = pace.load_of(server_load, self._targets)
+        is_alone = server_load is not None and cause == pace.Cause.NONE
         self._share = pace.next_share(self._share, load, min_share, max_share, is_alone)
         turn = int(time.time() / _TURN_SECONDS)
         names = [name for name, dispatcher in dispatchers.items() if dispatcher.takes_turns]
         working_names, share_each = pace.divide(self._share, names, turn)
-        figures = server_load or Load(0.0, 0.0, 0.0, 0.0)
+        figures = server_load or pace.Load(0.0, 0.0, 0.0, 0.0)
         return PaceDecision(
             by=self._me, at=time.time(), share=self._share, working_names=working_names,
             share_each=share_each, events=pace_of(self._share).events, load=round(load, 3),

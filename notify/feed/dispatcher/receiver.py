@@ -5,7 +5,7 @@ events come first: otherwise the oldest events of a backlog would wait for ever.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from django.conf import settings
@@ -117,13 +117,6 @@ class Receiver:
         now = sql.now()
         queue.mark([event.qid for event in (*recipients_of, *merge_events)], _STATUS.HANDLED, now)
         queue.mark([event.qid for event in large_events], _STATUS.IN_SLICES)
-        # Counters come last, because other dispatchers wait for these rows until the commit.
-        counters.add(self._counts(recipients_of, entries, merge_events), now)
-        return len(recipients_of) + len(merge_events) + len(large_events)
-
-    def _counts(
-        self, recipients_of: Mapping[Event, int], entries: int, merge_events: Sequence[Event]
-    ) -> counters.Counts:
         counts: counters.Counts = Counter()
         total = sum(recipients_of.values()) or 1
         for event in (*recipients_of, *merge_events):
@@ -138,7 +131,9 @@ class Receiver:
             # each system counts its share.
             share = round(entries * recipients / total)
             counts[counters.key(biz, counters.ENTRIES, self.topic)] += share
-        return counts
+        # Counters come last, because other dispatchers wait for these rows until the commit.
+        counters.add(counts, now)
+        return len(recipients_of) + len(merge_events) + len(large_events)
 
     # -- slices ----------------------------------------------------------------------------------
     def _slice(self, size: int) -> int:

@@ -20,8 +20,8 @@ from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict, judge_each
-from notify.feed import upkeep_events
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
+from notify.feed.models.events import UpkeepEvent, add_upkeep, insert_events
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
 from notify.feed.monitor import counters
 from notify.feed.signals import DISPATCHER
@@ -130,10 +130,8 @@ def delete(biz: int, post_id: int) -> bool:
             return False
         now = sql.now()
         if rows.filter(delete_date=None).update(delete_date=now):
-            kind = EventQueue.Kind.DELETE
-            upkeep_events.add(
-                [upkeep_events.Event(biz, author, kind, {"feed": str(post_id)})], block, now
-            )
+            deletion = UpkeepEvent(biz, author, EventQueue.Kind.DELETE, {"feed": str(post_id)})
+            add_upkeep([deletion], block, now)
         return True
 
     return transactions.retrying(mark_deleted)
@@ -174,9 +172,7 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
     )
     # The event has the post's id. Ids rise with time, so the oldest event has the lowest id.
     waiting, kind = int(EventQueue.Status.WAITING), str(EventQueue.Kind.POST)
-    upkeep_events.insert(
-        [(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts]
-    )
+    insert_events([(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts])
     # Counters come last, because other processes wait for these rows until the commit. If the
     # answer to the COMMIT is lost, the posts are stored once, and counted twice.
     counts = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)

@@ -6,7 +6,6 @@ delivery of their posts) come before or after, and counts stay exact.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial, reduce
 from operator import or_
@@ -20,9 +19,9 @@ from django.utils.translation import gettext as _
 from msgplatform.core.data import chunks, engines, ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, OutcomeUnknown
 from msgplatform.core.intake.verdicts import Verdict, judge_each
-from notify.feed import upkeep_events
 from notify.feed.intake.posts import check_uid
 from notify.feed.models import EventQueue, FeedUser, Friend
+from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.users import lock
 
 CHUNK = 500  # changes in one transaction
@@ -54,17 +53,12 @@ class Change(msgspec.Struct, frozen=True):
     other: str
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(msgspec.Struct):
     """The relations of the users of one transaction, before and after its changes."""
 
     before: set[Key]
+    after: set[Key]  # each change starts from the relations after the changes before it
     authors: Counter[str]  # reader → number of relations that bring posts
-    after: set[Key] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        # Each change starts from the relations after the changes before it.
-        self.after = set(self.before)
 
     @property
     def added(self) -> list[Key]:
@@ -117,7 +111,8 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     (biz,) = {change.biz for change in changes}
     users = lock(biz, {uid for change in changes for uid in (change.uid, change.other)})
     authors = Counter({uid: user.authors for uid, user in users.items()})
-    plan = _Plan(_existing(biz, changes), authors)
+    before = _existing(biz, changes)
+    plan = _Plan(before, before, authors)
     verdicts = [_plan(change, plan) for change in changes]
     now = sql.now()
     both, at_read = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
@@ -137,20 +132,16 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     removed_pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
     kinds = EventQueue.Kind
     events = [
+        *(UpkeepEvent(biz, r, kinds.BACKFILL) for r in sorted(new_readers) if users[r].active),
         *(
-            upkeep_events.Event(biz, r, kinds.BACKFILL)
-            for r in sorted(new_readers)
-            if users[r].active
-        ),
-        *(
-            upkeep_events.Event(biz, uid, kinds.UNFOLLOW, {"reader": reader})
+            UpkeepEvent(biz, uid, kinds.UNFOLLOW, {"reader": reader})
             for uid, reader in sorted(removed_pairs)
             if users[reader].active
         ),
         *_count(biz, plan, users),
     ]
     if events:
-        upkeep_events.add(events, block, now)
+        add_upkeep(events, block, now)
     return verdicts
 
 
@@ -222,7 +213,7 @@ def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
             return set(), {block}
 
 
-def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep_events.Event]:
+def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[UpkeepEvent]:
     """Count recipients and authors. Yield events for authors who now have very many recipients."""
     change: Counter[tuple[str, str]] = Counter()
     change.update((uid, relation) for uid, relation, _reader in plan.added)
@@ -239,7 +230,7 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep
         recipients = user.friends + user.followers
         if user.merging == merging.PUSHED and recipients > settings.FEED_READ_FANOUT_ABOVE:
             new = merging.BECOMING
-            yield upkeep_events.Event(biz, uid, EventQueue.Kind.MERGE)
+            yield UpkeepEvent(biz, uid, EventQueue.Kind.MERGE)
         elif user.merging == merging.MERGED and recipients < settings.FEED_WRITE_FANOUT_BELOW:
             # An author in the state "becoming" is not changed here: the end of the merge event
             # looks at the number of recipients.

@@ -13,14 +13,7 @@ from msgplatform.core.intake.idempotency import key_of
 from msgplatform.messages.filters import number
 from msgplatform.models import Biz
 from notify.feed.messages import states
-from notify.feed.models import (
-    EventQueue,
-    Feed,
-    FeedBroadcast,
-    FeedIdempotency,
-    FeedUser,
-    Friend,
-)
+from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency, FeedUser, Friend
 from notify.feed.models.posts import Topic
 
 # Recipients whose timelines the page counts. The bound keeps the page fast.
@@ -101,10 +94,7 @@ def _event_page(event: EventQueue) -> Page:
             _("State"): states.state(None, event),
         },
         body=json.dumps(json.loads(event.data), ensure_ascii=False) if event.data else "",
-        timeline=[
-            TimelineEntry(event.create_date, _("Asked for"), "accepted"),
-            _standing(event),
-        ],
+        timeline=[TimelineEntry(event.create_date, _("Asked for"), "accepted"), _standing(event)],
         recipients=[_event_card(event, str(EventQueue.Kind(event.kind).label), {})],
         recipients_title=_("Timelines"),
     )

@@ -11,10 +11,16 @@
 Entries are written in the transaction that changes the status, so each event has its effect once.
 """
 
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from msgplatform.core.data import ids, sql
 from msgplatform.core.fields import ExactCharField
 from msgplatform.models import Biz
 from notify.feed.models.posts import MAX_DATA, MAX_UID
@@ -64,12 +70,45 @@ class EventQueue(models.Model):
         verbose_name = _("event")
         verbose_name_plural = _("events")
         ordering = ["-qid"]
-        indexes = [
-            models.Index(fields=["topic", "status", "qid"], name="eventqueue_to_handle"),
-        ]
+        indexes = [models.Index(fields=["topic", "status", "qid"], name="eventqueue_to_handle")]
 
     def __str__(self) -> str:
         return str(self.pk)
+
+
+EVENT_COLUMNS = (
+    "qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position", "reason",
+)  # fmt: skip
+
+
+def insert_events(rows: Sequence[tuple[object, ...]]) -> None:
+    """Insert rows of EVENT_COLUMNS, in the transaction that changes posts or relations. Existing
+    events do not change."""
+    sql.insert_or_keep(EventQueue._meta.db_table, EVENT_COLUMNS, rows)
+
+
+class UpkeepEvent(msgspec.Struct, frozen=True):
+    """An event of upkeep, after relations or posts changed.
+
+    `uid` is the user whose posts or timeline change; `data` depends on the kind.
+    """
+
+    biz: int
+    uid: str
+    kind: EventQueue.Kind
+    data: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+def add_upkeep(events: Sequence[UpkeepEvent], block: ids.Block, now: datetime) -> None:
+    """Store the events in the caller's transaction, with ids of `block`, which no other rows may
+    use."""
+    numbers = block.ids([ids.bucket(event.biz, event.uid) for event in events])
+    rows = [
+        (qid, e.biz, "upkeep", str(e.kind), 0, json.dumps(e.data) if e.data else "", e.uid, now,
+         "", "")
+        for qid, e in zip(numbers, events, strict=True)
+    ]  # fmt: skip
+    insert_events(rows)
 
 
 class FeedPace(models.Model):

@@ -1,7 +1,7 @@
 """The backlog of the queue: counts and ages of the oldest events, read from one index."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 from notify.feed.models import EventQueue
@@ -12,8 +12,6 @@ MAX_COUNTED = 100_000
 TOPICS = tuple(EventQueue.Topic.values)
 _STATUS = EventQueue.Status
 OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
-# Handled events are never counted: there are as many as were handled in FEED_KEEP_EVENT_HOURS.
-NOT_HANDLED = (*OPEN, _STATUS.SET_ASIDE)
 
 
 def is_open(topics: Collection[str] = TOPICS) -> bool:
@@ -36,13 +34,12 @@ def oldest(now: datetime) -> dict[str, float]:
     return ages
 
 
-def counts(
-    max_count: int = MAX_COUNTED, statuses: Sequence[int] = NOT_HANDLED
-) -> Counter[tuple[str, int]]:
+def counts(max_count: int = MAX_COUNTED) -> Counter[tuple[str, int]]:
     """Count the events of each (topic, status) that are not handled, up to `max_count` each."""
     by_status: Counter[tuple[str, int]] = Counter()
     for topic in TOPICS:
-        for status in statuses:
+        # There are as many handled events as were handled in FEED_KEEP_EVENT_HOURS.
+        for status in (*OPEN, _STATUS.SET_ASIDE):
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by()
             # Count a column of the index, because on SQLite the index does not have the key.
             by_status[topic, int(status)] = rows.values("topic")[:max_count].count()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 
 from django.utils.translation import gettext as _
@@ -78,26 +79,17 @@ def samples() -> Iterator[Sample]:
     for what in counters.NAMES:
         for topic in backlog.TOPICS:
             yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
-    # The metrics above need no Redis.
-    try:
+    with suppress(RedisError):  # the other metrics need no Redis
         last = presence.read_decision()
-    except RedisError:
-        return
-    yield _SCHEDULER_UP.of(last is not None)
-    if last is None:
-        return
-    yield _SHARE.of(last.share)
-    yield _BATCH.of(last.events)
-    yield _LOAD.of(last.load)
-    yield _STATEMENTS.of(last.statements)
-    yield _CPU.of(last.cpu)
-    yield _PROBE.of(last.latency / 1000, when="now")
-    yield _PROBE.of(last.baseline / 1000, when="at_rest")
-
-
-def samples_with_archives() -> Iterator[Sample]:
-    """The samples of Feed, and the ages of its archives."""
-    yield from samples()
+        yield _SCHEDULER_UP.of(last is not None)
+        if last is not None:
+            yield _SHARE.of(last.share)
+            yield _BATCH.of(last.events)
+            yield _LOAD.of(last.load)
+            yield _STATEMENTS.of(last.statements)
+            yield _CPU.of(last.cpu)
+            yield _PROBE.of(last.latency / 1000, when="now")
+            yield _PROBE.of(last.baseline / 1000, when="at_rest")
     for archive in ARCHIVES:
         # Without partitions the oldest entry costs a read of the whole table, so it is left out.
         if archive is not ENTRIES or any(p.bound for p in partitions_of(archive.tables[0])):

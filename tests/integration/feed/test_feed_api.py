@@ -16,7 +16,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.messages import engine
-from notify.feed.api.serializers import PostSerializer
+from notify.feed.api.post_views import PostSerializer
 from notify.feed.intake import relations
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from tests.integration.feed.support import drain

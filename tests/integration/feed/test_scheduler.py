@@ -14,8 +14,7 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import engines, ids, sql
 from notify.feed import presence
 from notify.feed.dispatcher import pacer as pacer_module
-from notify.feed.dispatcher.load import Meter
-from notify.feed.dispatcher.pace import Pace, pace_of
+from notify.feed.dispatcher.pace import Meter, Pace, pace_of
 from notify.feed.dispatcher.pacer import FIRST_SHARE, Pacer, Scheduler
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.monitor import backlog

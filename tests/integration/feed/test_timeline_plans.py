@@ -17,10 +17,11 @@ from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE
 from msgplatform.models import Biz
-from notify.feed import merge, person_data, person_users, timeline, upkeep_events
+from notify.feed import merge, person_data, timeline
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedUser
+from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.models.users import NOTHING_WRITTEN
 from tests.integration.feed.support import BIZ, change, drain, user, written
 
@@ -187,9 +188,7 @@ def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:
     check(lambda: timeline.read(BIZ, "bob"))
     check(lambda: drain("upkeep"))
     assert written("bob")
-    upkeep_events.add(
-        [upkeep_events.Event(BIZ, "author1", EventQueue.Kind.MERGE)], ids.reserve(1), sql.now()
-    )
+    add_upkeep([UpkeepEvent(BIZ, "author1", EventQueue.Kind.MERGE)], ids.reserve(1), sql.now())
     FeedUser.objects.filter(uid="author1").update(merging=FeedUser.Merging.BECOMING)
     check(lambda: drain("upkeep"))
     assert user("author1").merging != FeedUser.Merging.BECOMING
@@ -224,7 +223,7 @@ def test_every_step_of_finding_a_person_goes_by_an_index_and_none_sorts(
     if connection.vendor != "mysql":  # SQLite counts no rows, and reads a small table as a whole
         return
     fill()
-    monkeypatch.setattr(person_users, "PAGE", 20)
+    monkeypatch.setattr(person_data, "PAGE", 20)
     Biz.objects.bulk_create([Biz(id=BIZ + n, name=f"shop{n}") for n in range(200)])
     Feed.objects.filter(uid="author2").update(uid="138-0013-8000")
     EventQueue.objects.filter(uid="author3").update(status=EventQueue.Status.WAITING)

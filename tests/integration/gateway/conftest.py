@@ -9,5 +9,5 @@ from gateway import presence
 def lasting_links() -> Iterator[None]:
     """No connection is taken for gone because the machine stood still for some seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(presence._links, "_seconds", 3600.0)
+        patch.setattr(presence.links, "_seconds", 3600.0)
         yield

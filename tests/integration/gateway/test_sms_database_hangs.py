@@ -19,7 +19,7 @@ from gateway.models import SmsGateway
 from gateway.receiver import bind_authentication, wrong_logins
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
-from gateway.simulator.behaviours import Behaviour, ReportTime
+from gateway.simulator.smg import Behaviour, ReportTime
 from msgplatform.core.data import ids
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Alert

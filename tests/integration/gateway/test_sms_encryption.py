@@ -10,7 +10,7 @@ from gateway import presence, sgip
 from gateway.models import SmsGateway
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
-from gateway.simulator.behaviours import Behaviour
+from gateway.simulator.smg import Behaviour
 from msgplatform.core.secrets import encryption
 from tests.support.sms_net_support import (
     Raw,

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -26,11 +27,15 @@ shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+def send_many(process: Intake, requests: Sequence[Request]) -> list[Verdict]:
+    return process.commit(process.prepare(requests))
+
+
 def ask(biz: Any, **fields: Any) -> Verdict:
     """One request, to a process that knows every row as it is now."""
     given = {"to": ["13800000000"], "text": "你好", **fields}
     fresh = Intake(directory.Directory(refresh_seconds=0.0))
-    return fresh.send_many([Request(biz=biz.pk, **given)])[0]
+    return send_many(fresh, [Request(biz=biz.pk, **given)])[0]
 
 
 def route(biz: Any, **fields: Any) -> list[str]:
@@ -74,7 +79,7 @@ class TestMessages:
 
         def outcome(name: str) -> str:
             request = Request(biz=shop.biz.pk, to=["13800000000"], text="t", account=name)
-            return process.send_many([request])[0].outcome
+            return send_many(process, [request])[0].outcome
 
         assert outcome("") == "created"
         account(shop.biz, name="new", is_default=False)
@@ -174,9 +179,9 @@ class TestAccounts:
     def test_a_change_arrives_without_a_restart(self, shop: Caller) -> None:
         own = Intake(directory.Directory(refresh_seconds=0.0))
         wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x")
-        assert own.send_many([wanted])[0].outcome == "created"
+        assert send_many(own, [wanted])[0].outcome == "created"
         SmsAccount.objects.update(enabled=False)
-        assert own.send_many([wanted])[0].outcome == "rejected"
+        assert send_many(own, [wanted])[0].outcome == "rejected"
 
     def test_one_that_cannot_be_used_stops_no_other(self, shop: Caller) -> None:
         """What the console would refuse, but a script may have written."""
@@ -187,7 +192,7 @@ class TestAccounts:
         own = Intake(directory.Directory(refresh_seconds=0.0))
 
         def outcome(biz: Any) -> str:
-            return own.send_many([Request(biz=biz.pk, to=["13800000000"], text="x")])[0].outcome
+            return send_many(own, [Request(biz=biz.pk, to=["13800000000"], text="x")])[0].outcome
 
         for _ in range(2):
             assert (outcome(shop.biz), outcome(stock.biz)) == ("rejected", "created")
@@ -262,10 +267,10 @@ class TestLimits:
             outage.setattr(ids, "reserve", hangs)
             for _ in range(5):
                 with pytest.raises(Unavailable):
-                    taking_in.send_many([request])
+                    send_many(taking_in, [request])
         assert sms_redis.keys(f"{keys.PREFIX}spent:*") == []
-        assert taking_in.send_many([request])[0].outcome == "created"
-        assert taking_in.send_many([request])[0].outcome == "duplicate"
+        assert send_many(taking_in, [request])[0].outcome == "created"
+        assert send_many(taking_in, [request])[0].outcome == "duplicate"
         (name,) = sms_redis.keys(f"{keys.PREFIX}spent:*")
         assert sms_redis.get(name) == b"1"
 
@@ -277,11 +282,11 @@ class TestLimits:
         try:
             for _ in range(3):
                 with pytest.raises(Unavailable, match=r"OOM.*nothing was stored"):
-                    taking_in.send_many([request])
+                    send_many(taking_in, [request])
         finally:
             sms_redis.config_set("maxmemory", 0)
-        assert taking_in.send_many([request])[0].outcome == "created"
-        assert taking_in.send_many([request])[0].code == "limit"
+        assert send_many(taking_in, [request])[0].outcome == "created"
+        assert send_many(taking_in, [request])[0].code == "limit"
 
     def test_a_script_that_ran_twice_counts_once(self, shop: Caller, sms_redis: Any) -> None:
         SmsAccount.objects.update(daily_limit=3)
@@ -297,7 +302,7 @@ class TestLimits:
         ask(shop.biz, to=["13800000000"])
         both = ["13800000000", "13800000001"]
         wanted = Request(biz=shop.biz.pk, to=both, text="x", idempotency_key="k")
-        verdicts = accept.intake().send_many([wanted, wanted])
+        verdicts = send_many(accept.intake(), [wanted, wanted])
         assert [verdict.code for verdict in verdicts] == ["limit", "limit"]
         assert ask(shop.biz, idempotency_key="k").outcome == "created", "the key is not used up"
 
@@ -328,7 +333,7 @@ class TestReferences:
     def references(self, *asked: Request) -> dict[str, list[int]]:
         """SP number → the references of its texts, as they are claimed."""
         taking_in = Intake(directory.Directory(refresh_seconds=0.0))
-        assert {verdict.outcome for verdict in taking_in.send_many(asked)} == {"created"}
+        assert {verdict.outcome for verdict in send_many(taking_in, asked)} == {"created"}
         found: dict[str, list[int]] = {}
         for claimed in store.claim(SmsGateway.objects.get().pk, "me", 1000, 30):
             found.setdefault(claimed.mt.sp_number, []).append(claimed.mt.udh_reference)
@@ -408,7 +413,7 @@ class TestRepeats:
 
     def test_twice_in_one_call(self, shop: Caller) -> None:
         wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x", idempotency_key="k")
-        first, second = accept.intake().send_many([wanted, wanted])
+        first, second = send_many(accept.intake(), [wanted, wanted])
         assert (first.outcome, second.outcome) == ("created", "duplicate")
         assert first.ids == second.ids
 
@@ -419,7 +424,7 @@ class TestRepeats:
         wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x", idempotency_key="k")
         last = replace(wanted, idempotency_key="l")
         other = replace(wanted, text="y")
-        verdicts = accept.intake().send_many([wanted, wanted, other, last, last])
+        verdicts = send_many(accept.intake(), [wanted, wanted, other, last, last])
         assert [verdict.outcome for verdict in verdicts] == [
             "created", "duplicate", "rejected", "created", "duplicate",
         ]  # fmt: skip
@@ -431,7 +436,7 @@ class TestRepeats:
     def test_one_that_is_wrong_does_not_use_up_the_key(self, shop: Caller) -> None:
         wanted = Request(biz=shop.biz.pk, to=["13800000000"], text="x", idempotency_key="k")
         wrong = replace(wanted, to=["7"])
-        verdicts = accept.intake().send_many([wrong, wanted, wrong])
+        verdicts = send_many(accept.intake(), [wrong, wanted, wrong])
         assert [(verdict.outcome, verdict.code) for verdict in verdicts] == [
             ("rejected", "invalid"), ("created", ""), ("rejected", "conflict"),
         ]  # fmt: skip

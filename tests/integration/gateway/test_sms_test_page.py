@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from gateway.api import trials
 from gateway.connections import sms_redis as sms_client
-from gateway.intake import trial_sms
 from gateway.intake.accept import accept
 from gateway.lifecycle import store
 from gateway.models import SmsAccount, SmsGateway
@@ -69,11 +69,11 @@ def test_one_whose_answer_was_lost_has_its_author_when_it_is_sent_again(
     admin_client: Client, shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer_is_lost(requests: Any) -> Any:
-        monkeypatch.setattr(trial_sms, "accept", accept)
+        monkeypatch.setattr(trials, "accept", accept)
         accept(requests)
         raise OutcomeUnknown("the connection broke")
 
-    monkeypatch.setattr(trial_sms, "accept", answer_is_lost)
+    monkeypatch.setattr(trials, "accept", answer_is_lost)
     sent = form()
     assert "may have been sent" in admin_client.post(PAGE, sent).content.decode()
     message = admin_client.post(PAGE, sent)["Location"].partition("?message=")[2]

@@ -9,7 +9,7 @@ from crmsync.api.requests import NewLeadBody
 from gateway.api.requests import Send
 from gateway.lifecycle import store
 from notify.api.views import PublishBody
-from notify.feed.api.requests import NewPostBody
+from notify.feed.api.post_views import NewPostBody
 from notify.feed.models import Feed
 from notify.models import BizMsg
 from tests.support import sms_rows

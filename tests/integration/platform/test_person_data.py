@@ -34,13 +34,14 @@ from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
-from notify.feed import person_users, upkeep_events, users
+from notify.feed import person_data, users
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
 from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
+from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.monitor import conditions
 from notify.intake import intake
 from notify.models import (
@@ -812,7 +813,7 @@ def one_pass(name: str) -> int:
 def test_one_pass_meets_every_relation_and_entry(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(person_users, "PAGE", 2)
+    monkeypatch.setattr(person_data, "PAGE", 2)
     others = [f"other-{n}" for n in range(7)]
     feed_rows.related(
         shop.biz,
@@ -832,7 +833,7 @@ def test_one_pass_meets_every_relation_and_entry(
 def test_user_ids_that_are_a_number_or_an_address_are_found_in_each_spelling(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(person_users, "SLICE", 2)  # users of a page
+    monkeypatch.setattr(person_data, "SLICE", 2)  # users of a page
     address, number = ANN.email.title(), ANN.spellings[3]
     feed_rows.related(
         shop.biz, (address, "befriend", "reader-1"), (f"+86{number}", "follow", "reader-1"),
@@ -866,7 +867,7 @@ def test_user_ids_that_are_a_number_or_an_address_are_found_in_each_spelling(
 def test_a_named_user_of_a_later_page_is_exported_once(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(person_users, "SLICE", 2)  # users of a page
+    monkeypatch.setattr(person_data, "SLICE", 2)  # users of a page
     uids = ["zoe", ANN.phone, ANN.email]
     feed_rows.related(shop.biz, *((uid, "befriend", f"reader-{uid}") for uid in uids))
     feed_rows.visited(shop.biz, *uids)
@@ -884,8 +885,8 @@ def test_a_named_user_of_a_later_page_is_exported_once(
 
 def unfollowed(biz: Biz, reader: str) -> int:
     """An event of upkeep about the timeline of a reader."""
-    event = upkeep_events.Event(biz.pk, "author", EventQueue.Kind.UNFOLLOW, {"reader": reader})
-    upkeep_events.add([event], ids.reserve(1), sql.now())
+    event = UpkeepEvent(biz.pk, "author", EventQueue.Kind.UNFOLLOW, {"reader": reader})
+    add_upkeep([event], ids.reserve(1), sql.now())
     return int(EventQueue.objects.filter(topic="upkeep").latest("qid").pk)
 
 

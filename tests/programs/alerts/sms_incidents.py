@@ -11,6 +11,7 @@ from gateway.intake.request import Request
 from gateway.lifecycle import keys
 from gateway.models import SmsAccount, SmsGateway
 from gateway.monitor.conditions import MIN_FAILED
+from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.models import Biz, FailureGroup, MinuteCounter
 from tests.programs.alerts.incidents import Course, Places, incident, refuse
 from tests.support.sms_rows import NODE, TS, account, gateway, submit
@@ -28,8 +29,14 @@ def _account(name: str, **fields: object) -> SmsAccount:
 
 def accepted(request: Request) -> None:
     accept.intake.cache_clear()  # it knows the accounts of the incident before
-    (verdict,) = accept.intake().send_many([request])
+    verdict = _verdict(request)
     assert verdict.outcome == "created", verdict
+
+
+def _verdict(request: Request) -> Verdict:
+    intake = accept.intake()
+    (verdict,) = intake.commit(intake.prepare([request]))
+    return verdict
 
 
 def _send(of: SmsAccount, count: int, to: int = 15000000000) -> None:
@@ -40,7 +47,7 @@ def _send(of: SmsAccount, count: int, to: int = 15000000000) -> None:
     for valid_seconds in (VALID_SECONDS, 4 * VALID_SECONDS, 16 * VALID_SECONDS):
         expire_at = time.time() + valid_seconds
         request = Request(biz=of.biz_id, to=numbers, text="hello", expire_at=expire_at)
-        (verdict,) = accept.intake().send_many([request])
+        verdict = _verdict(request)
         if verdict.field != "expire_at":
             break
     assert verdict.outcome == "created", verdict

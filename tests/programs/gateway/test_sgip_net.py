@@ -30,8 +30,7 @@ from gateway.sgip import (
     decode,
     split,
 )
-from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
-from gateway.simulator.smg import Simulator
+from gateway.simulator.smg import BEHAVIOURS, Behaviour, Simulator
 from msgplatform.core.servers.private_server import free_port
 from tests.support.sgip_support import (
     LOGIN,

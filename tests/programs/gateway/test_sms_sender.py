@@ -20,14 +20,13 @@ from gateway.directory import Directory, Gateway
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ClaimedMessage, Member, Mt, NewSubmit
 from gateway.models import SmsGateway
-from gateway.net import Connection
-from gateway.net.thread import NetThread
+from gateway.net import Connection, NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender import gateway_worker
 from gateway.sender.link import Link
 from gateway.sender.packing import Counters, Pace, packs, submits
 from gateway.sender.sender import SmsSender
-from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
+from gateway.simulator.smg import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.private_server import free_port
 from tests.support.children import child

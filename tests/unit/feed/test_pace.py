@@ -5,11 +5,15 @@ from datetime import datetime
 
 import pytest
 
-from notify.feed.dispatcher.load import Cause, Load, Meter, Targets, load_of
 from notify.feed.dispatcher.pace import (
+    Cause,
     Effort,
+    Load,
+    Meter,
     Pace,
+    Targets,
     divide,
+    load_of,
     max_share_at,
     next_share,
     pace_of,

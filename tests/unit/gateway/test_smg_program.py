@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from gateway.management.commands.run_smg_simulator import Command
 from gateway.sgip import State
-from gateway.simulator.behaviours import BEHAVIOURS, ReportTime
 from gateway.simulator.program import PORT, behaviour
+from gateway.simulator.smg import BEHAVIOURS, ReportTime
 from scripts.reference import configuration
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,6 +1,9 @@
-"""Accounts: the number, the gateways and the limits with which a business system sends. And the
-test SMS: one text to one number over a chosen gateway, through the normal intake; its page shows
-what becomes of it, step by step."""
+"""Gateways: the addresses and settings of the operator's SMGs, and the present state of each.
+
+Accounts: the number, the gateways and the limits with which a business system sends. And the test
+SMS: one text to one number over a chosen gateway, through the normal intake; its page shows what
+becomes of it, step by step.
+"""
 
 import secrets
 from functools import partial
@@ -13,24 +16,27 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from msgspec.structs import replace
 
 from gateway import codes, notifications
-from gateway.admin.gateways import SLUG_ERRORS
+from gateway.api import trials
 from gateway.connections import sms_redis
-from gateway.intake import trial_sms
 from gateway.intake.request import MAX_TEXT
 from gateway.lifecycle import keys
 from gateway.messages.page import page as message_page_of
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from gateway.setup import Account
-from msgplatform.core import personal
+from gateway.monitor import metrics
+from gateway.setup import Account, Gateway
+from msgplatform.core import logging, personal
 from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
 from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
 from msgplatform.doors.admin import (
     AdminPage,
+    PasswordInput,
     PlainList,
     ResourceAdmin,
     Select,
@@ -41,6 +47,91 @@ from msgplatform.doors.admin import (
     sees_personal,
 )
 from msgplatform.doors.admin.pages import send_form, show_page
+
+log = logging.get(__name__)
+
+_SLUG_ERRORS = {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
+_PASSWORD = {
+    "strip": False,
+    "error_messages": {"required": _("Give a password.")},
+    "widget": PasswordInput(attrs={"autocomplete": "new-password"}, render_value=False),
+}
+
+
+class GatewayList(PlainList):
+    """Reads the state of the gateways, for all rows of a page at once."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        try:
+            now = metrics.read()
+        except RedisError as error:
+            log.warning("gauges_unreadable", why=str(error)[:200])
+            messages.warning(
+                request, gettext("The SMS Redis does not answer: links and queues are unknown.")
+            )
+            now = None
+        queues = {queue.gateway.pk: queue for queue in now.queues} if now else {}
+        for row in self.result_list:
+            row.queue = queues.get(row.pk)
+            row.links = [s for s in now.links if s.gateway == row.pk] if now else None
+
+
+@admin.register(SmsGateway)
+class SmsGatewayAdmin(ResourceAdmin):
+    resource = Gateway
+    list_class = GatewayList
+    field_options = {
+        "name": {"error_messages": _SLUG_ERRORS},
+        "operator": {"error_messages": _SLUG_ERRORS},
+        "login_password": _PASSWORD,
+        "smg_login_password": _PASSWORD,
+    }
+    list_display = [
+        "name", "address", cells.state, "up", "pending", "oldest", "speed", "priority",
+    ]  # fmt: skip
+    list_filter = ["enabled"]
+    list_before_template = "admin/gateway/gateways_bar.html"
+    search_fields = ["name", "host"]
+    search_help_text = _("Name or host")
+    readonly_fields = ["created_at"]
+
+    address = cells.column(_("address"), lambda row: f"{row.host}:{row.port}")
+
+    @admin.display(description=_("links"))
+    def up(self, row: Any) -> SafeString:
+        """Connections from us to the SMG and from the SMG to us; below them the problems."""
+        if row.links is None:
+            return cells.unknown()
+        problems = list(dict.fromkeys(link.problem for link in row.links if link.problem))
+        working = [link.kind for link in row.links if not link.problem]
+        outgoing, incoming = working.count("submit"), working.count("report")
+        if not outgoing and row.enabled:
+            why = problems or [gettext("no sender reports a connection")]
+            return cells.mark(gettext("down"), "bad", below="; ".join(why))
+        tone = "warn" if problems else "good" if outgoing else "plain"
+        text = gettext("%(ours)d out, %(theirs)d in") % {"ours": outgoing, "theirs": incoming}
+        title = ", ".join((
+            ngettext("%d connection to the SMG", "%d connections to the SMG", outgoing) % outgoing,
+            ngettext("%d from the SMG", "%d from the SMG", incoming) % incoming,
+        ))  # fmt: skip
+        return cells.mark(text, tone, title, below="; ".join(problems))
+
+    @admin.display(description=_("waiting"))
+    def pending(self, row: Any) -> str:
+        if row.queue is None:
+            return cells.unknown()
+        return str(row.queue.pending + row.queue.claimed)
+
+    @admin.display(description=_("oldest"))
+    def oldest(self, row: Any) -> str:
+        seconds = row.queue.oldest_seconds if row.queue else None
+        return cells.NOTHING if seconds is None else age(seconds)
+
+    speed = cells.column(
+        _("speed limit"), lambda row: cells.per_second(row.speed_limit), "speed_limit"
+    )
+
 
 # A number of SGIP's, chosen by its meaning.
 _Code = partial(forms.TypedChoiceField, coerce=int, widget=Select)
@@ -77,7 +168,7 @@ class SmsAccountAdmin(ResourceAdmin):
         "agent_flag": partial(_Code, choices=codes.AGENT_FLAGS),
         "morelateto_mt_flag": partial(_Code, choices=codes.MT_FLAGS),
     }
-    field_options = {"name": {"error_messages": SLUG_ERRORS}}
+    field_options = {"name": {"error_messages": _SLUG_ERRORS}}
     list_display = ["name", "system", cells.state, "sp_number", "usual", "today", "created_at"]
     list_filter = ["enabled", "biz"]
     list_select_related = ["biz"]
@@ -98,7 +189,7 @@ class SmsAccountAdmin(ResourceAdmin):
             raise PermissionDenied
         start = {"text": gettext("A test message"), "key": f"console-{secrets.token_hex(12)}"}
         form = TestSmsForm(request.POST or None, initial=start)
-        message = send_form(form, lambda values: trial_sms.send(
+        message = send_form(form, lambda values: trials.send(
             values["account"], values["gateway"], values["to"], values["text"], REFERENCE,
             partial(audit, request), values["key"],
         ), _SENTENCES)  # fmt: skip

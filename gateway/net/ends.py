@@ -1,39 +1,28 @@
-"""Keeps connections to a peer open: connects, binds, waits longer and longer when that fails."""
+"""The two ends of connections: a Client connects and keeps connections open, a Server listens."""
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from gateway.sgip import (
-    Bind,
-    Bound,
-    Closed,
-    CloseReason,
-    Duplicates,
-    Event,
-    Idle,
-    Limits,
-    LoginType,
-    SequenceNumber,
-    Session,
-    Side,
-)
+from gateway import sgip
+from gateway.net.connection import Connection, Handler
 from gateway.sgip.constants import IDLE_TIMEOUT
 from msgplatform.core.rates.backoff import Backoff
 
-from .connection import Connection, Handler
-
 log = logging.getLogger(__name__)
 _CONNECT_TIMEOUT = 10.0  # seconds
-_OF_LINK = frozenset({Bound, Idle, Closed})
-_FAILURES = frozenset(
-    {CloseReason.LOST_AFTER_BIND, CloseReason.UNBOUND_AFTER_BIND, CloseReason.SILENT}
-)
+_OF_LINK = frozenset({sgip.Bound, sgip.Idle, sgip.Closed})
+_FAILURES = frozenset({
+    sgip.CloseReason.LOST_AFTER_BIND, sgip.CloseReason.UNBOUND_AFTER_BIND, sgip.CloseReason.SILENT,
+})  # fmt: skip
 _PROVEN = 120.0  # a connection that lasted for so many seconds counts as one that worked
 # By default shorter than the time after which the other end closes an idle connection: a command in
 # flight would be lost then.
-_LIMITS = Limits(idle_timeout=IDLE_TIMEOUT - 10)
+_LIMITS = sgip.Limits(idle_timeout=IDLE_TIMEOUT - 10)
+_MEMORY = partial(sgip.Duplicates, 65536)  # commands remembered for each login name
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +31,7 @@ class Login:
 
     name: str
     password: str = field(repr=False)
-    login_type: int = LoginType.SP_TO_SMG
+    login_type: int = sgip.LoginType.SP_TO_SMG
 
 
 class Client:
@@ -55,30 +44,30 @@ class Client:
 
     def __init__(
         self,
-        side: Side,
+        side: sgip.Side,
         host: str,
         port: int,
         login: Login,
         handler: Handler,
-        next_sequence: Callable[[], SequenceNumber],
+        next_sequence: Callable[[], sgip.SequenceNumber],
         *,
         connections: int = 1,
-        limits: Limits | None = None,
+        limits: sgip.Limits | None = None,
         backoff: Callable[[], Backoff] = lambda: Backoff(first=0.5, factor=2, cap=30),
         unreachable: Callable[[Exception], object] = lambda _: None,
     ) -> None:
         # A login that no frame can hold is an error here, not at each attempt.
-        Bind((0, 0, 0), login.login_type, login.name, login.password).encode()
+        sgip.Bind((0, 0, 0), login.login_type, login.name, login.password).encode()
         self._side, self._host, self._port = side, host, port
         self._login, self._handler, self._next_sequence = login, handler, next_sequence
         self._limits, self._backoff = limits or _LIMITS, backoff
         self._unreachable = unreachable
-        self._duplicates = Duplicates()
+        self._duplicates = sgip.Duplicates()
         self._count = connections
         self._tasks: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()  # set for messages to send, and by `resize`
         self._stopping = False
-        self._ends: dict[Connection, Closed] = {}  # connections that were bound
+        self._ends: dict[Connection, sgip.Closed] = {}  # connections that were bound
         self.bound: list[Connection] = []
         self.attempts = 0
 
@@ -113,15 +102,15 @@ class Client:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def on_events(self, connection: Connection, events: list[Event]) -> None:
+    def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
         for event in events:
             if type(event) not in _OF_LINK:
                 continue
-            if type(event) is Bound:
+            if type(event) is sgip.Bound:
                 self.bound.append(connection)
-            elif type(event) is Idle:
+            elif type(event) is sgip.Idle:
                 connection.unbind(self._next_sequence())
-            elif type(event) is Closed and connection in self.bound:
+            elif type(event) is sgip.Closed and connection in self.bound:
                 self.bound.remove(connection)
                 self._ends[connection] = event
                 if event.unanswered:
@@ -139,16 +128,22 @@ class Client:
             began = asyncio.get_running_loop().time()
             end = await self._once()
             duration = asyncio.get_running_loop().time() - began
+            # Another connection may end in the same way at once. A connection that the peer unbound
+            # instead of answering did not work either.
+            is_failure = (
+                end is None
+                or end.reason in _FAILURES
+                or (end.reason is sgip.CloseReason.UNBOUND and bool(end.unanswered))
+            )
             # After a connection that worked, the minimum pause is enough.
-            is_failure = _is_failure(end)
             if not is_failure or duration > _PROVEN:
                 backoff.reset()
-            if end and end.reason is CloseReason.UNBOUND and not is_failure:
+            if end and end.reason is sgip.CloseReason.UNBOUND and not is_failure:
                 await self._wanted.wait()
             else:
                 await asyncio.sleep(backoff.next())
 
-    async def _once(self) -> Closed | None:
+    async def _once(self) -> sgip.Closed | None:
         """Connects and stays to the end. Returns None if the connection was never bound."""
         self.attempts += 1
         loop = asyncio.get_running_loop()
@@ -168,17 +163,94 @@ class Client:
             raise
         return self._ends.pop(connection, None)
 
-    def _open_session(self, now: float) -> Session:
+    def _open_session(self, now: float) -> sgip.Session:
         login = self._login
-        bind = Bind(self._next_sequence(), login.login_type, login.name, login.password)
-        return Session(
+        bind = sgip.Bind(self._next_sequence(), login.login_type, login.name, login.password)
+        return sgip.Session(
             self._side, now, bind=bind, limits=self._limits, duplicates=lambda _: self._duplicates
         )
 
 
-def _is_failure(end: Closed | None) -> bool:
-    """True if another connection may end in the same way at once. A connection that the peer
-    unbound instead of answering did not work either."""
-    if end is None or end.reason in _FAILURES:
-        return True
-    return end.reason is CloseReason.UNBOUND and bool(end.unanswered)
+class Server:
+    """Accepts connections for one side. `login` returns the Result for a Bind.
+
+    A new connection is closed at once if there are `max_connections` already, bound or not, or if
+    `admit` refuses it. The handler gets no event of such a connection.
+
+    All connections of a login name share one memory of sequences, because a peer may repeat a
+    command over another connection. Two peers never share a memory: some peers write 0 or the SP's
+    number in place of their own node. `duplicates` makes a memory.
+    """
+
+    def __init__(
+        self,
+        side: sgip.Side,
+        login: Callable[[Connection, sgip.Bind], int],
+        handler: Handler,
+        *,
+        admit: Callable[[Connection], bool] = lambda connection: True,
+        limits: sgip.Limits | None = None,
+        max_connections: int = 1024,
+        duplicates: Callable[[], sgip.Duplicates] = _MEMORY,
+    ) -> None:
+        self._max_connections = max_connections
+        self._side, self._login, self._handler, self._may_enter = side, login, handler, admit
+        self._limits = limits
+        self._duplicates = defaultdict[str, sgip.Duplicates](duplicates)
+        self._server: asyncio.Server | None = None
+        self.connections: set[Connection] = set()
+        self.port = 0
+
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> None:
+        """Listens; `port` 0 takes a free port, which `self.port` then has.
+
+        With `reuse_port` several processes listen, and the kernel divides the connections.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._connect, host, port, reuse_port=reuse_port or None
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Accepts nothing more, and drops the connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        # Collect the futures first: a dropped connection leaves `connections`.
+        closing = [connection.closed for connection in self.connections]
+        for connection in list(self.connections):
+            connection.drop()
+        if closing:
+            await asyncio.wait(closing)
+        await self._server.wait_closed()
+        self._server = None
+
+    def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
+        if connection not in self.connections:  # not admitted: it is being dropped
+            return
+        if events and type(events[-1]) is sgip.Closed:
+            self.connections.discard(connection)
+        self._handler.on_events(connection, events)
+
+    def _connect(self) -> Connection:
+        # `login` gets the connection, which is assigned after `open_session` is defined.
+        connection: Connection
+
+        def open_session(now: float) -> sgip.Session:
+            return sgip.Session(
+                self._side,
+                now,
+                login=partial(self._login, connection),
+                limits=self._limits,
+                duplicates=lambda bind: self._duplicates[bind.login_name],
+            )
+
+        connection = Connection(open_session, self, self._admit)
+        return connection
+
+    def _admit(self, connection: Connection) -> None:
+        if len(self.connections) < self._max_connections and self._may_enter(connection):
+            self.connections.add(connection)
+        else:
+            connection.drop()
