@@ -17,8 +17,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.core import logging
-from msgplatform.core.archive.description import earliest_part
 from msgplatform.core.archive.copying import Part
+from msgplatform.core.archive.description import earliest_part
 from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.core.secrets import encryption

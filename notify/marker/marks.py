@@ -19,8 +19,7 @@ from django.db.models import DateTimeField, F, QuerySet, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
 
-from msgplatform.core.data import claims, ids, sql
-from msgplatform.core.data import chunks
+from msgplatform.core.data import chunks, claims, ids, sql
 from msgplatform.core.errors import LeaseLost
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.rates import backoff

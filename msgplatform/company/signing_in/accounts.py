@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.core import logging
+from msgplatform.core.rates.shared import Rate
 from msgplatform.doors.admin import confirmation
 from msgplatform.doors.api.access import throttling
-from msgplatform.core.rates.shared import Rate
 from msgplatform.models import AuditLog
 
 log = logging.get(__name__)
