@@ -93,7 +93,9 @@ class Records(Sandbox):
     def put(self, records: Mapping[str, StoredRecord | None]) -> None:
         """Store records by key; None deletes one. Raises RecordsFull before it stores any."""
         client = work_redis()
-        contents = {key: msgspec.json.encode(record) for key, record in records.items() if record}
+        contents: dict[Any, bytes] = {
+            key: msgspec.json.encode(record) for key, record in records.items() if record
+        }
         if client.hlen(self._name) + len(contents) > MAX_RECORDS:
             current_keys = {record.key for record in self.all()}
             names = {key.encode() for key in current_keys}

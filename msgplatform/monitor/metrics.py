@@ -22,7 +22,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.metric import PREFIX, Metric, Metrics, Sample
-from msgplatform.core.flows.programs import program_roles
+from msgplatform.core.flows.programs import program_roles, redis_roles
 from msgplatform.core.tracing import exemplars, figures
 from msgplatform.monitor.watch import servers
 
@@ -135,7 +135,7 @@ def _platform_samples() -> Iterator[Sample]:
     for kind, count in (kinds or {}).items():
         yield _ALERTS.of(count, kind=kind)
     errors = servers.unavailable()
-    for role in flows.redis_roles():
+    for role in redis_roles():
         yield _REDIS_UP.of(role.name not in errors, redis=role.name)
     for name, memory in servers.memory().items():
         yield _REDIS_MEMORY.of(memory.used, redis=name)

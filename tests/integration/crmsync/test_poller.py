@@ -510,17 +510,17 @@ class TestPolicyLeases:
         stopped: list[int] = []
         one, two = PolicyLeases(stopped.extend), PolicyLeases(stopped.extend)
         one.turn(rows)
-        assert one.held == set(rows)
+        assert one.tokens.keys() == set(rows)
         two.turn(rows)
-        assert two.held == set()
+        assert two.tokens.keys() == set()
         look_again(one, rows)
-        assert len(one.held) == 2
-        assert set(stopped) == set(rows) - one.held
+        assert len(one.tokens.keys()) == 2
+        assert set(stopped) == set(rows) - one.tokens.keys()
         look_again(two, rows)
-        assert two.held == set(rows) - one.held
+        assert two.tokens.keys() == set(rows) - one.tokens.keys()
         one.end()
         look_again(two, rows)
-        assert two.held == set(rows)
+        assert two.tokens.keys() == set(rows)
 
     def test_a_policy_that_is_taken_again_has_another_token(self, work_redis: redis.Redis) -> None:
         """A thread that hung since the first time stores nothing."""
