@@ -149,7 +149,7 @@ class EventListView(MessageListView):
         else:
             body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
             body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        item = _checked(caller_of(request).biz_id, body)
+        item = _read_event(caller_of(request).biz_id, body)
         return answer(item if isinstance(item, Verdict) else intake.publish(item))
 
 
@@ -166,7 +166,7 @@ class MessageBatchView(BatchView):
     answer = VerdictsSerializer, "What became of each event; everything created is durable."
 
     def read(self, body: PublishBody) -> intake.Event | Verdict:
-        return _checked(caller_of(self.request).biz_id, body)
+        return _read_event(caller_of(self.request).biz_id, body)
 
     def accept(self, items: list[intake.Event | Verdict]) -> list[Verdict]:
         events = [item for item in items if isinstance(item, intake.Event)]
@@ -174,7 +174,7 @@ class MessageBatchView(BatchView):
         return [item if isinstance(item, Verdict) else next(verdicts) for item in items]
 
 
-def _checked(biz: int, body: PublishBody) -> intake.Event | Verdict:
+def _read_event(biz: int, body: PublishBody) -> intake.Event | Verdict:
     """The event of a body. The verdict on an event that does not match its schema: a duplicate if
     the event was accepted before the schema was changed. Raises InvalidInput for other events."""
     event = _event(biz, body)

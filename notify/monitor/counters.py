@@ -56,7 +56,7 @@ class Histogram:
     def counter(self, seconds: float) -> str:
         return self.buckets[bisect_left(self.bounds, seconds)].name
 
-    def bound(self, seconds: float) -> str:
+    def upper_bound(self, seconds: float) -> str:
         """The upper bound of the bucket of a duration, as `/metrics` has it."""
         high = self.buckets[bisect_left(self.bounds, seconds)].high
         return "+Inf" if high == math.inf else str(float(high))
@@ -200,8 +200,8 @@ class Tally:
         self._count(result, histogram.counter(seconds))
         self.seconds[histogram.name] += seconds
         if result.trace:
-            bound, trace_id = histogram.bound(seconds), trace_id_of(result.trace)
-            self.traced.append(Observation(histogram.metric, (), bound, seconds, trace_id))
+            end, trace_id = histogram.upper_bound(seconds), trace_id_of(result.trace)
+            self.traced.append(Observation(histogram.metric, (), end, seconds, trace_id))
 
     def _count_twice(self, result: Result, name: str) -> None:
         self._count(result, name)
