@@ -35,9 +35,6 @@ from msgplatform.doors.web import stopping
 CONNECTIONS = 16_384
 _BACKLOG = 4096
 _OTHER_FILES = 512  # files that a worker may open beside its connections
-# A client without a whole head after so many seconds is disconnected, and so is a connection that
-# is idle for as long: granian's maximum, and the time for which proxies keep idle connections.
-_HEAD_SECONDS = 60
 # For an address in use; the end of a killed process takes less, also on a busy machine.
 IN_USE_SECONDS = 10.0
 _ANSWER_SECONDS = 2.0
@@ -47,12 +44,18 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the peer: SO_PEERCRED 
 
 @dataclass(frozen=True)
 class Options:
-    """The address to listen at, and limits; `drain_seconds`: for requests in flight at the end."""
+    """The address to listen at, and limits; `drain_seconds` is for requests in flight at the end.
+
+    A client without a whole head after `head_seconds` is disconnected, and so is a connection that
+    is idle for as long. 60 is granian's maximum, and the time for which proxies keep idle
+    connections.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
     drain_seconds: int = 20
+    head_seconds: int = 60
     handover: Path | None = None  # where the next server gets the socket
 
 
@@ -98,7 +101,7 @@ def serve(options: Options, application: str = "msgplatform.doors.web.asgi:appli
         websockets=False,
         backlog=_BACKLOG,
         backpressure=max(_OTHER_FILES, open_files - _OTHER_FILES),
-        http1_settings=HTTP1Settings(header_read_timeout=_HEAD_SECONDS * 1000),
+        http1_settings=HTTP1Settings(header_read_timeout=options.head_seconds * 1000),
         respawn_failed_workers=True,
         workers_kill_timeout=options.drain_seconds,
     )
