@@ -15,7 +15,7 @@ from django.core import management
 # Set → module → its constants. What is a setting is set by its variable.
 WAITS: dict[str, dict[str, dict[str, float]]] = {
     "alerts": {
-        "msgplatform.monitor.watch": {"LOOK_SECONDS": 1.0},
+        "msgplatform.monitor.watch.watch": {"LOOK_SECONDS": 1.0},
         "msgplatform.core.data.server": {"REPORT_SECONDS": 1.0},  # and the watch
         "msgplatform.core.archive.retention": {"EVERY_SECONDS": 1.0},
         "msgplatform.company.audit_export.exporter": {

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import assert_never
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -81,6 +82,8 @@ def hand_over(lines: Sequence[str], address: Address, token: str = "") -> None:
                     if response:
                         why = response.detail or f"HTTP {response.status}"
                     raise NotTaken(f"{name}: {why}")
+            case _:
+                assert_never(address.kind)
     except OSError as error:
         raise NotTaken(f"{name}: {error.strerror or error}") from error
 

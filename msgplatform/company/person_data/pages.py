@@ -4,6 +4,7 @@ Identifiers are never in an address: they would stand in logs and in the browser
 """
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from django import forms
@@ -14,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
+from msgspec.structs import replace
 
 from msgplatform import person_limits
 from msgplatform.company.person_data import erasures, people
@@ -26,6 +28,7 @@ from msgplatform.doors.console.views.page import page, staff_view
 
 FIND, ERASE = "msgplatform.find_person", "msgplatform.erase_person"
 VIEW = "msgplatform.view_erasure"
+_OF_PAGE = (FIND, ERASE, VIEW)  # each of them opens it
 _SHOWN = 20
 _LINES = {"rows": 2, "class": "lines", "spellcheck": "false", "autocomplete": "off"}
 
@@ -59,16 +62,16 @@ class PersonForm(forms.Form):
             return None
 
 
-def may_open(request: HttpRequest, *permissions: str) -> bool:
-    """True if the person has one of these permissions (by default: of those that open the page) and
-    is not limited to business systems: a person's data may belong to any system."""
-    has_one = any(request.user.has_perm(name) for name in permissions or (FIND, ERASE, VIEW))
+def may_open(request: HttpRequest, permissions: Collection[str] = _OF_PAGE) -> bool:
+    """True if the person has one of these permissions and is not limited to business systems: a
+    person's data may belong to any system."""
+    has_one = any(request.user.has_perm(name) for name in permissions)
     return has_one and person_limits.systems_of(request) is None
 
 
 def _require(request: HttpRequest, *permissions: str) -> None:
     """Raises PermissionDenied."""
-    if not may_open(request, *permissions):
+    if not may_open(request, permissions):
         raise PermissionDenied
 
 
@@ -76,7 +79,7 @@ def _require(request: HttpRequest, *permissions: str) -> None:
 @confirmed
 def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The form, what is found, and the latest erasures."""
-    _require(request)
+    _require(request, *_OF_PAGE)
     form = PersonForm(request.POST if request.method == "POST" else None)
     person, preview = None, None
     if request.method == "POST":
@@ -154,7 +157,8 @@ def _mark(person: Person) -> str:
 
 
 def _describe_hits(request: HttpRequest, hits: people.Hits) -> tuple[people.Hits, Any, list[str]]:
-    """Hits, the title of their flow, and their sample as this person may see it."""
+    """Hits without their sample, the title of their flow, and the sample as this person may see
+    it."""
     flow = people.flow_of(hits.store)
     sample = [row.data for row in hits.sample]
     if not sees_personal(request):
@@ -170,13 +174,13 @@ def _describe_hits(request: HttpRequest, hits: people.Hits) -> tuple[people.Hits
         json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1)[:2000]
         for data in sample
     ]
-    return hits, flow.title if flow else _("Platform"), texts
+    return replace(hits, sample=()), flow.title if flow else _("Platform"), texts
 
 
 @staff_view("GET", "POST")
 def erasure(request: HttpRequest, key: str) -> HttpResponse:
     """One erasure: its progress, what it waits for, and the proof."""
-    _require(request)
+    _require(request, *_OF_PAGE)
     row = Erasure.objects.filter(key=key).first()
     if row is None:
         raise Http404(_("There is no such erasure."))

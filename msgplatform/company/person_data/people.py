@@ -38,8 +38,8 @@ def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
 
 
 def kept_person(identifiers: Mapping[str, Sequence[str]], needs_systems: bool = False) -> Person:
-    """As `person_of`, for the identifiers of an erasure: a business system may be gone, unless
-    `needs_systems`."""
+    """The person with the identifiers of an erasure, which are clean. Users of a business system
+    that is gone are left out; with `needs_systems` it raises InvalidInput."""
     pairs = [text.partition("/") for text in identifiers.get("users", ())]
     names = {name for name, _slash, _uid in pairs}
     systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))

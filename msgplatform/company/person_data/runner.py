@@ -107,10 +107,14 @@ _TURN_SECONDS = 1.0  # seconds; bulk jobs wait meanwhile
 MAX_WAIT_SECONDS = 600.0
 
 
-def keep_list() -> None:
+def keep_list(may_have_alert: bool) -> bool:
     """Read what only the file has, write what only the table has, and forget identifiers that were
-    kept long enough: in `run_bulk`, and in each web process of a machine that has the list, since
-    erasures that are asked for there are in it."""
+    kept long enough. `run_bulk` does so, and each web process of a machine that has the list:
+    erasures that are asked for there are in it.
+
+    Ends the alert about the list if this process may have raised it: another process of the machine
+    may be unable to write. Returns True if the alert is open now.
+    """
     try:
         if erasure_list.has_file():
             erasure_list.read_into_database()
@@ -131,17 +135,22 @@ def keep_list() -> None:
         for row in old_rows:
             row.identifiers = {}
             row.save(update_fields=["identifiers"])
-        alerts.resolve(_list_key(), comes_again=True)
+        if may_have_alert:
+            alerts.resolve(_list_key(), comes_again=True)
     except OSError as error:
         raise_for_list(error)
+        return True
+    return False
 
 
 def keep_in_thread() -> None:
     """Keep the list of this machine, if it has one, for as long as the process lives."""
+    has_alert = True  # an earlier process may have raised it
 
     def turn() -> None:
+        nonlocal has_alert
         if erasure_list.has_file():
-            keep_list()
+            has_alert = keep_list(has_alert)
 
     ThreadLoop("erasure-list", turn, every=LIST_EVERY_SECONDS).start()
 
@@ -151,11 +160,12 @@ class ErasureRunner(Upkeep):
 
     def __init__(self) -> None:
         self._next_list = Every(LIST_EVERY_SECONDS)
+        self._has_list_alert = True  # an earlier process may have raised it
 
     def turn(self) -> bool:
         """True if there was an erasure to work on."""
         if self._next_list.take():
-            keep_list()
+            self._has_list_alert = keep_list(self._has_list_alert)
             report_alerts()
         open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
         if not open_rows.exists():  # check first: a claim would write

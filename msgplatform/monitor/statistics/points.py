@@ -38,34 +38,34 @@ _LENGTH: dict[str, timedelta] = {
 _INSTANT = timedelta(microseconds=1)
 
 
-def tables(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
+def counter_tables(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
     """The counters of a period, of all flows, each with `at`, the start of its step. Several
     querysets follow each other in time, and no counter is in two of them."""
     if step == "day":
         first, last = DayCounter.of(since), DayCounter.of(until - _INSTANT)
         return [DayCounter.objects.filter(day__range=(first, last)).annotate(at=F("day"))]
-    begin = start(step, since)
+    begin = step_start(step, since)
     if step == "minute":
         minutes = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=until)
         return [minutes.annotate(at=F("minute"))]
     # If the period ends within an hour, only minutes can give that part of the hour.
-    last_hour = start(step, until)
+    last_hour = step_start(step, until)
     hours_until = min(HourCounter.done_until() or begin, last_hour)
     hours = HourCounter.objects.filter(hour__gte=begin, hour__lt=hours_until).annotate(at=F("hour"))
     minutes = MinuteCounter.objects.filter(minute__gte=max(begin, hours_until), minute__lt=until)
     return [hours, minutes.annotate(at=TruncHour("minute", tzinfo=UTC))]
 
 
-def tables_of_sum(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
+def sum_tables(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
     """The counters of a period for one sum: like `tables`, but with hours instead of their minutes
     where possible, and steps that do not matter."""
-    first = start("hour", since)
-    if first < (begin := start("minute", since)):
+    first = step_start("hour", since)
+    if first < (begin := step_start("minute", since)):
         first += _LENGTH["hour"]
     hours_until = HourCounter.done_until() if step == "minute" else None
-    last = min(hours_until, start("hour", until)) if hours_until else first
+    last = min(hours_until, step_start("hour", until)) if hours_until else first
     if step != "minute" or last <= first:
-        return tables(step, since, until)
+        return counter_tables(step, since, until)
     return [
         MinuteCounter.objects.filter(minute__gte=begin, minute__lt=first),
         HourCounter.objects.filter(hour__gte=first, hour__lt=last),
@@ -86,7 +86,7 @@ def in_order(rows: QuerySet[Any]) -> Iterator[QuerySet[Any]]:
         begin = end
 
 
-def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
+def step_starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
     """The start of every step. Raises InvalidInput if there is none, or too many."""
     if since >= until:
         raise InvalidInput(_("the end must be after the beginning"), "until")
@@ -95,14 +95,14 @@ def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
     if step == "day":
         first, last = DayCounter.of(since), DayCounter.of(until - _INSTANT)
         return [time_of(first + timedelta(days=n)) for n in range((last - first).days + 1)]
-    at, moments = start(step, since), []
+    at, moments = step_start(step, since), []
     while at < until:
         moments.append(at)
         at += _LENGTH[step]
     return moments
 
 
-def start(step: Step, at: datetime) -> datetime:
+def step_start(step: Step, at: datetime) -> datetime:
     """The start of the step of this time."""
     if step == "day":
         return time_of(DayCounter.of(at))
@@ -114,8 +114,8 @@ def is_last_open(step: Step, until: datetime) -> bool:
     """True if the last step of a period up to `until` is counted only in part: the step has not
     ended, or ends after `until`."""
     if step == "day":
-        return start(step, until - _INSTANT) == start(step, timezone.now())
-    return start(step, until) < until
+        return step_start(step, until - _INSTANT) == step_start(step, timezone.now())
+    return step_start(step, until) < until
 
 
 def time_of(at: date) -> datetime:
@@ -146,11 +146,11 @@ class CounterQuery:
 
     def check(self) -> None:
         """Raises InvalidInput for a time that is too long for its step."""
-        starts(self.step, self.since, self.until)
+        step_starts(self.step, self.since, self.until)
 
     def series(self) -> list[Point]:
         """A Point for every step, also for steps without counts."""
-        moments, counts = starts(self.step, self.since, self.until), self.counts()
+        moments, counts = step_starts(self.step, self.since, self.until), self.counts()
         return [Point(moment, counts.get(moment, {})) for moment in moments]
 
     def counts(self, condition: Q | None = None) -> dict[datetime, Counter[str]]:
@@ -177,12 +177,12 @@ class CounterQuery:
 
     def rows_of_groups(self) -> list[QuerySet[Any]]:
         """Like `rows`, including the counters of dimensions that are counted apart."""
-        return list(map(self._of_flow, tables(self.step, self.since, self.until)))
+        return list(map(self._of_flow, counter_tables(self.step, self.since, self.until)))
 
     def rows_of_sum(self) -> list[QuerySet[Any]]:
         """Like `rows_of_groups`, for the sum of the whole period: without `at`, and with hours
         instead of their minutes."""
-        return list(map(self._of_flow, tables_of_sum(self.step, self.since, self.until)))
+        return list(map(self._of_flow, sum_tables(self.step, self.since, self.until)))
 
     def _of_flow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         rows = rows.filter(self.condition)

@@ -17,7 +17,7 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.models import MinuteCounter
 from msgplatform.models.counters import WHOLE
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import Point, Step, tables
+from msgplatform.monitor.statistics.points import Point, Step, counter_tables
 
 _HOUR, _INSTANT = timedelta(hours=1), timedelta(microseconds=1)
 
@@ -61,7 +61,7 @@ def series(
     }
     # All hours but the last ones have been added up.
     step: Step = "minute" if span.length < _HOUR else "hour"
-    for rows in tables(step, starts[0], now + _INSTANT):
+    for rows in counter_tables(step, starts[0], now + _INSTANT):
         own_rows = rows if systems is None else rows.filter(biz_id__in=systems)
         counter_rows = own_rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
         for counters, at, name, value in counter_rows.annotate(Sum("value")).order_by():

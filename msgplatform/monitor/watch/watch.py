@@ -27,7 +27,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.programs import program_roles
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor import watch as kinds
-from msgplatform.monitor.watch import of_flows, servers
+from msgplatform.monitor.watch import LOOK_SECONDS, key, of_flows, servers
 from msgplatform.monitor.watch.servers import ClusterOfDatabases, Disks
 from msgplatform.monitor.watch.unread import Errors, UnreadAlerts, noting
 
@@ -71,13 +71,13 @@ class Programs:
         holding = [_condition(role, last_beats, exits_by_role) for role in sorted(silent_roles)]
         standing = {beat.role: beat for beat in beats if stands_still(beat)}
         holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
-        missing_keys = {kinds.key(kinds.SILENT, role) for role in missing}
+        missing_keys = {key(kinds.SILENT, role) for role in missing}
         alerts.reconcile([kinds.SILENT], holding, missing_keys.__contains__)
         roles_by_release = heartbeats.roles_by_release(beats)
         is_mixed = len(roles_by_release) > 1
         self._mixed_since = (self._mixed_since or now) if is_mixed else 0.0
         condition = Condition(
-            kinds.key(kinds.RELEASES, "programs"),
+            key(kinds.RELEASES, "programs"),
             lazy_message("Programs of several releases run"),
             lazy_message(
                 "%(programs)s. Finish the update, or go back: manage.py update --back.",
@@ -106,7 +106,7 @@ def _standstill(beat: Heartbeat) -> Condition:
         why=why or lazy_message("one turn of its work does not end."),
     )  # fmt: skip
     return Condition(
-        kinds.key(kinds.SILENT, beat.role),
+        key(kinds.SILENT, beat.role),
         lazy_message("%(program)s runs, and its work stands still", program=beat.program),
         text,
     )
@@ -120,7 +120,7 @@ def _condition(
             "%(exits)s Its work waits. Its log on %(host)s has more.",
             exits=exits_by_role[role].text, host=exits_by_role[role].host,
         )  # fmt: skip
-        return Condition(kinds.key(kinds.SILENT, role), exits_by_role[role].subject, text)
+        return Condition(key(kinds.SILENT, role), exits_by_role[role].subject, text)
     text = lazy_message(
         "Its last heartbeat was at %(at)s, and its work waits. If its process is there, it "
         "hangs: manage.py up ends it after a minute; elsewhere end it (kill -9). Start it "
@@ -130,13 +130,13 @@ def _condition(
         role=role,
     )
     subject = lazy_message("run_%(role)s does not run, or hangs", role=role)
-    return Condition(kinds.key(kinds.SILENT, role), subject, text)
+    return Condition(key(kinds.SILENT, role), subject, text)
 
 
 log = logging.get(__name__)
 
 # The holder may miss two looks before another process takes over.
-_LEASE = Lease(work_redis, "platform:watch", 3 * kinds.LOOK_SECONDS)
+_LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
 
 
 class Watch:
@@ -145,7 +145,7 @@ class Watch:
     def __init__(self, role: str = "") -> None:
         self._role = role  # the program's; '': its database server is not reported
         self._me = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        self._next = Every(kinds.LOOK_SECONDS)
+        self._next = Every(LOOK_SECONDS)
         self._next.restart()  # other programs may still be starting
         self._programs, self._disks, self._unread = Programs(), Disks(), UnreadAlerts()
         self._database = ClusterOfDatabases()

@@ -148,9 +148,7 @@ def test_what_is_refused_is_not_offered() -> None:
     assert [link for _step, link in part(client, "platform").steps] == ["", ""]
     links = [link for _step, link in part(client, "notify").steps]
     try_out, consumer, joined, accepted, _delivered = links
-    assert consumer == (
-        "/admin/notify/receive/add/?next=%2Fconsole%2Fgetting-started%23notify"
-    )
+    assert consumer == ("/admin/notify/receive/add/?next=%2Fconsole%2Fgetting-started%23notify")
     assert not try_out
     assert not joined
     assert not accepted

@@ -99,7 +99,7 @@ WRONG = {
     "OIDC_TIMEOUT_SECONDS": "0.1",
 }
 # What any text is right for, or what has a check of its own (`test_checks.py`).
-_FORMLESS = {"text", "words", "secret", "state_dir", "socket_url", "capitals"}
+_FORMLESS = {"text", "words", "secret", "state_dir", "capitals"}
 
 
 def read_by_settings() -> set[str]:

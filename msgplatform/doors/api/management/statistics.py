@@ -19,7 +19,7 @@ from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.query import NAME, QueryView, moment
 from msgplatform.doors.api.schema import operation
 from msgplatform.messages.filters import business_system
-from msgplatform.monitor.statistics.points import CounterQuery, Step, starts
+from msgplatform.monitor.statistics.points import CounterQuery, Step, step_starts
 
 _PERIOD = ("flow", "step", "since", "until")
 _STEPS = ("minute", "hour", "day")
@@ -92,7 +92,7 @@ class StatisticsView(QueryView):
         until = self._time("until", timezone.now())
         try:
             since = self._time("since", until - _USUAL)
-            starts(step, since, until)
+            step_starts(step, since, until)  # of a year before 1: an OverflowError
         except OverflowError:
             raise InvalidInput("Use a time of our days.", "until") from None
         # Dimension → key of the group in the request.
