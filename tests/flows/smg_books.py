@@ -31,6 +31,11 @@ class Books:
         self._read_journal()
         return [sgip.decode(frame) for frame in self._put.values()]
 
+    def count_put(self) -> int:
+        """How many of them there are, without a look into them."""
+        self._read_journal()
+        return len(self._put)
+
     def answered(self) -> set[Words]:
         """The sequences of those that the platform answered with Result 0."""
         self._read_journal()

@@ -63,11 +63,12 @@ class Account:
     def left_in_redis(self) -> list[bytes]:
         """Keys that are neither counters nor gone by themselves some day."""
         sms = self.cluster.sms
-        return [
-            name
-            for name in sms.scan_iter(count=1000)
-            if name not in _COUNTERS and sms.ttl(name) < 0
-        ]
+        names = [name for name in sms.scan_iter(count=1000) if name not in _COUNTERS]
+        with sms.pipeline(transaction=False) as questions:
+            for name in names:
+                questions.ttl(name)
+            seconds_left = questions.execute()
+        return [name for name, seconds in zip(names, seconds_left, strict=True) if seconds < 0]
 
     # -- what must be true -----------------------------------------------------------------------
     def check_what_was_accepted(self) -> int:

@@ -75,11 +75,11 @@ class SmsCluster(Cluster):
 
     def deliver(self, smg: str, user: str, sp_number: str, text: str) -> None:
         """A user of this gateway sends a text; it is on its way when the journal has it."""
-        known = len(self.books[smg].put())
+        known = self.books[smg].count_put()
         pipe = self.processes[smg].stdin
         assert pipe is not None
         pipe.write(f"{user}:{sp_number}:{text}\n".encode())
-        self.wait_until(lambda: len(self.books[smg].put()) > known, f"{smg} to take an MO")
+        self.wait_until(lambda: self.books[smg].count_put() > known, f"{smg} to take an MO")
 
     def _stdin(self, name: str) -> int:
         return subprocess.PIPE if name in self.manners else super()._stdin(name)

@@ -19,7 +19,8 @@ _CATCH_SECONDS = 30.0
 _STOPPED_SECONDS = 20.0
 _BREATH_SECONDS = 1.0
 _HOLD_BACK_SECONDS = 5.0
-_SPIN_SECONDS = 0.001
+_SPIN_SECONDS = 0.001  # to see a moment
+_LOOK_SECONDS = 0.02  # to see what lasts: a look at Redis or at all files takes milliseconds
 _FEED_SECONDS = 0.2
 _STUCK_MILLISECONDS = 8000
 _PLENTY = 3
@@ -120,7 +121,7 @@ class Fire:
         began = time.monotonic()
         while (waited := time.monotonic() - began) < seconds:
             self.more(always or waited > _HOLD_BACK_SECONDS)
-            if self._comes_true(condition, every):
+            if self._comes_true(condition, every, _LOOK_SECONDS):
                 return True
         return False
 
@@ -155,12 +156,14 @@ class Fire:
             self._let_go(role)
         raise AssertionError(f"{role} never had anything in hand")
 
-    def _comes_true(self, condition: Callable[[], object], seconds: float) -> bool:
+    def _comes_true(
+        self, condition: Callable[[], object], seconds: float, pause: float = _SPIN_SECONDS
+    ) -> bool:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(_SPIN_SECONDS)
+            time.sleep(pause)
         return True
 
     def _until(self, condition: Callable[[], object], what: str) -> None:

@@ -351,4 +351,4 @@ def until(condition: Callable[[], object]) -> None:
     begun = time.monotonic()
     while not condition():
         assert time.monotonic() < begun + 600
-        pause(begun, 0.1)
+        pause(begun, 0.5)  # most looks are pages

@@ -520,13 +520,15 @@ if len(sys.argv) > 1 and sys.argv[1] == "run_maker":
     sys.stderr.flush()
     os._exit(1)
 """
-LOOK = """
+OVERVIEW = """
 from msgplatform.doors.console import condition
-from msgplatform.operation import doctor
 from msgplatform.models import Alert
 print(dict(condition.look().exits))
-print([f.what for f in doctor.examine() if "ends again" in f.what])
 print([a.text for a in Alert.objects.filter(key="platform.silent:maker", open_key__isnull=False)])
+"""
+DOCTOR = """
+from msgplatform.operation import doctor
+print([f.what for f in doctor.examine() if "ends again" in f.what])
 """
 
 
@@ -565,13 +567,21 @@ def test_programs_that_end_at_once_and_that_hang_are_told(folder, tmp_path):
         assert "its last words: RuntimeError: boom" in terminal.read_text()
         with console(folder, FLOWS="notify") as process:
 
-            def look():
-                return process.run(LOOK).splitlines()[-3:]
+            def read_overview():
+                return process.run(OVERVIEW).splitlines()[-2:]
 
-            # A look asks everything.
-            until(lambda: all("RuntimeError: boom" in line for line in look()), first_pause=2)
+            def ask_doctor():
+                return process.run(DOCTOR).splitlines()[-1]
+
+            # The doctor asks everything: it is asked when the others say so.
+            until(
+                lambda: all("RuntimeError: boom" in line for line in read_overview()),
+                first_pause=0.5,
+            )
+            until(lambda: "RuntimeError: boom" in ask_doctor(), first_pause=2)
             (fault / "sitecustomize.py").unlink()
-            until(lambda: look() == ["{}", "[]", "[]"], first_pause=2)
+            until(lambda: read_overview() == ["{}", "[]"], first_pause=0.5)
+            until(lambda: ask_doctor() == "[]", first_pause=2)
 
             until(lambda: _daemons(folder) >= {"marker", "maker"})
             until_it_answers(platform, port)

@@ -54,6 +54,10 @@ for mo in SgipMo.objects.all():
         found[titles[by]][name][6] += 1
 print(json.dumps(found))
 """
+RECEIVED = """
+from gateway.models import SgipMo
+print(SgipMo.objects.count())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -249,13 +253,9 @@ def test_what_handsets_and_gateways_tell(page: Page, sms: Platform) -> None:
         for condition in (0, 1, 2):
             rpt = sgip.UserRpt(smg.sequence(), "10655001", "8613800000003", condition)
             assert smg.ask(rpt) == 0
+    sms.wait_until(lambda: sms.script(RECEIVED) == 2, "both MOs in the archive")
     page.goto(console(sms, "sgipmo/"))
-
-    def received() -> bool:
-        page.reload()
-        return page.locator("#result_list .data-row").count() == 2
-
-    sms.wait_until(received, "both MOs in the archive")
+    expect(page.locator("#result_list .data-row")).to_have_count(2)
     expect(row(page, "8613800000002").locator(".field-owner")).to_have_text("nobody")
     row(page, "8613800000001").get_by_role("link").click()
     expect(page.locator("#content-main")).to_contain_text(LONG_TEXT)

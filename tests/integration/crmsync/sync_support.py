@@ -21,6 +21,7 @@ from crmsync.orders import Entry, MainQueue, Order, Queue, Request
 from msgplatform.core.data import ids, sql
 from tests.support.http_sinks import Sink
 from tests.support.json_stub import Answer, Asked
+from tests.waiting import pause
 
 T = TypeVar("T")
 
@@ -209,10 +210,20 @@ def running(**options: Any) -> Iterator[DataHandler]:
 def turn_until(
     handler: DataHandler, condition: Callable[[], Any], seconds: float = DEADLINE
 ) -> None:
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, "it did not come"
+        assert time.monotonic() < begun + seconds, "it did not come"
+        handler.stopping.wake()  # it would wait up to a second for a signal, which nobody sends
         handler.turn()
+        pause(begun, 0.01)
+
+
+def turn_after(handler: DataHandler, poll_wait: float) -> None:
+    """A turn of a handler after one of a poll, whose next turn is due in `poll_wait` seconds: the
+    handler, which waits for work, holds up no poll that goes on at once."""
+    if not poll_wait:
+        handler.stopping.wake()
+    handler.turn()
 
 
 def handled(*all_queued: Queued, **options: Any) -> None:

@@ -73,8 +73,7 @@ class Company:
                 models.Policy.objects.update(claimed_by=HOLDER, lease_until=until)
                 self._policies.refresh(at_once=True)
                 self._crms.refresh(at_once=True)
-                self._poll.turn()
-                handler.turn()
+                sync.turn_after(handler, self._poll.turn())
 
     def sync(self, lead: int, deleted: bool = False) -> None:
         """Until the CRM has confirmed the newest version of this lead."""

@@ -70,9 +70,7 @@ class Guarded:
         models.Policy.objects.filter(pk=self.row.pk).update(claimed_by=HOLDER, lease_until=until)
         self.policies.refresh(at_once=True)
         self.crms.refresh(at_once=True)
-        wait = self.poll.turn()
-        self._handler.turn()
-        time.sleep(min(wait, 0.02))
+        sync_support.turn_after(self._handler, self.poll.turn())
 
     def turn_until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + sync_support.DEADLINE
