@@ -43,8 +43,9 @@ def state(row: Any) -> SafeString:
     health: Health = row.health
     set_to = _STATES.get(_Status(row.status))
     if set_to:
-        why = row.why_disabled or gettext("disabled by the platform")
-        below = why if row.status == _Status.DISABLED else ""
+        below = ""
+        if row.status == _Status.DISABLED:
+            below = row.why_disabled or gettext("disabled by the platform")
         return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=below)
     if row.receive.is_listened and health.waiting:
         return mark(gettext("waits for a listener"), "plain")

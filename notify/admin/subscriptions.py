@@ -118,8 +118,8 @@ _STATE_ACTIONS = {
     "discard": _StateAction(
         _("Discard: make no deliveries"),
         operations.DISCARD,
-        "change",
-        _("Deliveries that wait are skipped, and new messages are not delivered to it."),
+        permission="change",
+        loses=_("Deliveries that wait are skipped, and new messages are not delivered to it."),
     ),
 }
 

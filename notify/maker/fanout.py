@@ -275,7 +275,7 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
         if subscriptions:
             sets[subscriptions].append(message.id)
     # Without the hint MariaDB reads all messages of the system for each subscription.
-    messages, join = f"biz_msg m {engines.of().force_index('PRIMARY')}", engines.of().ordered_join
+    table, join = f"biz_msg m {engines.of().force_index('PRIMARY')}", engines.of().ordered_join
     if len(sets) <= _MAX_SETS:
         all_ids = [message_id for message_ids in sets.values() for message_id in message_ids]
         condition = " OR ".join(
@@ -286,7 +286,7 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
             condition = f"s.id IN ({numbers(next(iter(sets)))})"
         pairs = ""
         rows = (
-            f"{messages} {join} biz_receive s ON s.biz_id = m.biz_id "
+            f"{table} {join} biz_receive s ON s.biz_id = m.biz_id "
             f"WHERE m.id IN ({numbers(all_ids)}) AND ({condition})"
         )
     else:
@@ -294,7 +294,7 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
             product(message_ids, subscriptions) for subscriptions, message_ids in sets.items()
         ))  # fmt: skip
         rows = (
-            f"p {join} {messages} ON m.id = p.message "
+            f"p {join} {table} ON m.id = p.message "
             f"{join} biz_receive s ON s.id = p.subscription WHERE s.biz_id = m.biz_id"
         )
     statement = _INSERT.format(

@@ -47,7 +47,8 @@ _PATIENCE = timedelta(minutes=1)  # before `doctor` says that a subscription fai
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 _WAITING = f"status IN ({int(_Delivery.PENDING)}, {int(_Delivery.QUEUED)}) AND biz_receive_id = %s"
 # Deliveries to an engineer's own machine call nobody.
-_PUSHED = BizReceive.named_rows().exclude(receive__delivery=Receive.Delivery.LISTEN)
+_NAMED = BizReceive.named_rows().defer("filter", "schedule", "event_types", "channels")
+_PUSHED = _NAMED.exclude(receive__delivery=Receive.Delivery.LISTEN)
 
 
 def conditions() -> Iterator[Condition]:
@@ -166,7 +167,7 @@ def examine() -> Iterator[Finding]:
     database and of Redis."""
     from msgplatform.core.json import schema as json_schema  # programs load the module without it
 
-    rows = BizReceive.named_rows()
+    rows = _NAMED
     is_open = [pk for pk, state in presence.read().items() if state.is_open]
     now = sql.now()
     for_long = Q(failing_since__lte=now - _PATIENCE)

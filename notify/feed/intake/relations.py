@@ -112,7 +112,7 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     users = lock(biz, {uid for change in changes for uid in (change.uid, change.other)})
     authors = Counter({uid: user.authors for uid, user in users.items()})
     before = _existing(biz, changes)
-    plan = _Plan(before, before, authors)
+    plan = _Plan(before, set(before), authors)
     verdicts = [_plan(change, plan) for change in changes]
     now = sql.now()
     both, at_read = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
