@@ -114,7 +114,7 @@ class Adoption:
         the platform has deleted and people have restored belongs to people."""
         own_records = of_crm(self._order.crm).filter(is_adopted=False)
         own_records = own_records.exclude(deleted=True, state=Record.State.CONFIRMED)
-        return ids_in_use(own_records, remote_ids)
+        return remote_ids_among(own_records, remote_ids)
 
 
 def of_crm(crm_id: int) -> QuerySet[Record]:
@@ -123,7 +123,7 @@ def of_crm(crm_id: int) -> QuerySet[Record]:
     return Record.objects.filter(policy_id__in=policies)
 
 
-def ids_in_use(records: QuerySet[Record], remote_ids: Iterable[str]) -> set[str]:
+def remote_ids_among(records: QuerySet[Record], remote_ids: Iterable[str]) -> set[str]:
     """The remote ids among these that one of the records has."""
     used_ids: set[str] = set()
     for page in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):

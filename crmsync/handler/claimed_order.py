@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 
 from crmsync.adapters.client import CALL_SECONDS
-from crmsync.handler.adoption import Adoption, ids_in_use, of_crm
+from crmsync.handler.adoption import Adoption, of_crm, remote_ids_among
 from crmsync.models import Record
 from crmsync.orders import MAX_ENTRIES, Entry, Order
 from msgplatform.core import logging
@@ -148,7 +148,7 @@ class ClaimedOrder:
         """
         deletions = [entry for entry in entries if entry.request.deleted]
         records = of_crm(self.order.crm).filter(deleted=False)
-        return ids_in_use(records, (entry.remote_id for entry in deletions))
+        return remote_ids_among(records, (entry.remote_id for entry in deletions))
 
     def _read(
         self, row_ids: Sequence[int]

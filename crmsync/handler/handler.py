@@ -158,7 +158,9 @@ class DataHandler(Worker):
     def _renew_ownership(self) -> None:
         """Stay the owner of CRMs with an order in flight or with held calls, even without work in
         the queues: only this process knows of these."""
-        busy_workers = [w for w in self._served.values() if w.is_busy or w.is_held]
+        busy_workers = [
+            workers for workers in self._served.values() if workers.is_busy or workers.is_held
+        ]
         owned_workers = [workers for workers in busy_workers if workers.is_owned()]
         names = [_owned_name(workers.crm) for workers in owned_workers]
         lost_names, _lapsed = owners.renew(names, self.name, OWNERSHIP_SECONDS)

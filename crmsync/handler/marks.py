@@ -20,7 +20,7 @@ from django.utils.translation import gettext_noop as _
 from crmsync.adapters.outcomes import Ok
 from crmsync.directory import Crm
 from crmsync.handler import statements
-from crmsync.handler.adoption import ids_in_use, of_crm
+from crmsync.handler.adoption import of_crm, remote_ids_among
 from crmsync.handler.answers import Answer, DeliveryResult, FailedCall, Fault, Unsent
 from crmsync.handler.statements import NotUniform, field_and_reason, open_entries, solve_entries
 from crmsync.handler.verdicts import Row, Verdicts, name_of
@@ -127,8 +127,9 @@ class Marking(msgspec.Struct):
             if row := rows.get(answer.entry.record):
                 verdicts.judge(row, answer)
         _confirm(verdicts.confirmed, now)
-        owned_rows = Record.objects.filter(pk__in=verdicts.owned_ids)
-        claims.update_by_key(owned_rows, {"is_adopted": False})
+        if verdicts.owned_ids:
+            owned_rows = Record.objects.filter(pk__in=verdicts.owned_ids)
+            claims.update_by_key(owned_rows, {"is_adopted": False})
         table = Record._meta.db_table
         due = [(*_values(row), next_at, now) for row, next_at in verdicts.changed]
         sql.insert_or_update(table, (*_COLUMNS, "next_at", "updated_at"), due)
@@ -181,7 +182,7 @@ def _being_deleted(crm: Crm, order: Order, answers: Sequence[Answer]) -> set[str
     is_recent = Q(state=Record.State.QUEUED) | Q(
         updated_at__gte=datetime.fromtimestamp(order_began, UTC)
     )
-    return ids_in_use(of_crm(crm.id).filter(is_recent, deleted=True), remote_ids)
+    return remote_ids_among(of_crm(crm.id).filter(is_recent, deleted=True), remote_ids)
 
 
 def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:

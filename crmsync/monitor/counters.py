@@ -52,8 +52,10 @@ def record_spans(
     """Record a step for a batch of records, by their keys at the CRM; `errors` by key. Only traced
     leads have spans: a row of another source came by no request. `began_at` is 0 while traces are
     off; then nothing is recorded."""
+    if not began_at:
+        return
     rows = Policy.objects.filter(pk=policy, source__name=HIVE)
-    prefix = rows.values_list("key_prefix", flat=True).first() if began_at else None
+    prefix = rows.values_list("key_prefix", flat=True).first()
     if prefix is None:
         return
     leads = {key: int(lead) for key in keys if (lead := key.removeprefix(prefix)).isdigit()}

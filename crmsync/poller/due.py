@@ -134,8 +134,10 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
                     "next_at": lease, "updated_at": now,
                 },
             )  # fmt: skip
-        for error, dead_rows in unsendable.items():
-            _mark_dead(policy, crm_id, dead_rows, error, now, end_counts)
+        # In one order: the failure groups that are counted are locked, and pollers share them.
+        for error in (_LOST, ERASED):
+            if dead_rows := unsendable[error]:
+                _mark_dead(policy, crm_id, dead_rows, error, now, end_counts)
         add_endings(end_counts, now)
         return due
 

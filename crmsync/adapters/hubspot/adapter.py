@@ -119,13 +119,11 @@ class HubSpotAdapter(UpsertAdapter):
         by_key = {record.key: record for record in records}
         by_id = {record.remote_id: record.key for record in records if record.remote_id}
         for result in body.get("results") or ():
-            remote_id, properties = str(result.get("id", "")), result.get("properties") or {}
-            keys = (
-                result.get("objectWriteTraceId"),
-                properties.get(self.settings.id_property),
-                by_id.get(remote_id),
-            )
-            record = next((by_key[key] for key in keys if key in by_key), None)
+            remote_id = str(result.get("id", ""))
+            record = by_key.get(result.get("objectWriteTraceId"))
+            if record is None:  # it came without the trace id
+                key = (result.get("properties") or {}).get(self.settings.id_property)
+                record = by_key.get(key) or by_key.get(by_id.get(remote_id, ""))
             if record is None:
                 continue
             is_known = bool(record.remote_id) and not (

@@ -57,7 +57,7 @@ def counter_tables(step: Step, since: datetime, until: datetime) -> list[QuerySe
 
 
 def sum_tables(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
-    """The counters of a period for one sum: like `tables`, but with hours instead of their minutes
+    """The counters of a period for one sum: like `counter_tables`, but with hours instead of their minutes
     where possible, and steps that do not matter."""
     first = step_start("hour", since)
     if first < (begin := step_start("minute", since)):
@@ -74,7 +74,7 @@ def sum_tables(step: Step, since: datetime, until: datetime) -> list[QuerySet[An
 
 
 def in_order(rows: QuerySet[Any]) -> Iterator[QuerySet[Any]]:
-    """A queryset of `tables`, sorted by time, in pieces that fit into memory: MariaDB's driver
+    """A queryset of `counter_tables`, sorted by time, in pieces that fit into memory: MariaDB's driver
     reads an answer as a whole, and a file is written piece by piece."""
     column = rows.model.step
     times = rows.values_list(column, flat=True)
@@ -171,7 +171,7 @@ class CounterQuery:
 
     def rows(self) -> list[QuerySet[Any]]:
         """The counters in which each message counts once, with `at`, the start of the step. Several
-        tables may hold them, see `tables`."""
+        tables may hold them, see `counter_tables`."""
         is_apart = self.activity.is_apart(self.selection)
         return [rows if is_apart else rows.filter(WHOLE) for rows in self.rows_of_groups()]
 
