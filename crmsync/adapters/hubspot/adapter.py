@@ -120,7 +120,7 @@ class HubSpotAdapter(UpsertAdapter):
         by_id = {record.remote_id: record.key for record in records if record.remote_id}
         for result in body.get("results") or ():
             remote_id = str(result.get("id", ""))
-            record = by_key.get(result.get("objectWriteTraceId"))
+            record = by_key.get(result.get("objectWriteTraceId", ""))
             if record is None:  # it came without the trace id
                 key = (result.get("properties") or {}).get(self.settings.id_property)
                 record = by_key.get(key) or by_key.get(by_id.get(remote_id, ""))

@@ -57,8 +57,8 @@ def counter_tables(step: Step, since: datetime, until: datetime) -> list[QuerySe
 
 
 def sum_tables(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
-    """The counters of a period for one sum: like `counter_tables`, but with hours instead of their minutes
-    where possible, and steps that do not matter."""
+    """The counters of a period for one sum: like `counter_tables`, but with hours instead of their
+    minutes where possible, and steps that do not matter."""
     first = step_start("hour", since)
     if first < (begin := step_start("minute", since)):
         first += _LENGTH["hour"]
@@ -74,8 +74,8 @@ def sum_tables(step: Step, since: datetime, until: datetime) -> list[QuerySet[An
 
 
 def in_order(rows: QuerySet[Any]) -> Iterator[QuerySet[Any]]:
-    """A queryset of `counter_tables`, sorted by time, in pieces that fit into memory: MariaDB's driver
-    reads an answer as a whole, and a file is written piece by piece."""
+    """A queryset of `counter_tables`, sorted by time, in pieces that fit into memory: MariaDB's
+    driver reads an answer as a whole, and a file is written piece by piece."""
     column = rows.model.step
     times = rows.values_list(column, flat=True)
     begin, last = times.order_by(column).first(), times.order_by(f"-{column}").first()

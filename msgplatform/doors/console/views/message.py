@@ -196,7 +196,7 @@ def _target(flow: Flow, id: str) -> str:
 
 
 def _unavailable(request: HttpRequest, flow: Flow, error: Unavailable) -> HttpResponse:
-    return page(request, "message.html", _("Message"), status=503, flow=flow, notice=str(error))
+    return page(request, "message.html", _("Message"), 503, flow=flow, notice=str(error))
 
 
 def _require_own(request: HttpRequest, flow: Flow, id: str) -> None:

@@ -47,7 +47,7 @@ def staff_view(*methods: str, answers_limited_people: bool = False) -> Callable[
 
 
 def page(
-    request: HttpRequest, template: str, title: str, /, *, status: int = 200, **context: Any
+    request: HttpRequest, template: str, title: str, status: int = 200, /, **context: Any
 ) -> HttpResponse:
     context = {**admin.site.each_context(request), "title": title, **context}
     return render(request, f"console/{template}", context, status=status)
