@@ -120,9 +120,10 @@ class HubSpotAdapter(UpsertAdapter):
         by_id = {record.remote_id: record.key for record in records if record.remote_id}
         for result in body.get("results") or ():
             remote_id = str(result.get("id", ""))
-            record = by_key.get(result.get("objectWriteTraceId", ""))
+            record = by_key.get(str(result.get("objectWriteTraceId") or ""))
             if record is None:  # it came without the trace id
-                key = (result.get("properties") or {}).get(self.settings.id_property)
+                properties = result.get("properties") or {}
+                key = str(properties.get(self.settings.id_property) or "")
                 record = by_key.get(key) or by_key.get(by_id.get(remote_id, ""))
             if record is None:
                 continue
