@@ -55,6 +55,7 @@ def write(path: Path, record: Record) -> None:
     part = path.with_suffix(".part")
     with part.open("wb") as file:
         file.write(msgspec.json.encode(record))
+        file.flush()
         os.fsync(file.fileno())
     part.replace(path)
 
