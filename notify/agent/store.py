@@ -135,8 +135,8 @@ class Store:
 
     def measure(self) -> Measure:
         """Count waiting rows up to MAX_COUNTED, and find the oldest among these: after a long
-        outage a scan of millions of rows would keep the Agent from relaying. A row that waits for the time
-        that its publisher set has no age.
+        outage a scan of millions of rows would keep the Agent from relaying. A row that waits for
+        the time that its publisher set has no age.
 
         Raises Unavailable when there are no tables.
         """
