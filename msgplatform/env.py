@@ -28,8 +28,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent  # packages are imported from 
 _PACKED = Path(__file__).resolve().parent / "files"
 # Templates, catalogues and pages of docs/: at the root of a clone, in the package of a wheel.
 FILES_DIR = _PACKED if _PACKED.is_dir() else BASE_DIR
-# MANAGE is the platform's command line, without a command; INSTALL the command that installs an
-# extra.
+# MANAGE: the platform's command line, without a command. INSTALL: the installation of an extra.
 MANAGE, INSTALL = (
     ((sys.executable, "-m", "msgplatform"), "pip install 'msgplatform[{}]'")
     if FILES_DIR == _PACKED
@@ -327,8 +326,7 @@ def database(name: str, default: str) -> dict[str, Any]:
 def public_url() -> str:
     """The address under which people and systems reach the platform; https by default.
 
-    If PUBLIC_URL is unset and `up` serves only its own machine, `up` sets an http address for its
-    processes.
+    If PUBLIC_URL is unset and `up` serves only its own machine, `up` sets http for its processes.
     """
     address = url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
     if path := urlsplit(address).path:

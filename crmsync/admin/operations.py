@@ -120,10 +120,8 @@ def data_text(data: bytes, clear: bool) -> str:
         # The data is not decoded as requests, so that data of an older version is shown too.
         content = json.loads(data)
         requests = [
-            request
-            if clear
-            else {**request, "fields": personal.mask_value(request.get("fields", {}))}
-            for request in content
+            row if clear else {**row, "fields": personal.mask_value(row.get("fields", {}))}
+            for row in content
         ]
     except (ValueError, TypeError, AttributeError):
         return gettext("The data cannot be read.")

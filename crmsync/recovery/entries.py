@@ -67,9 +67,8 @@ def resend_entries(entry_ids: Sequence[int], by: str) -> int:
         begin_anew(sendable)
         read_again(unread, by)
         # Records that wait for their next try become due at once.
-        scheduled_record_ids = [
-            r.pk for r in entry_records if r.state in (_State.WAITING, _State.RETRY)
-        ]
+        states = _State.WAITING, _State.RETRY
+        scheduled_record_ids = [record.pk for record in entry_records if record.state in states]
         _update(scheduled_record_ids, {"next_at": Now(), "updated_at": Now()})
         # Their rows may be gone at the source: leave the entries open until the records were sent.
         unread_ids = {record.pk for record in unread}

@@ -155,10 +155,8 @@ class ConsumerSandboxes(SandboxPages):
                 body = personal.mask_content(body)
                 prefix = row.receive.header_prefix.lower()
                 headers = {
-                    name: value
-                    if name.lower().startswith(prefix)
-                    else personal.mask_sentence(value)
-                    for name, value in headers.items()
+                    name: text if name.lower().startswith(prefix) else personal.mask_sentence(text)
+                    for name, text in headers.items()
                 }
             shown_calls.append({
                 "arrival": arrival, "body": body,

@@ -131,8 +131,7 @@ def part_of(command: Deliver | Submit) -> Part:
     header = content[: content[0] + 1] if content else b""
     has_udhi = bool(command.tp_udhi & 1)
     if has_udhi and 1 < len(header) <= len(content) and header[0] == len(header) - 1:
-        numbers = _concatenation(header[1:])
-        return Part(*(numbers or _SINGLE), content[len(header) :])
+        return Part(*(_concatenation(header[1:]) or _SINGLE), content[len(header) :])
     # Seen in the field: the header without TP_udhi.
     if not has_udhi and header[:3] in (b"\5\0\3", b"\6\x08\4"):
         numbers = _concatenation(header[1:])

@@ -51,9 +51,7 @@ def next_summary_time(channel: AlertChannel, now: datetime) -> datetime:
     days = ((channel.summary_weekday or 1) - local.isoweekday()) % 7
     moment = datetime.combine(local.date() + timedelta(days=days), _SUMMARY_TIME, tzinfo=zone)
     if moment <= local:
-        moment = datetime.combine(
-            local.date() + timedelta(days=days + 7), _SUMMARY_TIME, tzinfo=zone
-        )
+        moment += WEEK
     return moment
 
 

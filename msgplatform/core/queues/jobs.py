@@ -30,8 +30,7 @@ QUEUES = "rq:queues"  # RQ's set of queues with a job, now or earlier
 CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
 _RUN_BY_WORKER = "msgplatform.core.queues.jobs.not_for_workers"
 
-# `with_orders` returns up to this number of names unfiltered: to ask each of so few queues costs
-# less than the script, which looks at all queues that RQ knows.
+# `with_orders` returns up to this number of names unfiltered: its script reads all queues of RQ.
 _MAX_UNFILTERED = 100
 # `claim_all` stops with the order that reaches this size.
 CLAIM_BYTES = 1024 * 1024

@@ -60,8 +60,7 @@ class Options:
 
 
 class Server(MPServer):
-    """Granian's server with workers that share an existing socket; Granian itself makes a socket
-    for each worker.
+    """Granian's server, whose workers share an existing socket, instead of a socket for each.
 
     Granian's private names are used only here; `tests/programs/core/test_web_handover.py` tests it.
     """
@@ -114,9 +113,8 @@ def serve(options: Options, application: str = "msgplatform.doors.web.asgi:appli
 
 
 def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.socket:
-    """The listening socket of a running server, which hands it over at the path `handover` with its
-    pid appended; without such a server a new socket. Raises OSError; for an address in use after
-    `IN_USE_SECONDS`."""
+    """The socket that a running server hands over at `handover` with its pid appended; else
+    a new socket. Raises OSError; for an address in use after `IN_USE_SECONDS`."""
     for path in handover.parent.glob(f"{handover.name}.*") if handover else ():
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_ANSWER_SECONDS)
