@@ -149,8 +149,8 @@ class Queue:
         signals.HANDLER.send()
 
     def claim(self) -> jobs.Claimed | None:
-        """Take the first order: a `jobs.Claimed` whose `data` is an Order. `jobs.done` ends the
-        claim."""
+        """Take the first order: a `jobs.Claimed` whose `data` is an Order. `jobs.remove_orders`
+        ends the claim."""
         claims, _ = jobs.claim_all([self.name], settings.CRM_LEASE_SECONDS, Order)
         return claims[0] if claims else None
 

@@ -1,7 +1,7 @@
 """A person's data in CRM sync: leads, and their values in records, operations and logs.
 
-A lead is the person's by its own fields. Where another lead, or a request about one, only names
-the person, the number or the address is erased alone, and the CRMs get the changed lead.
+A lead is the person's by its own fields. Another lead, or a request about it, may merely name the
+person. Then only the number or the address is erased there, and the CRMs get the changed lead.
 
 A lead is deleted first, as its business system would do it, so that every CRM deletes its record.
 When the CRMs have confirmed that, its values are erased from all that was sent, and then from its
@@ -195,8 +195,8 @@ def _erase_text(person: Person, lead_ids: Sequence[int]) -> int:
     rows = Lead.objects.select_for_update().filter(id__in=lead_ids).order_by("id")
     other_leads = [row for row in rows.values(*_COLUMNS) if not _is_of(person, row)]
     for row in other_leads:
-        changes = {name: person.erased_value(row[name]) for name in _EMPTY}
-        Lead.objects.filter(id=row["id"]).update(**changes)
+        erased_fields = {name: person.erased_value(row[name]) for name in _EMPTY}
+        Lead.objects.filter(id=row["id"]).update(**erased_fields)
     return len(other_leads)
 
 
@@ -228,7 +228,7 @@ def _requests(
     ]
     if not requests:  # nearly always: most operations name other people only
         return []
-    own_keys = set(_own_keys(person, policy_id, requests))
+    own_keys = set(_record_key_by_request_key(person, policy_id, requests))
     return [
         {**msgspec.to_builtins(request), "fields": {
             name: value for name, value in request.fields.items()
@@ -238,8 +238,10 @@ def _requests(
     ]  # fmt: skip
 
 
-def _own_keys(person: Person, policy_id: int, requests: Sequence[Request]) -> dict[str, str]:
-    """The requests that are about the person: their keys → the keys of the records.
+def _record_key_by_request_key(
+    person: Person, policy_id: int, requests: Sequence[Request]
+) -> dict[str, str]:
+    """The keys of requests about the person → the keys of their records.
 
     A lead itself names its person. In other requests a field must be just the identifier.
     """
@@ -264,7 +266,7 @@ def _erase_operations(person: Person, rows: Sequence[Row]) -> int:
     for row in rows:
         policy_id = int(row.data["policy_id"])
         requests = msgspec.convert(row.data["requests"], list[Request])
-        keys = _own_keys(person, policy_id, requests).values()
+        keys = _record_key_by_request_key(person, policy_id, requests).values()
         records = Record.objects.filter(policy_id=policy_id, key__in=list(keys))
         count += _erase_records(list(records.order_by().values_list("id", flat=True)))
         count += erasure.erase_texts(policy_id, int(row.key), person)
@@ -275,19 +277,20 @@ def _find_copies(person: Person, cursor: str) -> Slice:
     """Copies of operations in the work Redis, a part of a slot at a time."""
     if not (person.phones or person.emails):
         return Slice(())
-    first, _sign, place = cursor.partition(":")
-    slots = [slot for slot in copies.slots() if slot >= int(first or 0)]
+    slot_text, _colon, position_text = cursor.partition(":")
+    slots = [slot for slot in copies.slots() if slot >= int(slot_text or 0)]
     if not slots:
         return Slice(())
     slot = slots[0]
-    next_place, page = copies.scan(slot, int(place or 0) if str(slot) == first else 0)
+    position = int(position_text or 0) if str(slot) == slot_text else 0
+    next_position, page = copies.scan(slot, position)
     own_rows = [
         Row(str(copy.id), {"id": str(copy.id), "policy_id": copy.policy_id, "requests": requests})
         for copy in page
         if (requests := _requests(person, copy.id, copy.policy_id, copy.data))
     ]
-    if next_place:
-        return Slice(own_rows, f"{slot}:{next_place}")
+    if next_position:
+        return Slice(own_rows, f"{slot}:{next_position}")
     return Slice(own_rows, f"{slots[1]}:0" if len(slots) > 1 else "")
 
 

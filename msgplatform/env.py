@@ -28,7 +28,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent  # packages are imported from 
 _PACKED = Path(__file__).resolve().parent / "files"
 # Templates, catalogues and pages of docs/: at the root of a clone, in the package of a wheel.
 FILES_DIR = _PACKED if _PACKED.is_dir() else BASE_DIR
-# The command line of the platform, to which a command is added, and that which installs an extra.
+# MANAGE: the platform's command line, without a command. INSTALL: the installation of an extra.
 MANAGE, INSTALL = (
     ((sys.executable, "-m", "msgplatform"), "pip install 'msgplatform[{}]'")
     if FILES_DIR == _PACKED
@@ -53,7 +53,7 @@ class Problem(msgspec.Struct, frozen=True):
 problems: list[Problem] = []
 
 # Every variable that was read.
-names: set[str] = set()
+variable_names: set[str] = set()
 
 
 def _report(variable: str, message: str, hint: str) -> None:
@@ -73,7 +73,7 @@ def _parse(name: str, default: T, parse: Callable[[str], T], hint: str) -> T:
 
 def text(name: str, default: str = "") -> str:
     """The variable, or `default` when it is unset or empty."""
-    names.add(name)
+    variable_names.add(name)
     return os.environ.get(name, "").strip() or default
 
 
@@ -257,11 +257,11 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     return raw
 
 
-def mail_server(url: str) -> dict[str, Any]:
+def mail_server(server_url: str) -> dict[str, Any]:
     """Django's settings of a mail server; none for ''."""
-    if not url:
+    if not server_url:
         return {}
-    parts = urlsplit(url)
+    parts = urlsplit(server_url)
     port = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}[parts.scheme]
     sender = parse_qs(parts.query).get("from")
     return {
@@ -324,9 +324,9 @@ def database(name: str, default: str) -> dict[str, Any]:
 
 
 def public_url() -> str:
-    """The address under which people and systems reach the platform; https unless said so.
+    """The address under which people and systems reach the platform; https by default.
 
-    Where nobody said so and `up` serves its own machine only, it sets http for its processes.
+    If PUBLIC_URL is unset and `up` serves only its own machine, `up` sets http for its processes.
     """
     address = url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
     if path := urlsplit(address).path:
@@ -365,12 +365,13 @@ def urls_by_cell(name: str) -> dict[int, str]:
     def parse(raw: str) -> dict[int, str]:
         urls: dict[int, str] = {}
         for entry in raw.split(","):
-            number, equals, address = (part.strip() for part in entry.partition("="))
-            if not (equals and number.isascii() and number.isdigit() and int(number) < MAX_CELLS):
+            cell_number, equals, address = (part.strip() for part in entry.partition("="))
+            is_number = cell_number.isascii() and cell_number.isdigit()
+            if not (equals and is_number and int(cell_number) < MAX_CELLS):
                 raise ValueError(f"{entry.strip()!r} is not of the form 3=https://…")
             if not _is_url(address, ("http", "https")):
                 raise ValueError(f"{address!r} is no http:// or https:// address")
-            urls[int(number)] = address.rstrip("/")
+            urls[int(cell_number)] = address.rstrip("/")
         return urls
 
     hint = (

@@ -208,7 +208,7 @@ def sink(ground: Ground, progress: Progress, seen: object, *options: str) -> Pro
 def _all(name: str) -> Iterator[jobs.Claimed]:
     """Empty a queue."""
     while job := jobs.claim(name, _CLAIM_SECONDS):
-        jobs.done([job])
+        jobs.remove_orders([job])
         yield job
 
 

@@ -86,7 +86,7 @@ def _put_results(heavy: Heavy, outcome: str) -> None:
     """Queue results for everything that is queued, as a sender would."""
     name = orders.queue_name(heavy.biz.pk, heavy.subscription.receive_id)
     while order := jobs.claim(name, 60.0):
-        jobs.done([order])
+        jobs.remove_orders([order])
         status = 200 if outcome == "delivered" else 503
         results = [
             Result(

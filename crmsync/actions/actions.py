@@ -224,7 +224,7 @@ _ENTRIES = {
 
 ACTIONS: Mapping[str, BulkAction] = {
     "resend": bulk_action(
-        partial(select_entries, change=entries.retry),
+        partial(select_entries, change=entries.resend_entries),
         title=_("Try dead records again"),
         fields=_ENTRIES,
         help=_("Each gets all its tries again. Rows that the mapping refused are read again."),

@@ -75,7 +75,7 @@ class OperationAdmin(NamedRowsAdmin):
             key = record.key if record else str(item.record_id)
             item.timeline = timeline_link(item.record_id, key, row.is_of_hive)
             item.tone = TONES.get(item.outcome, "bad")
-            item.says = item.message if clear else personal.in_sentence(item.message)
+            item.says = item.message if clear else personal.mask_sentence(item.message)
         return {
             "data": data_text(bytes(row.data), clear),
             "start": moment(row.start_at),
@@ -120,8 +120,8 @@ def data_text(data: bytes, clear: bool) -> str:
         # The data is not decoded as requests, so that data of an older version is shown too.
         content = json.loads(data)
         requests = [
-            request if clear else {**request, "fields": personal.masked(request.get("fields", {}))}
-            for request in content
+            row if clear else {**row, "fields": personal.mask_value(row.get("fields", {}))}
+            for row in content
         ]
     except (ValueError, TypeError, AttributeError):
         return gettext("The data cannot be read.")
@@ -156,7 +156,7 @@ class ExceptionAdmin(NamedRowsAdmin):
 
     kind_mark = cells.column(_("kind"), lambda row: cells.mark(row.kind, "warn"))
     says = cells.column(
-        _("what was said"), lambda row: cells.cut(personal.in_sentence(row.message), 300)
+        _("what was said"), lambda row: cells.cut(personal.mask_sentence(row.message), 300)
     )
 
     @admin.display(description=_("operation"))

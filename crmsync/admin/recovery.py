@@ -110,7 +110,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         has_record = row.record_id is not None
         return {
             "fields": masked_fields(dead_request, row.field),
-            "reason": personal.in_sentence(row.reason),
+            "reason": personal.mask_sentence(row.reason),
             "error": ERROR_CLASSES.get(row.error_class, row.error_class),
             "is_open": row.state == _State.OPEN,
             "timeline": timeline_link(row.record_id, row.key, row.is_of_hive) if has_record else "",
@@ -172,7 +172,7 @@ class RecoveryAdmin(NamedRowsAdmin):
     def reason_cell(self, row: RecoveryEntry) -> str:
         """The CRM's words with the field at fault; below, the class of the error."""
         words = str(ERROR_CLASSES.get(row.error_class, row.error_class))
-        reason = personal.in_sentence(row.reason) or words
+        reason = personal.mask_sentence(row.reason) or words
         text = f"{row.field}: {reason}" if row.field else reason
         return cells.lines(cells.cut(text, 200), words)
 

@@ -36,7 +36,7 @@ def masked_fields(request: Request | None, at_fault: str) -> list[dict[str, Any]
     is included."""
     fields: Mapping[str, Any] = request.fields if request else {}
     rows = [
-        {"name": name, "text": _text(personal.masked(value)), "is_wrong": name == at_fault}
+        {"name": name, "text": _text(personal.mask_value(value)), "is_wrong": name == at_fault}
         for name, value in fields.items()
     ]
     if request and not request.deleted and at_fault and at_fault not in fields:

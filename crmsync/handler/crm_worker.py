@@ -174,7 +174,7 @@ class CrmWorker:
                 self._limits.begin_order()
                 return ClaimedOrder(job)
             log.error("order_of_another_crm", queue=job.queue, job=job.id)
-            jobs.done([job])  # an earlier CRM had this name
+            jobs.remove_orders([job])  # an earlier CRM had this name
         return None
 
     def _work(self, order: ClaimedOrder) -> None:
@@ -226,7 +226,7 @@ class CrmWorker:
         """End the claim; the worker has no order afterwards."""
         self._unmarked = self.order = None
         self._limits.end_order()
-        jobs.done([order.job])
+        jobs.remove_orders([order.job])
 
     def _close(self) -> None:
         """Called when the thread ends: mark what was delivered, if that is possible now."""

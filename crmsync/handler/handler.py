@@ -219,7 +219,7 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
         if stored_hash == content_hash.encode() and queue.depth() == jobs:
             continue
         masked_rows = [
-            personal.in_sentences(row) | {"key": personal.in_key(row["key"])} for row in rows
+            personal.mask_sentences(row) | {"key": personal.mask_key(row["key"])} for row in rows
         ]
         queue.replace([list(part) for part in chunks(masked_rows, _IN_ONE_JOB)])
         work_redis().set(key, content_hash)

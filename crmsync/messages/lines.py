@@ -104,5 +104,6 @@ def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
 
 def lead_title(lead: Lead, is_masked: bool = False) -> str:
     parts = [part for part in (lead.name, lead.phone) if part]
-    text = " · ".join(personal.masked(parts) if is_masked else parts) or lead.uid or str(lead.pk)
+    shown_parts = personal.mask_value(parts) if is_masked else parts
+    text = " · ".join(shown_parts) or lead.uid or str(lead.pk)
     return _("%s (deleted)") % text if lead.is_delete else text

@@ -88,7 +88,7 @@ class Migration(migrations.Migration):
                 ('version_column', models.CharField(blank=True, default='', help_text='A number that grows with each change; needed for the comparison of versions.', max_length=64, verbose_name='version column')),
                 ('value_columns', models.JSONField(default=list, help_text='The columns that mappings use; not those named above.', verbose_name='columns that are read')),
                 ('zone', models.CharField(default='UTC', help_text='In which the time of change is written: Asia/Shanghai, or +08:00.', max_length=64, verbose_name='time zone')),
-                ('lag_seconds', models.PositiveIntegerField(default=60, help_text='In seconds. Used only where the database does not show its open transactions: what is committed later than this after it was written is found by the comparison of versions.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(86400)], verbose_name='longest transaction')),
+                ('lag_seconds', models.PositiveIntegerField(default=60, help_text='In seconds. Used only where the database does not show its open transactions: a change that is committed more than this long after it was written is found only by the comparison of versions.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(86400)], verbose_name='longest transaction')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
             ],
             options={

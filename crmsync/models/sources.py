@@ -24,7 +24,8 @@ MAX_BATCH = 900
 # A poller goes on with an unfinished run for so long. The run may lie behind thousands of others:
 # while rows are compared for hours, each look for changes is a run.
 MAX_RUN = timedelta(days=7)
-MAX_UNREAD = 1_000_000  # rows that are counted for the time that is left
+# Rows before a run are counted up to this number, to estimate the run's remaining time.
+MAX_UNREAD = 1_000_000
 
 
 class Source(Named):
@@ -57,8 +58,9 @@ class Source(Named):
         _("longest transaction"), default=60,
         validators=[MinValueValidator(1), MaxValueValidator(86_400)],
         help_text=_(
-            "In seconds. Used only where the database does not show its open transactions: what is "
-            "committed later than this after it was written is found by the comparison of versions."
+            "In seconds. Used only where the database does not show its open transactions: a "
+            "change that is committed more than this long after it was written is found only by "
+            "the comparison of versions."
         ),
     )  # fmt: skip
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
@@ -228,8 +230,8 @@ class Policy(models.Model):
     @classmethod
     def with_names(cls) -> models.QuerySet[Policy]:
         """Every policy with its source and its CRM, without columns that are large or secret."""
-        unread = ("mapping", "source__database", "crm__settings", "crm__credentials")
-        return cls.objects.select_related("source", "crm").defer(*unread)
+        deferred_columns = ("mapping", "source__database", "crm__settings", "crm__credentials")
+        return cls.objects.select_related("source", "crm").defer(*deferred_columns)
 
 
 class Watermark(models.Model):
@@ -252,7 +254,7 @@ class Watermark(models.Model):
 
 
 class Run(models.Model):
-    """One reading of a source until nothing more was there; `read` and the others count records.
+    """One reading of a source until nothing more was there. `read` and `unchanged` count records.
 
     `unread` is how many rows lay before it when it began, counted up to MAX_UNREAD.
     """

@@ -32,9 +32,7 @@ CRM = Subject(
 
 def add(crm: int, records: Iterable[tuple[int, str, str]], now: datetime) -> None:
     """Count records that died: (record, error class, reason), in the caller's transaction."""
-    losses = [
-        Loss(crm, error, record, personal.in_sentence(reason)) for record, error, reason in records
-    ]
+    losses = [Loss(crm, error, pk, personal.mask_sentence(reason)) for pk, error, reason in records]
     failure_store.add(FLOW, losses, now)
 
 

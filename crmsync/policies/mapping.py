@@ -24,12 +24,12 @@ from msgplatform.core.errors import InvalidInput
 MAX_RULES = 200
 MAX_FIELD = 128
 _MAX_DIGITS = 30  # characters; a longer constant is written as text
-_CHOICES = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
+_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # as JSON has them
 _DIGITS = re.compile(r"-?[\d.]+")
 # Constants that are written as words.
-_WORDS = {"true": True, "false": False, "null": None}
-_ONE = re.compile(r"\w[\w-]*(\.[\w-]+)*")
+_LITERALS = {"true": True, "false": False, "null": None}
+_PATH = re.compile(r"\w[\w-]*(\.[\w-]+)*")
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -111,8 +111,8 @@ def parse(text: str) -> FieldMapping:
             raise _wrong(number, _("write it as LastName = name"))
         if len(field) > MAX_FIELD:
             raise _wrong(number, _("a field's name has at most %d characters") % MAX_FIELD)
-        words = _CHOICES.findall(right)
-        if _CHOICES.sub("", right).strip():
+        words = _WORD.findall(right)
+        if _WORD.sub("", right).strip():
             raise _wrong(number, _("a quotation mark is missing"))
         if len(words) % 2 == 0 or any(word != "or" for word in words[1::2]):
             raise _wrong(number, _("join choices by “or”, and write text in quotation marks"))
@@ -124,9 +124,9 @@ def parse(text: str) -> FieldMapping:
     lines: dict[str, int] = {}
     for rule in rules:
         if rule.field in lines:
-            text = _("Line %(line)d: %(field)s is set in line %(first)d already.")
+            message = _("Line %(line)d: %(field)s is set in line %(first)d already.")
             values = {"line": rule.line, "field": rule.field, "first": lines[rule.field]}
-            raise InvalidInput(text % values, "mapping")
+            raise InvalidInput(message % values, "mapping")
         lines[rule.field] = rule.line
     return FieldMapping(tuple(rules))
 
@@ -137,13 +137,13 @@ def _choice(word: str, line: int) -> Path | Constant:
             return Constant(msgspec.json.decode(word))
         except msgspec.DecodeError:
             raise _wrong(line, _("%s is no text as JSON writes it") % word) from None
-    if word in _WORDS:
-        return Constant(_WORDS[word])
+    if word in _LITERALS:
+        return Constant(_LITERALS[word])
     if _DIGITS.fullmatch(word):
         if not _NUMBER.fullmatch(word) or len(word) > _MAX_DIGITS:
             raise _wrong(line, _("%s is no number; a text stands in quotation marks") % word)
         return Constant(msgspec.json.decode(word))
-    if not _ONE.fullmatch(word):
+    if not _PATH.fullmatch(word):
         raise _wrong(line, _("%s is neither a column nor a constant") % word)
     column, *inside = word.split(".")
     return Path(column, tuple(inside))

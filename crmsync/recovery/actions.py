@@ -28,8 +28,8 @@ MAX_BYTES = 256 * 1024  # bytes of an edited request's fields as JSON
 
 
 def retry(entry_ids: Sequence[int], by: str) -> int:
-    """Do `entries.retry` for at most MAX_SELECTION entries; a bulk job takes any number."""
-    return _run_audited(entries.retry, "recovery_retried", entry_ids, by)
+    """Do `entries.resend_entries` for at most MAX_SELECTION entries; a bulk job has no maximum."""
+    return _run_audited(entries.resend_entries, "recovery_retried", entry_ids, by)
 
 
 def dismiss(entry_ids: Sequence[int], by: str) -> int:

@@ -1,4 +1,4 @@
-"""Retry or dismiss entries of the recovery log, for the console and for bulk jobs; and resend
+"""Resend or dismiss entries of the recovery log, for the console and for bulk jobs; and resend
 records as if they had never been sent.
 
     open ── tried again ──> retried ── the CRM confirms the record ──> solved
@@ -52,7 +52,7 @@ _UNREAD_VERSION = -1
 _UNREAD: Mapping[str, Any] = {"version": _UNREAD_VERSION, "digest": "", "updated_at": Now()}
 
 
-def retry(entry_ids: Sequence[int], by: str) -> int:
+def resend_entries(entry_ids: Sequence[int], by: str) -> int:
     """Send the records of open entries once more, now. Returns the number of entries.
 
     The newest version that was read is sent. A row that the mapping refused, or whose operation is
@@ -67,20 +67,21 @@ def retry(entry_ids: Sequence[int], by: str) -> int:
         begin_anew(sendable)
         read_again(unread, by)
         # Records that wait for their next try become due at once.
-        retry_ids = [r.pk for r in entry_records if r.state in (_State.WAITING, _State.RETRY)]
-        _update(retry_ids, {"next_at": Now(), "updated_at": Now()})
+        states = _State.WAITING, _State.RETRY
+        scheduled_record_ids = [record.pk for record in entry_records if record.state in states]
+        _update(scheduled_record_ids, {"next_at": Now(), "updated_at": Now()})
         # Their rows may be gone at the source: leave the entries open until the records were sent.
         unread_ids = {record.pk for record in unread}
-        waiting_ids = [entry.pk for entry in entries if entry.record_id in unread_ids]
+        unread_entry_ids = [entry.pk for entry in entries if entry.record_id in unread_ids]
         confirmed_ids = {record.pk for record in entry_records if record.state == _State.CONFIRMED}
         solved_ids = [entry.pk for entry in entries if entry.record_id in confirmed_ids]
-        retried_ids = [e.pk for e in entries if e.record_id not in confirmed_ids | unread_ids]
+        retried_entry_ids = [e.pk for e in entries if e.record_id not in confirmed_ids | unread_ids]
         now = sql.now()
-        rows = RecoveryEntry.objects.filter(id__in=waiting_ids)
+        rows = RecoveryEntry.objects.filter(id__in=unread_entry_ids)
         claims.update_by_key(rows, {"handled_at": now, "handled_by": by[:150]})
         close(solved_ids, RecoveryEntry.State.SOLVED, now, by)
-        close(retried_ids, RecoveryEntry.State.RETRIED, now, by)
-    return len(retried_ids) + len(waiting_ids)
+        close(retried_entry_ids, RecoveryEntry.State.RETRIED, now, by)
+    return len(retried_entry_ids) + len(unread_entry_ids)
 
 
 def dismiss(entry_ids: Sequence[int], by: str) -> int:
@@ -217,12 +218,12 @@ def send_from_scratch(records: Sequence[Record], by: str) -> None:
     dismissed."""
     sendable, unread = split(records)
     # Entries of records that have to be read stay open until the rows are found and sent.
-    solve_entries([record.pk for record in sendable if record.state == _State.DEAD], by)
+    close_as_retried([record.pk for record in sendable if record.state == _State.DEAD], by)
     begin_anew(sendable, **_NOT_CONFIRMED)
     read_again(unread, by, **_NOT_CONFIRMED)
 
 
-def solve_entries(record_ids: Sequence[int], by: str) -> None:
+def close_as_retried(record_ids: Sequence[int], by: str) -> None:
     """Close the open entries of records that are sent again."""
     if record_ids:
         rows = RecoveryEntry.open_entries(record_id__in=record_ids)

@@ -217,7 +217,7 @@ def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
                 operation_ids.discard(record.sending_operation)
             outdated_counts.update((operation_id, "replaced") for operation_id in operation_ids)
     add_endings(outdated_counts, now)
-    entries.solve_entries([record.pk for record in plan.older], by)
+    entries.close_as_retried([record.pk for record in plan.older], by)
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
         record.claimed_by, record.sending_operation = "", 0

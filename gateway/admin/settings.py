@@ -274,5 +274,5 @@ def _describe_message(message: str, clear: bool) -> dict[str, Any]:
     # "accepted" is also the name of an ending.
     is_ended = any(entry.state in SgipMt.Final.values for entry in message_page.timeline[1:])
     if not clear:
-        message_page = replace(message_page, title=personal.in_sentence(message_page.title))
+        message_page = replace(message_page, title=personal.mask_sentence(message_page.title))
     return {"outcome": message_page, "seconds": 0 if is_ended else _RENEWED_SECONDS}

@@ -57,7 +57,7 @@ def _lines(rows: Sequence[SgipMt], states: dict[int, str]) -> list[Hit]:
             Hit(
                 id=str(row.pk),
                 title=f"{row.user_number} · {row.text[:_SHOWN_TEXT]}{'…' if is_cut else ''}",
-                masked_title=personal.masked(row.user_number),
+                masked_title=personal.mask_value(row.user_number),
                 state=states[row.pk],
                 tone=TONES.get(row.final, "plain"),
                 reason=codes.with_meaning(row.error_code) or row.error,

@@ -78,7 +78,7 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     return alerts.AlertEvent(
         "sms.archive",
         lazy_message("A Report that found no message cannot be settled"),
-        personal.in_sentence(f"{entry[:500]}: {type(error).__name__}: {error}"[:1000]),
+        personal.mask_sentence(f"{entry[:500]}: {type(error).__name__}: {error}"[:1000]),
         key="sms.archive:report",
     )
 

@@ -1,4 +1,4 @@
-"""How long the archive of SMS keeps messages, and the messages that it must keep still.
+"""The time for which the archive of SMS keeps messages, and the messages that it keeps longer.
 
 Parts and Reports are deleted with their message, whatever their age. A Report without a message, an
 MO and a user report are deleted by their own age.
@@ -24,7 +24,7 @@ from msgplatform.core.archive.description import DAY, Archive, Table
 REPORT_DAYS = 30
 
 
-def keep() -> float | None:
+def keep_seconds() -> float | None:
     """Seconds from the time of its id until an archived row may be deleted; None: never."""
     return float(settings.SMS_ARCHIVE_DAYS) * DAY or None
 
@@ -40,11 +40,11 @@ _PARTS = (Table(SgipMtPart, of="mt_id"), Table(SgipReport, of="mt_id"))
 ARCHIVE = Archive(
     "sms",
     (Table(SgipMt, _PARTS, not_final=awaits_report), Table(SgipMo), Table(SgipUserRpt)),
-    keep,
+    keep_seconds,
 )
 
 
-def keep_copies() -> float:
+def keep_copies_seconds() -> float:
     """Seconds for which the SMS Redis keeps copies of what was archived."""
     return float(settings.SMS_KEEP_ARCHIVED_HOURS) * 3600
 
@@ -57,10 +57,10 @@ def _oldest_copy() -> datetime | None:
 
 def kept_data() -> Sequence[kept.KeptData]:
     """The rows of the page of retention."""
-    sent, received, _changes = ARCHIVE.tables
+    sent, received, _user_reports = ARCHIVE.tables
     return (
-        kept.of_table(_("archived messages sent"), sent, keep, "SMS_ARCHIVE_DAYS"),
-        kept.of_table(_("archived messages received"), received, keep, "SMS_ARCHIVE_DAYS"),
+        kept.of_table(_("archived messages sent"), sent, keep_seconds, "SMS_ARCHIVE_DAYS"),
+        kept.of_table(_("archived messages received"), received, keep_seconds, "SMS_ARCHIVE_DAYS"),
         kept.KeptData(_("copies of archived messages in Redis"), ("SMS_KEEP_ARCHIVED_HOURS",),
-                      keep_copies, _oldest_copy),
+                      keep_copies_seconds, _oldest_copy),
     )  # fmt: skip

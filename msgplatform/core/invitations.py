@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PAGE = "/console/password/"
 
 
-def link(user: User) -> str:
+def link_path(user: User) -> str:
     """The path of the page. All links end when a password is chosen, and each after
     PASSWORD_RESET_TIMEOUT."""
     query = urlencode({"token": default_token_generator.make_token(user)})
@@ -33,7 +33,7 @@ def link(user: User) -> str:
 
 
 def is_open(user: User) -> bool:
-    """True if the person has not chosen a password yet."""
+    """True if the person is active, has never logged in, and has no password."""
     return user.is_active and not user.last_login and not user.has_usable_password()
 
 
@@ -48,8 +48,8 @@ def has_mail() -> bool:
     return bool(settings.MAIL_URL)
 
 
-def send(user: User, link: str) -> str:
-    """Send the whole link to the person's mail address. Returns the reason of a failure, or ''."""
+def send(user: User, url: str) -> str:
+    """Send the link's URL to the person's mail address. Returns the reason of a failure, or ''."""
     if outbound.is_off():
         return _("nothing leaves the platform (OUTBOUND=off)")
     text = _(
@@ -57,7 +57,7 @@ def send(user: User, link: str) -> str:
         "page within a day; the link serves once:"
     ) % {"address": settings.PUBLIC_URL, "name": user.get_username()}
     try:
-        send_mail(_("Your invitation"), f"{text}\n\n{link}\n", None, [user.email])
+        send_mail(_("Your invitation"), f"{text}\n\n{url}\n", None, [user.email])
     except OSError as error:  # SMTPException is one
         return str(error)[:200]
     return ""

@@ -25,51 +25,52 @@ _STARS = "****"
 MARK = "[erased]"  # in the place of erased data
 
 
-def masked(value: Any) -> Any:
+def mask_value(value: Any) -> Any:
     """A field's value, or an object of values, masked in the same shape."""
     if isinstance(value, Mapping):
-        return {name: masked(inner) for name, inner in value.items()}
+        return {name: mask_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [masked(part) for part in value]
+        return [mask_value(part) for part in value]
     # Such values do not identify a person.
     if isinstance(value, bool) or value is None or value == "":
         return value
     if isinstance(value, int | float):
         # A number of seven digits or more may be a phone number.
-        return _digits(str(value)) if len(str(value)) >= 7 else value
+        return _mask_digits(str(value)) if len(str(value)) >= 7 else value
     text = str(value)
-    # Only a whole value: a name may be beside a number, in Chinese without a space.
+    # Digits and domain stay only when the whole value is a number or an address: a name may stand
+    # beside a number, in Chinese without a space.
     if text.isascii() and (_EMAIL.fullmatch(text) or _PHONE.fullmatch(text)):
-        return in_sentence(text)
+        return mask_sentence(text)
     return text[0] + _STARS
 
 
-def in_sentence(text: str) -> str:
+def mask_sentence(text: str) -> str:
     """A sentence, such as a CRM's, with its phone numbers and e-mail addresses masked."""
     text = _EMAIL.sub(lambda match: f"{match[1][0]}{_STARS}@{match[2]}", text)
-    return _PHONE.sub(lambda match: _digits(match[0]), text)
+    return _PHONE.sub(lambda match: _mask_digits(match[0]), text)
 
 
-def in_key(key: str) -> str:
-    """A source's key, such as `wx13800138000`: like `in_sentence`, also beside letters."""
-    return _DIGITS.sub(lambda match: _digits(match[0]), in_sentence(key))
+def mask_key(key: str) -> str:
+    """A source's key, such as `wx13800138000`: like `mask_sentence`, also beside letters."""
+    return _DIGITS.sub(lambda match: _mask_digits(match[0]), mask_sentence(key))
 
 
-def _digits(text: str) -> str:
+def _mask_digits(text: str) -> str:
     digits = re.sub(r"\D", "", text)
     return f"{digits[:3]}{_STARS}{digits[-4:]}"
 
 
-def in_sentences(value: Any) -> Any:
-    """Like `in_sentence`, for each text of a value such as a job's filter."""
+def mask_sentences(value: Any) -> Any:
+    """Like `mask_sentence`, for each text of a value such as a job's filter."""
     if isinstance(value, Mapping):
-        return {name: in_sentences(inner) for name, inner in value.items()}
+        return {name: mask_sentences(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [in_sentences(part) for part in value]
-    return in_sentence(value) if isinstance(value, str) else value
+        return [mask_sentences(part) for part in value]
+    return mask_sentence(value) if isinstance(value, str) else value
 
 
-def text(value: str) -> str:
+def mask_content(value: str) -> str:
     """A masked content, such as a payload: JSON keeps its structure and names; other texts keep
     only the length."""
     try:
@@ -79,5 +80,5 @@ def text(value: str) -> str:
     if depth(content) > MAX_DEPTH:
         content = None
     if isinstance(content, dict | list):
-        return json.dumps(masked(content), indent=2, ensure_ascii=False)
+        return json.dumps(mask_value(content), indent=2, ensure_ascii=False)
     return f"{_STARS} ({len(value)})" if value else ""

@@ -152,11 +152,11 @@ class ConsumerSandboxes(SandboxPages):
             call, body, headers = arrival.call, arrival.call.body, dict(arrival.call.headers)
             # Personal data is masked like on a message's page.
             if not sees_personal(request):
-                body = personal.text(body)
+                body = personal.mask_content(body)
                 prefix = row.receive.header_prefix.lower()
                 headers = {
-                    name: value if name.lower().startswith(prefix) else personal.in_sentence(value)
-                    for name, value in headers.items()
+                    name: text if name.lower().startswith(prefix) else personal.mask_sentence(text)
+                    for name, text in headers.items()
                 }
             shown_calls.append({
                 "arrival": arrival, "body": body,

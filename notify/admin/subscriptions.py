@@ -81,30 +81,30 @@ class SubscriptionList(HealthList):
     read_health = staticmethod(health.read)
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
-        first = Case(
+        attention_rank = Case(
             When(health.troubled(), then=Value(0)), default=Value(1), output_field=IntegerField()
         )
-        self.root_queryset = self.root_queryset.annotate(calm=first)
+        self.root_queryset = self.root_queryset.annotate(attention_rank=attention_rank)
         return super().get_queryset(request, *args, **kwargs)
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> list[Any]:
         ordering: list[Any] = list(super().get_ordering(request, queryset))
-        return ordering if request.GET.get(ORDER_VAR) else ["calm", *ordering]
+        return ordering if request.GET.get(ORDER_VAR) else ["attention_rank", *ordering]
 
 
 # -- pausing, resuming, discarding -----------------------------------------------------------------
 # The number of names that the question shows. Further subscriptions are counted.
-_SHOWN = 20
+_MAX_SHOWN = 20
 
 
 class _StateAction(NamedTuple):
-    """An action of the list. `loses`: the messages that it loses for good, which it asks about
-    first."""
+    """An action of the list. `loss_warning`: the deliveries that it loses for good, with which it
+    asks for confirmation; '' for an action that loses none."""
 
     title: Any
     change: operations.StateChange
     permission: str = "operate"
-    loses: Any = ""
+    loss_warning: Any = ""
 
 
 _STATE_ACTIONS = {
@@ -113,13 +113,15 @@ _STATE_ACTIONS = {
     "resume_and_skip": _StateAction(
         _("Resume and skip what was held"),
         operations.SKIP,
-        loses=_("Deliveries that are held now are skipped: they are never sent."),
+        loss_warning=_("Deliveries that are held now are skipped: they are never sent."),
     ),
     "discard": _StateAction(
         _("Discard: make no deliveries"),
         operations.DISCARD,
         permission="change",
-        loses=_("Deliveries that wait are skipped, and new messages are not delivered to it."),
+        loss_warning=_(
+            "Deliveries that wait are skipped, and new messages are not delivered to it."
+        ),
     ),
 }
 
@@ -133,7 +135,7 @@ def _list_action(name: str) -> Any:
     def change(
         model_admin: ModelAdmin, request: HttpRequest, rows: QuerySet[BizReceive]
     ) -> HttpResponse | None:
-        if action.loses and "confirmed" not in request.POST:
+        if action.loss_warning and "confirmed" not in request.POST:
             # The form names the rows, so that exactly the shown rows change, even when "all" was
             # selected and further rows were added meanwhile.
             selection = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
@@ -142,8 +144,8 @@ def _list_action(name: str) -> Any:
                 return None
             return show_page(
                 model_admin, request, "notify/confirm.html", gettext("Are you sure?"), action=name,
-                heading=action.title, loses=action.loses, rows=selection[:_SHOWN],
-                more=max(0, len(selection) - _SHOWN), ids=[str(row.pk) for row in selection],
+                heading=action.title, loss_warning=action.loss_warning, rows=selection[:_MAX_SHOWN],
+                more=max(0, len(selection) - _MAX_SHOWN), ids=[str(row.pk) for row in selection],
                 checkbox=ACTION_CHECKBOX_NAME, back_to=request.POST.get("back_to", ""),
                 list=reverse("admin:notify_bizreceive_changelist"),
             )  # fmt: skip
@@ -199,8 +201,8 @@ def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
     parts = parts or [gettext("Nothing waits for a later time.")]
     if failures_count:
         text = ngettext(
-            "%d message was given up, and stays so: send it again on the page Failures.",
-            "%d messages were given up, and stay so: send them again on the page Failures.",
+            "%d failure is not tried any more: resend it on the page Failures.",
+            "%d failures are not tried any more: resend them on the page Failures.",
             failures_count,
         )
         parts.append(text % failures_count)

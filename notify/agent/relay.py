@@ -35,7 +35,7 @@ from msgplatform.core.data.claims import Claim
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.rates.backoff import Backoff, delay
 from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
-from notify.agent.store import COUNTED, Due, Event, Measure, Refusal, Store
+from notify.agent.store import MAX_COUNTED, Due, Event, Measure, Refusal, Store
 
 log = logging.get(__name__)
 
@@ -52,7 +52,7 @@ _SLICE_SECONDS = 2.0  # a longer pause is cut into slices, so that heartbeats go
 # request is halved to find the row, long when the row is alone.
 _BROKEN_SCHEDULE = (1, 1, 2, 2, 4, 4, 8, 8, 15, 30, 60, 300, 900, 3600)
 _BROKEN_IN_A_ROW = 2  # broken requests after which the rows are not to blame
-_UP_TO = f"counted up to {COUNTED:,}"
+_UP_TO = f"counted up to {MAX_COUNTED:,}"
 
 
 class Figures:
@@ -114,7 +114,7 @@ class Relay(Worker):
         self._idle = idle or Backoff(first=0.2, factor=1.3, cap=2.0)
         self._trouble = trouble or Backoff(first=0.5, factor=2.0, cap=25.0)
         self._lease = lease
-        self._size = batch  # events in a request; less while the intake is slow
+        self._max_rows = batch  # events in a request; less while the intake is slow
         self._broken = 0  # in a row
         self._unavailable_since = 0.0
         self._resume_at = 0.0
@@ -151,8 +151,8 @@ class Relay(Worker):
         """Send the claim request by request; rows that are not sent are given back."""
         todo = deque(self._requests(claim))
         while todo:
-            late = time.monotonic() + self.client.timeout + MARGIN_SECONDS > lease_end
-            if late or self.stopping:
+            is_late = time.monotonic() + self.client.timeout + MARGIN_SECONDS > lease_end
+            if is_late or self.stopping:
                 self.store.release(claim, _ids(todo))
                 return
             request = todo.popleft()
@@ -197,7 +197,7 @@ class Relay(Worker):
             elif answer.kind is Kind.UNAVAILABLE:
                 self._pause(claim, _ids([request, *todo]), answer)
                 return
-            elif not self._set_aside(claim, request, answer):
+            elif not self._push_back(claim, request, answer):
                 self._pause(claim, _ids(todo), answer)
                 return
 
@@ -205,15 +205,16 @@ class Relay(Worker):
         """Cut the claim into requests. The more often the intake broke on a row, the smaller is its
         request."""
         request: list[Due] = []
-        max_rows, size = self._size, 0
+        row_limit, request_bytes = self._max_rows, 0
         for row in self.store.due(claim):
-            max_allowed = min(max_rows, max(1, self.batch >> min(row.attempts, 32)))
-            if request and (len(request) >= max_allowed or size + row.size > MAX_REQUEST_BYTES):
+            max_allowed = min(row_limit, max(1, self.batch >> min(row.attempts, 32)))
+            is_too_large = request_bytes + row.size > MAX_REQUEST_BYTES
+            if request and (is_too_large or len(request) >= max_allowed):
                 yield request
-                request, max_rows, size = [], self._size, 0
+                request, row_limit, request_bytes = [], self._max_rows, 0
                 max_allowed = max(1, self.batch >> min(row.attempts, 32))
             request.append(row)
-            max_rows, size = min(max_rows, max_allowed), size + row.size
+            row_limit, request_bytes = min(row_limit, max_allowed), request_bytes + row.size
         if request:
             yield request
 
@@ -227,7 +228,7 @@ class Relay(Worker):
             seconds = round(time.monotonic() - self._unavailable_since)
             log.info("agent_intake_back", seconds=seconds)
             self._unavailable_since = 0.0
-        self._size = min(self.batch, self._size * 2)
+        self._max_rows = min(self.batch, self._max_rows * 2)
         refusals = {events[place].id: reason for place, reason in answer.refusals.items()}
         delivered_ids = [event.id for event in events if event.id not in refusals]
         settled_count = self._settle(claim, delivered_ids, refusals)
@@ -263,8 +264,9 @@ class Relay(Worker):
             log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)
         return settled_count
 
-    def _set_aside(self, claim: Claim, request: Sequence[Due], answer: Answer) -> bool:
-        """Push these rows back into smaller requests; False if these rows cannot be to blame."""
+    def _push_back(self, claim: Claim, request: Sequence[Due], answer: Answer) -> bool:
+        """Push the rows back, to be sent in smaller requests. True if one of the rows may be to
+        blame, False if the intake is broken."""
         seconds = delay(max(row.attempts for row in request) + 1, _BROKEN_SCHEDULE)
         self.store.release(claim, _ids([request]), seconds, answer.detail, counts_attempt=True)
         log.error("agent_intake_broke", rows=len(request), first=request[0].id, why=answer.detail,
@@ -277,7 +279,7 @@ class Relay(Worker):
         """Give the rows back, and send nothing for a while: the intake is unavailable."""
         self._broken = 0
         if answer.is_slow:
-            self._size = max(1, self._size // 2)
+            self._max_rows = max(1, self._max_rows // 2)
         now = time.monotonic()
         self._unavailable_since = self._unavailable_since or now
         seconds = max(self._trouble.next(), min(answer.retry_after, 30.0))

@@ -25,7 +25,7 @@ from msgplatform.core.failpoints import failpoint
 from notify.agent.models import Outbox
 
 ALIAS = "outbox"
-COUNTED = 20_000  # rows of a table
+MAX_COUNTED = 20_000  # rows of a table
 _TEXT_LENGTH = 500  # of last_error and reason
 
 
@@ -134,9 +134,9 @@ class Store:
         return transactions.retrying(release, self.alias)
 
     def measure(self) -> Measure:
-        """Count waiting rows up to COUNTED, and find the oldest among these: after a long outage a
-        scan of millions of rows would keep the Agent from relaying. A row that waits for the time
-        that its publisher set has no age.
+        """Count waiting rows up to MAX_COUNTED, and find the oldest among these: after a long
+        outage a scan of millions of rows would keep the Agent from relaying. A row that waits for
+        the time that its publisher set has no age.
 
         Raises Unavailable when there are no tables.
         """
@@ -148,11 +148,11 @@ class Store:
             )
             first = (
                 f"SELECT CASE WHEN {is_scheduled} THEN NULL ELSE created_at END AS created_at "  # noqa: S608
-                f"FROM outbox ORDER BY id LIMIT {COUNTED}"
+                f"FROM outbox ORDER BY id LIMIT {MAX_COUNTED}"
             )
             cursor.execute(f"SELECT COUNT(*), {age} FROM ({first}) AS first_rows", ())  # noqa: S608
             pending, oldest = cursor.fetchone()
-            dead_ids = f"SELECT id FROM outbox_dead LIMIT {COUNTED}"  # noqa: S608
+            dead_ids = f"SELECT id FROM outbox_dead LIMIT {MAX_COUNTED}"  # noqa: S608
             cursor.execute(f"SELECT COUNT(*) FROM ({dead_ids}) AS some_rows")  # noqa: S608
             (dead,) = cursor.fetchone()
         return Measure(pending, max(0.0, float(oldest or 0)), dead)

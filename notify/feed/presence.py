@@ -16,8 +16,8 @@ LEASE_SECONDS = 6.0  # a scheduler that is idle decides every two seconds
 # A decision that is older says nothing about the load now.
 STALE_SECONDS = 15.0
 
-# String, expiring: JSON of the last decision. A field with another name needs another key here:
-# dispatchers of two versions would take its default.
+# String, expiring: JSON of the last decision. Rename a field only together with this key: during an
+# update a dispatcher of the other release would read the field's default.
 _DECISION = "feed:pace-decision"
 
 # KEYS: lease, decision. ARGV: me, JSON, milliseconds. A dispatcher that has lost the lease changes
@@ -58,9 +58,9 @@ class PaceDecision(msgspec.Struct, frozen=True):
 
 
 class DispatcherReport(msgspec.Struct, frozen=True):
-    """A dispatcher's report. `connection`: the database server's number of its connection, 0: none.
-    `has_work`: it handled events lately. `takes_turns`: False for a dispatcher of some topics only,
-    because nobody else might work on these topics."""
+    """A dispatcher's report. `connection`: the number that the database server gave to the
+    dispatcher's connection; 0: no connection. `has_work`: it handled events lately. `takes_turns`:
+    False for a dispatcher of some topics only, because nobody else might work on these topics."""
 
     connection: int
     takes_turns: bool = True

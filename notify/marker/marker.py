@@ -74,7 +74,7 @@ class Marker(Worker):
             failpoint("marker_after_commit_before_done")
             if self._locked_results:
                 queues.put(orders.MARKER_QUEUE, [self._locked_results], ttl=None)
-            queues.done(self._jobs[:together])
+            queues.remove_orders(self._jobs[:together])
             del self._jobs[:together]
             if results and len(self._locked_results) == len(results):
                 self.stopping.wait(self.idle_seconds)

@@ -109,8 +109,8 @@ def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
         # Without people's telephone numbers and addresses, because chats and mails get the event.
         payload = {
             "kind": alert.kind,
-            "subject": personal.in_sentence(alert.subject),
-            "text": personal.in_sentence(alert.text[:_MAX_TEXT]),
+            "subject": personal.mask_sentence(alert.subject),
+            "text": personal.mask_sentence(alert.text[:_MAX_TEXT]),
             "key": alert.key,
             "count": alert.count,
         }

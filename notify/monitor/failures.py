@@ -36,11 +36,11 @@ def count_exhausted(results: Iterable[Result], now: datetime) -> None:
 
 
 def count_ended(
-    status: int, subscription: int, deliveries: Sequence[int], error: str, now: datetime
+    status: int, subscription: int, delivery_ids: Sequence[int], error: str, now: datetime
 ) -> None:
     """Count deliveries that ended without an attempt, in the caller's transaction."""
     why = answer(status, 0, error)
-    losses = [failure_store.Loss(subscription, why, delivery) for delivery in deliveries]
+    losses = [failure_store.Loss(subscription, why, delivery_id) for delivery_id in delivery_ids]
     failure_store.add(FLOW, losses, now)
 
 

@@ -92,7 +92,7 @@ class ResultWriter:
                 if order.open_items == 0:
                     finished_jobs.append(order.claimed)
             try:
-                jobs.done(finished_jobs)
+                jobs.remove_orders(finished_jobs)
             except UNAVAILABLE as error:
                 # The results are stored. `recover()` drops the orders when their claim is over.
                 log.warning("orders_not_forgotten", count=len(finished_jobs), why=str(error)[:200])

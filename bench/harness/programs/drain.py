@@ -37,7 +37,7 @@ def main() -> None:
                 digest = messages.digest(item.body.encode())
                 seen += RECORD.pack(item.id, item.msg_id, order.subscription, digest)
             options.progress.add(len(order.items))
-        jobs.done(claimed)
+        jobs.remove_orders(claimed)
         if not claimed:
             if stopping:
                 break

@@ -1,8 +1,8 @@
 """Tryton over JSON-RPC: records of one model, found by a field with unique values.
 
-    search_read    which keys exist, and under which ids
-    create         those that do not
-    write          those that do, several in one call; a deleted record becomes inactive
+    search_read    finds the ids of existing records by their keys
+    create         creates missing records
+    write          changes existing records, several in one call; makes deleted records inactive
 
 Each of these calls is all or nothing. The model needs the field `active`.
 """
@@ -20,7 +20,8 @@ from crmsync.adapters.tryton import session
 from crmsync.adapters.tryton.session import NotAnswered, RpcError, Session
 from msgplatform.core.errors import InvalidInput, Unavailable
 
-_ALL = {"active_test": False}  # inactive records too
+_ALL = {"active_test": False}  # the context of a search for inactive records too
+_ACTIVE: Mapping[str, Any] = {}  # that of a search for active records only
 _PARTY, _CONTACTS = "party.party", "party.contact_mechanism"
 # These fields of a party are its first contact mechanism of the type with the field's name. Contact
 # mechanisms are a model of their own, and can be changed only there.
@@ -52,7 +53,7 @@ class TrytonAdapter(RestAdapter):
     Settings = session.TrytonSettings
     Credentials = session.TrytonCredentials
     batch_size = 200
-    is_upsert = True
+    is_upsert = True  # by `store`, which looks for existing records first
 
     settings: session.TrytonSettings
     credentials: session.TrytonCredentials
@@ -74,7 +75,7 @@ class TrytonAdapter(RestAdapter):
             if self._names is None or not sent_names <= self._names:
                 self._names = frozenset(self._session.call("fields_get", [], 0))
             names = self._names
-            # Tryton has no upsert: existing records are written, the others created.
+            # Look which records exist: Tryton has no call that creates or updates as needed.
             held_records = self._find(batch)
         except (NotAnswered, RpcError) as error:
             return dict.fromkeys((r.key for r in batch), session.meaning(error, 1, is_change=False))
@@ -148,7 +149,7 @@ class TrytonAdapter(RestAdapter):
         ids = [held_records[r.key].id for r in records if _CONTACT_TYPES & r.fields.keys()]
         if ids and self.settings.model == _PARTY:
             domain = [["party", "in", ids], ["type", "in", sorted(_CONTACT_TYPES)]]
-            for row in self._search(domain, ["party", "type", "value"], _CONTACTS, {}):
+            for row in self._search(domain, ["party", "type", "value"], _CONTACTS, _ACTIVE):
                 contact = Contact(int(row["id"]), str(row.get("value") or ""))
                 contacts.setdefault((int(row["party"]), str(row["type"])), contact)
         pairs: list[Any] = []

@@ -182,7 +182,7 @@ def _text(value: Any, clear: bool) -> str:
     """A value for people: “empty” for none, and text without quotation marks."""
     if value is None or value == "":
         return _("empty")
-    return str(value if clear else personal.masked(value))
+    return str(value if clear else personal.mask_value(value))
 
 
 def _dry_run(policy: directory.Policy, adapter: CRMAdapter) -> list[Outcome]:

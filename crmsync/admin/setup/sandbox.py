@@ -88,7 +88,7 @@ class SandboxCrms(SandboxPages):
 
     def context(self, request: HttpRequest, row: Crm) -> Mapping[str, Any]:
         store = records_of(row.settings)
-        records, show = store.all(), dict if sees_personal(request) else personal.masked
+        records, show = store.all(), dict if sees_personal(request) else personal.mask_value
         labels = dict(self.answers)
         return {
             "label": labels.get(store.behaviour().answer, ""),

@@ -28,34 +28,38 @@ from msgplatform.core.secrets.fields import Unreadable
 from msgplatform.doors.admin import AdminPage, ResourceAdmin, audit, cells
 
 
-class Facts(msgspec.Struct, frozen=True):
+class SourceCheck(msgspec.Struct, frozen=True):
     """The result of testing a source. `bounded_by`: the reason why reading misses rows that are
     committed late, '' where it misses none."""
 
     bounded_by: Bound
-    behind: timedelta
+    horizon_age: timedelta
     is_indexed: bool
     is_empty: bool
-    without_time: int
+    timeless_rows: int
 
 
-def examine(source: SourceToRead) -> Facts:
+def examine(source: SourceToRead) -> SourceCheck:
     """Read one row as the poller does. Raises SourceUnavailable, SourceRefused, SourceMismatch,
     InvalidInput."""
     increment = Increment(source)
     page = increment.read(None, 1)
     facts = page.facts
     is_empty = not (page.rows or facts.waiting or facts.without_time)
-    return Facts(facts.bounded_by, facts.age, increment.is_indexed, is_empty, facts.without_time)
+    return SourceCheck(
+        facts.bounded_by, facts.age, increment.is_indexed, is_empty, facts.without_time
+    )
 
 
 @admin.register(Source)
 class SourceAdmin(ResourceAdmin):
     resource = SourceResource
     field_options = {"value_columns": {"rows": 6}}
-    readonly_fields = ["where", "columns_text"]
-    shown_instead = {"database": "where", "value_columns": "columns_text"}
-    list_display = ["name", "where", "table", "time_column", "compared", "used"]
+    readonly_fields = ["database_place", "columns_text"]
+    shown_instead = {"database": "database_place", "value_columns": "columns_text"}
+    list_display = [
+        "name", "database_place", "table", "time_column", "version_comparison", "policy_count",
+    ]  # fmt: skip
     search_fields = ["name", "table"]
     search_help_text = _("Name or table")
     sortable_by = ["name", "table"]
@@ -84,16 +88,15 @@ class SourceAdmin(ResourceAdmin):
     ) -> HttpResponse:
         row = context.get("original")
         context["test_url"] = reverse("admin:crmsync_source_test", args=[row.pk] if row else [])
-        context["may_test"] = (
-            super().has_change_permission(request) if row else self.has_add_permission(request)
-        )
+        has_permission = self.has_change_permission if row else self.has_add_permission
+        context["may_test"] = has_permission(request)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def test_view(self, request: HttpRequest, pk: int | None = None) -> HttpResponse:
         """Read one row of the source that the form describes; the form is not saved."""
         # The hive has no form to post: test the stored source.
         row = Source.objects.filter(pk=pk, name=HIVE).first() if pk else None
-        if row is None or not super().has_change_permission(request):
+        if row is None or not self.has_change_permission(request):
             form = probes.posted_form(self, request, pk)
             if isinstance(form, HttpResponse):
                 return form
@@ -101,17 +104,17 @@ class SourceAdmin(ResourceAdmin):
         audit(request, "sync_source_tested", row.name)
         try:
             source = source_from_row(row)
-            facts = trials.ask(lambda: examine(source))
+            check = trials.ask(lambda: examine(source))
         except PlatformError as error:
             return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
         return probes.piece(
-            request, "answer.html", tone="good", text=_result(facts),
-            more=list(_reservations(facts, row)),
+            request, "answer.html", tone="good", text=_result(check),
+            more=list(_reservations(check, row)),
         )  # fmt: skip
 
     # -- columns ---------------------------------------------------------------------------------
     @admin.display(description=_("database"))
-    def where(self, row: Source) -> str:
+    def database_place(self, row: Source) -> str:
         """Server and name, without user and password."""
         if row.is_hive:
             return gettext("the platform's own")
@@ -130,13 +133,13 @@ class SourceAdmin(ResourceAdmin):
     )
 
     @admin.display(description=_("comparison of versions"))
-    def compared(self, row: Source) -> str:
+    def version_comparison(self, row: Source) -> str:
         if row.version_column:
             return cells.mark(gettext("possible"), "good", row.version_column)
         return cells.mark(gettext("no version column"), "plain")
 
     @admin.display(description=_("policies"))
-    def used(self, row: Any) -> str:
+    def policy_count(self, row: Any) -> str:
         if not row.policies:
             return cells.nothing("0")
         url = reverse("admin:crmsync_policy_changelist")
@@ -156,31 +159,31 @@ _BOUNDS = {
 }
 
 
-def _result(facts: Facts) -> str:
+def _result(check: SourceCheck) -> str:
     sentence = (
         gettext("The table can be read; it is empty.")
-        if facts.is_empty
+        if check.is_empty
         else gettext("The table can be read.")
     )
-    if facts.bounded_by:
+    if check.bounded_by:
         return sentence
-    late = gettext("No change is missed: the horizon is exact, %s behind.")
-    return f"{sentence} {late % age(facts.behind.total_seconds())}"
+    exactness = gettext("No change is missed: the horizon is exact, %s behind.")
+    return f"{sentence} {exactness % age(check.horizon_age.total_seconds())}"
 
 
-def _reservations(facts: Facts, row: Source) -> Any:
+def _reservations(check: SourceCheck, row: Source) -> Any:
     """Facts to know before using the source."""
-    if facts.bounded_by:
-        late = gettext(
+    if check.bounded_by:
+        late_changes = gettext(
             "Reading misses a change that is committed more than %(seconds)d s after it was "
             "written, and only the comparison of versions finds it."
         ) % {"seconds": row.lag_seconds}
-        yield f"{_BOUNDS[facts.bounded_by]} {late}"
-    if facts.without_time:
+        yield f"{_BOUNDS[check.bounded_by]} {late_changes}"
+    if check.timeless_rows:
         yield gettext("%(count)d rows or more have no time in %(time)s: they are never read.") % {
-            "count": facts.without_time, "time": row.time_column,
+            "count": check.timeless_rows, "time": row.time_column,
         }  # fmt: skip
-    if not facts.is_indexed:
+    if not check.is_indexed:
         yield gettext(
             "There is no index by %(time)s and %(key)s: every look reads the whole table."
         ) % {"time": row.time_column, "key": row.key_column}

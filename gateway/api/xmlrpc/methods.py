@@ -237,13 +237,13 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def _read(value: Any, type: Any) -> Any:
+def _read(value: Any, struct: Any) -> Any:
     """A value of XML-RPC, read and checked as in REST. Raises InvalidInput naming the field."""
     try:
         as_json = msgspec.json.encode(_with_integers_as_text(value))
     except (TypeError, ValueError, OverflowError):  # base64, an integer of a hundred digits
         raise InvalidInput("use strings, integers, arrays, structs and dateTime") from None
-    return decode_item(msgspec.Raw(as_json), type)
+    return decode_item(msgspec.Raw(as_json), struct)
 
 
 def _with_integers_as_text(value: Any) -> Any:

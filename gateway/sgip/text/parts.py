@@ -58,6 +58,7 @@ class Part:
 
 
 _DEFAULT = SplitOptions()
+_SINGLE = (0, 1, 1)  # reference, total and number of the only part of a message
 
 
 def split(text: str, reference: int = 0, options: SplitOptions = _DEFAULT) -> Parts:
@@ -72,10 +73,10 @@ def split(text: str, reference: int = 0, options: SplitOptions = _DEFAULT) -> Pa
     can_pack = options.packed_ascii and _GSM_ASCII.issuperset(everything)
     is_packed = can_pack and coding is Coding.ASCII
     widths = _widths(text, coding, is_packed)
-    signature = sum(_widths(options.signature, coding, is_packed))
-    if sum(widths) + signature <= _capacity(coding, 0, is_packed):
+    signature_width = sum(_widths(options.signature, coding, is_packed))
+    if sum(widths) + signature_width <= _capacity(coding, 0, is_packed):
         return Parts(coding, 0, (encode_text(text, coding),))
-    cuts = _cuts(widths, _capacity(coding, _HEADER, is_packed), signature)
+    cuts = _cuts(widths, _capacity(coding, _HEADER, is_packed), signature_width)
     total = len(cuts) - 1
     if total > MAX_PARTS:
         raise TextError(f"the text needs {total} parts, {MAX_PARTS} are the most")
@@ -111,11 +112,11 @@ def _widths(text: str, coding: Coding, is_packed: bool) -> list[int]:
     return [1 if character < "\x80" else 2 for character in text]
 
 
-def _cuts(widths: Sequence[int], capacity: int, signature: int) -> list[int]:
+def _cuts(widths: Sequence[int], capacity: int, signature_width: int) -> list[int]:
     """The beginning and end of each part of a text, in characters."""
-    if capacity - signature < 4:  # the widest character has 4 bytes
+    if capacity - signature_width < 4:  # the widest character has 4 bytes
         raise TextError("the signature leaves no space for the text")
-    cuts, space = [0], capacity - signature
+    cuts, space = [0], capacity - signature_width
     for place, width in enumerate(widths):
         if width > space:
             cuts.append(place)
@@ -125,19 +126,18 @@ def _cuts(widths: Sequence[int], capacity: int, signature: int) -> list[int]:
 
 
 def part_of(command: Deliver | Submit) -> Part:
-    """Returns which part of which message this is. A header without a valid meaning is text."""
+    """The part of a message that this command carries. A header without a valid meaning is text."""
     content = command.message_content
     header = content[: content[0] + 1] if content else b""
     has_udhi = bool(command.tp_udhi & 1)
     if has_udhi and 1 < len(header) <= len(content) and header[0] == len(header) - 1:
-        numbers = _concatenation(header[1:])
-        return Part(*(numbers or (0, 1, 1)), content[len(header) :])
+        return Part(*(_concatenation(header[1:]) or _SINGLE), content[len(header) :])
     # Seen in the field: the header without TP_udhi.
     if not has_udhi and header[:3] in (b"\5\0\3", b"\6\x08\4"):
         numbers = _concatenation(header[1:])
         if numbers:
             return Part(*numbers, content[len(header) :])
-    return Part(0, 1, 1, content)
+    return Part(*_SINGLE, content)
 
 
 def _concatenation(elements: bytes) -> tuple[int, int, int] | None:

@@ -221,7 +221,7 @@ class AlertMessageAdmin(RowsAdmin):
         for notice in notices:
             notice.alert.translate()
             if not sees_personal(request):
-                notice.alert.subject = personal.in_sentence(notice.alert.subject)
+                notice.alert.subject = personal.mask_sentence(notice.alert.subject)
         return {"notices": notices, "tone": _TONES[State(row.state)]}
 
     @admin.display(description=_("message"))

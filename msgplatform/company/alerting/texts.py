@@ -150,7 +150,7 @@ def _subject(alert: Alert) -> str:
 
 
 def _clean(text: str) -> str:
-    return personal.in_sentence(text).translate(_NEUTRAL)
+    return personal.mask_sentence(text).translate(_NEUTRAL)
 
 
 def _tail(title: str, path: str) -> Mapping[str, str]:

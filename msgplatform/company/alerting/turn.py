@@ -1,4 +1,4 @@
-"""One look of a program's watch at the alerts that are to be sent."""
+"""Sends alerts, weekly summaries and heartbeats: the turn that a program's watch takes."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, time, timedelta
@@ -19,7 +19,7 @@ from msgplatform.models import Alert
 from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
 from msgplatform.monitor.statistics.points import CounterQuery
 
-_HOUR = time(8, 0)
+_SUMMARY_TIME = time(8, 0)  # in the channel's zone
 WEEK = timedelta(days=7)
 _MAX_SYSTEMS = 20  # systems of a flow with most failures; the summary has the number of the others
 
@@ -33,10 +33,10 @@ def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:
         stored = channel.next_summary_at
         if stored == next_at:
             continue
-        row = AlertChannel.objects.filter(pk=channel.pk, next_summary_at=stored)
+        rows = AlertChannel.objects.filter(pk=channel.pk, next_summary_at=stored)
         with transaction.atomic():
             # Without a stored time, or with a time of another day, the channel was just set up.
-            if row.update(next_summary_at=next_at) and stored and stored <= now:
+            if rows.update(next_summary_at=next_at) and stored and stored <= now:
                 title, text = write_summary(channel, now)
                 AlertMessage.objects.create(
                     channel=channel, kind=AlertMessage.Kind.SUMMARY, created_at=now, due_at=now,
@@ -49,9 +49,9 @@ def next_summary_time(channel: AlertChannel, now: datetime) -> datetime:
     zone = ZoneInfo(channel.time_zone)
     local = now.astimezone(zone)
     days = ((channel.summary_weekday or 1) - local.isoweekday()) % 7
-    moment = datetime.combine(local.date() + timedelta(days=days), _HOUR, tzinfo=zone)
+    moment = datetime.combine(local.date() + timedelta(days=days), _SUMMARY_TIME, tzinfo=zone)
     if moment <= local:
-        moment = datetime.combine(local.date() + timedelta(days=days + 7), _HOUR, tzinfo=zone)
+        moment += WEEK
     return moment
 
 
@@ -101,7 +101,8 @@ def _figures(activity: Activity, counts: Counts) -> str:
 
 
 _CLOCK_TOLERANCE = timedelta(seconds=60)  # difference between clocks of machines
-# A switch that waits little more than the interval would go off after one failed call.
+# A failed call is repeated after this time: a dead man's switch may wait little longer than the
+# interval between two calls.
 _RETRY = timedelta(seconds=30)
 
 
@@ -122,24 +123,24 @@ class Heartbeats:
         """Call the due addresses, if alerts can reach people: a channel for messages works, or
         there is none. (The call itself shows that the database takes writes and that a program
         runs.)"""
-        places = [row for row in channels if row.enabled and not row.is_heartbeat]
-        if places and all(map(is_failing, places)):
+        message_channels = [row for row in channels if row.enabled and not row.is_heartbeat]
+        if message_channels and all(map(is_failing, message_channels)):
             return
         for channel in channels:
             if not channel.is_heartbeat or not channel.enabled or channel.pk in self.children:
                 continue
             next_call_at = now + timedelta(seconds=channel.heartbeat_seconds)
             # A later stored time comes from a longer interval, or from a clock that was ahead.
-            too_late = next_call_at + _CLOCK_TOLERANCE
+            max_next_at = next_call_at + _CLOCK_TOLERANCE
             next_at = channel.next_heartbeat_at
-            is_due = next_at is None or next_at <= now or next_at > too_late
-            row = AlertChannel.objects.filter(
+            is_due = next_at is None or next_at <= now or next_at > max_next_at
+            rows = AlertChannel.objects.filter(
                 Q(next_heartbeat_at=None)
                 | Q(next_heartbeat_at__lte=now)
-                | Q(next_heartbeat_at__gt=too_late),
+                | Q(next_heartbeat_at__gt=max_next_at),
                 pk=channel.pk,
             )
-            if not is_due or not row.update(next_heartbeat_at=next_call_at):
+            if not is_due or not rows.update(next_heartbeat_at=next_call_at):
                 continue  # another process calls it
             try:
                 self.children[channel.pk] = Child("call", channel.url, seconds=15)
@@ -151,8 +152,8 @@ def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
     """Store the outcome of a call. A failed call is repeated soon."""
     note_outcome(channel_id, outcome, now)
     if not outcome.is_ok:
-        row = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
-        row.update(next_heartbeat_at=now + _RETRY)
+        rows = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
+        rows.update(next_heartbeat_at=now + _RETRY)
 
 
 KEEP = timedelta(days=90)  # messages that were sent, in the console

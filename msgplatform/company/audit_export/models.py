@@ -5,7 +5,8 @@ from django.utils.translation import gettext_lazy as _
 
 
 class AuditExport(models.Model):
-    """The end of the exported chain: the row 1, made by the first export.
+    """The exporter's position in the audit log's chain. The table has one row (id 1), which the
+    first export makes.
 
     `pending`: lines that are signed but perhaps not handed over. They are handed over again
     unchanged, byte by byte.

@@ -165,7 +165,7 @@ def _describe_hits(request: HttpRequest, hits: people.Hits) -> tuple[people.Hits
         # As in `core/personal.py`: payloads and texts keep their shape.
         sample = [
             {
-                name: personal.text(value) if name == "payload" else personal.masked(value)
+                name: (personal.mask_content if name == "payload" else personal.mask_value)(value)
                 for name, value in json.loads(json.dumps(dict(data), cls=DjangoJSONEncoder)).items()
             }
             for data in sample

@@ -147,9 +147,9 @@ class Person:
         for match in self._pattern.finditer(sentence):
             if not spellings.is_whole(match, self._phones_in_text):
                 continue
-            parts += [personal.in_sentence(sentence[end : match.start()]), match[0]]
+            parts += [personal.mask_sentence(sentence[end : match.start()]), match[0]]
             end = match.end()
-        return "".join([*parts, personal.in_sentence(sentence[end:])])
+        return "".join([*parts, personal.mask_sentence(sentence[end:])])
 
     def mentions(self, value: Any) -> Any:
         """Like `mention`, for each text of a JSON value, without texts that do not mention the

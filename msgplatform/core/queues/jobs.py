@@ -3,7 +3,7 @@
 A job is a work order: a batch of messages for one subscription (or CRM), JSON. No RQ worker runs
 it.
 
-    queued ── claim, claim_all ──▶ claimed (in RQ's intermediate list) ── done ──▶ removed
+    queued ── claim, claim_all ──▶ claimed (in RQ's intermediate list) ── remove_orders ──▶ removed
     claimed ── its process died; `owners.take_back` ──▶ queued, at the front, as returned
     claimed ── its process died; the claim is over: `recovery` ──▶ queued, at the front, if the
                order is the only copy; else dropped: the lease of its rows brings the work back
@@ -13,7 +13,7 @@ it.
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import django_rq
 import msgspec
@@ -30,7 +30,8 @@ QUEUES = "rq:queues"  # RQ's set of queues with a job, now or earlier
 CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
 _RUN_BY_WORKER = "msgplatform.core.queues.jobs.not_for_workers"
 
-_FEW = 100  # queues: of so few all are asked
+# `with_orders` returns up to this number of names unfiltered: its script reads all queues of RQ.
+_MAX_UNFILTERED = 100
 # `claim_all` stops with the order that reaches this size.
 CLAIM_BYTES = 1024 * 1024
 
@@ -48,8 +49,8 @@ local capacity = tonumber(ARGV[2])
 local taken = {0}
 for i = 1, #ARGV - 2 do
   taken[1] = i
-  local list, hands = KEYS[2 * i], KEYS[2 * i + 1]
-  local id = redis.call('LMOVE', list, hands, 'LEFT', 'RIGHT')
+  local list, intermediate = KEYS[2 * i], KEYS[2 * i + 1]
+  local id = redis.call('LMOVE', list, intermediate, 'LEFT', 'RIGHT')
   while id do
     local job = redis.call('HMGET', 'rq:job:' .. id, 'data', 'put_at', 'returned')
     local member = ARGV[i + 2] .. '|' .. id
@@ -63,8 +64,8 @@ for i = 1, #ARGV - 2 do
       capacity = capacity - #job[1]
       break
     end
-    redis.call('LREM', hands, -1, id)
-    id = redis.call('LMOVE', list, hands, 'LEFT', 'RIGHT')
+    redis.call('LREM', intermediate, -1, id)
+    id = redis.call('LMOVE', list, intermediate, 'LEFT', 'RIGHT')
   end
   if capacity <= 0 then break end
 end
@@ -191,10 +192,21 @@ def replace(name: str, orders: Sequence[Any]) -> None:
     put(name, orders, None)
 
 
+class _StoredOrder(NamedTuple):
+    """A claimed order as Redis has it: `data` is not decoded."""
+
+    queue: str
+    job_id: str
+    data: bytes
+    seconds_waited: float
+    is_returned: bool
+
+
 def claim(name: str, seconds: float) -> Claimed | None:
     """Claim the first order of a queue for `seconds`, as plain data; None if the queue is empty."""
     for order in _claim([name], seconds)[0]:
-        return Claimed(name, order[1], _decoder(Any).decode(_data(order[2]))[2][0], order[3])
+        data = _decoder(Any).decode(_data(order.data))[2][0]
+        return Claimed(name, order.job_id, data, order.seconds_waited)
     return None
 
 
@@ -207,22 +219,19 @@ def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Cla
     """
     readable, unreadable = [], []
     decode = _decoder(kind).decode
-    rows, queue_count = _claim(names, seconds)
-    for name, job_id, data, seconds_waited, is_returned in rows:
+    orders, queue_count = _claim(names, seconds)
+    for name, job_id, data, seconds_waited, is_returned in orders:
         try:
             order = decode(_data(data))[2][0]
             readable.append(Claimed(name, job_id, order, seconds_waited, is_returned))
         except (msgspec.DecodeError, zlib.error):
             log.exception("order_unreadable", queue=name, job=job_id)
             unreadable.append(Claimed(name, job_id, None, seconds_waited))
-    done(unreadable)
+    remove_orders(unreadable)
     return readable, queue_count
 
 
-_Row = tuple[str, str, bytes, float, bool]  # queue, job id, data, age, was it taken back
-
-
-def _claim(names: Sequence[str], seconds: float) -> tuple[list[_Row], int]:
+def _claim(names: Sequence[str], seconds: float) -> tuple[list[_StoredOrder], int]:
     """The claimed orders, and the number of queues that were asked.
 
     One script, so that a killed process leaves an entry with its claim, or no entry.
@@ -236,7 +245,7 @@ def _claim(names: Sequence[str], seconds: float) -> tuple[list[_Row], int]:
     queue_count = int(next(fields))
     orders = zip(fields, fields, fields, fields, fields, strict=True)
     return [
-        (names[i], job.decode(), data, float(age or 0), bool(returned))
+        _StoredOrder(names[i], job.decode(), data, float(age or 0), bool(returned))
         for i, job, data, age, returned in orders
     ], queue_count
 
@@ -252,18 +261,18 @@ def _data(data: bytes) -> bytes:
     return data if data.startswith(b"[") else zlib.decompress(data)
 
 
-def done(orders: Iterable[Claimed]) -> None:
+def remove_orders(orders: Iterable[Claimed]) -> None:
     """Remove finished orders: job, intermediate entry and claim."""
     orders = list(orders)
     if not orders:
         return
     with work_redis().pipeline(transaction=False) as pipe:
         for order in orders:
-            forget(pipe, order.queue, order.id)
+            remove_order(pipe, order.queue, order.id)
         pipe.execute()
 
 
-def forget(pipe: Pipeline, name: str, job_id: str) -> None:
+def remove_order(pipe: Pipeline, name: str, job_id: str) -> None:
     """Remove a claimed order: its intermediate entry, its job and its claim."""
     pipe.lrem(f"rq:queue:{name}:intermediate", 1, job_id)
     pipe.delete(Job.key_for(job_id))
@@ -298,7 +307,7 @@ def with_waiting_orders(names: Collection[str]) -> list[str]:
 
 
 def _with_entries(names: Collection[str], *endings: str) -> list[str]:
-    if len(names) <= _FEW:
+    if len(names) <= _MAX_UNFILTERED:
         return list(names)
     lists: Any = work_redis().register_script(_WITH_ORDERS)(keys=[QUEUES], args=endings)
     busy_names = (key.decode().removeprefix("rq:queue:") for key in lists)

@@ -161,7 +161,7 @@ def take_back(orders: Sequence[tuple[str, str]], owner: str) -> list[tuple[str, 
     """Put strays (queue, job id) back at the front of their queues, marked as returned; gives the
     strays that still exist. A queue with a new owner is left to that owner.
 
-    A holder that is alive after all calls `held`. `jobs.done` removes an order that it has
+    A holder that is alive after all calls `held`. `jobs.remove_orders` removes an order that it has
     finished, wherever the order is.
     """
     with work_redis().pipeline(transaction=False) as pipe:

@@ -17,7 +17,7 @@ from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 from msgplatform.core import logging
 from msgplatform.core.connections import clock, work_redis
 from msgplatform.core.data import chunks
-from msgplatform.core.queues.jobs import CLAIMS, QUEUES, Serializer, forget
+from msgplatform.core.queues.jobs import CLAIMS, QUEUES, Serializer, remove_order
 
 log = logging.get(__name__)
 
@@ -32,7 +32,7 @@ _STALE_SECONDS = 30
 # registry, job id, member of the claims, now, '1' to put the order back.
 _RECOVER_FROM_REGISTRY = """
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return '' end
-redis.call('DEL', KEYS[4] .. ':none')  -- as in _PUT_BACK
+redis.call('DEL', KEYS[4] .. ':none')  -- lets a full Redis run the script: see _PUT_BACK
 local held = redis.call('LPOS', KEYS[3], ARGV[2])
 local claimed = redis.call('ZSCORE', KEYS[4], ARGV[3])
 if not held and claimed and tonumber(claimed) >= tonumber(ARGV[4]) then return '' end
@@ -79,7 +79,7 @@ if redis.call('LREM', KEYS[2], 1, ARGV[1]) == 1 then redis.call('LPUSH', KEYS[1]
 
 # Gives an entry without a claim one. KEYS: claims. ARGV: member, until.
 _ADD_CLAIM = """
-redis.call('DEL', KEYS[1] .. ':none')  -- as in _PUT_BACK
+redis.call('DEL', KEYS[1] .. ':none')  -- lets a full Redis run the script: see _PUT_BACK
 redis.call('ZADD', KEYS[1], 'NX', ARGV[2], ARGV[1])
 """
 
@@ -106,7 +106,7 @@ def recover(is_only_copy: Callable[[str], bool], grace: float = 60.0) -> int:
             [queue for queue in queues_of_script if not is_only_copy(queue.name)]
         )
         order_count += _recover_claimed(queues_of_script, is_only_copy, grace)
-    # Claims without an order: their process died between the steps of `done()`.
+    # Claims without an order: their process died between the steps of `remove_orders`.
     connection.zremrangebyscore(CLAIMS, "-inf", clock(connection) - _STALE_SECONDS)
     return order_count
 
@@ -134,20 +134,20 @@ def _recover_claimed(
     """Recover the entries of intermediate lists whose claim has ended; returns their number."""
     connection = work_redis()
     lists = _entries([queue.intermediate_queue_key for queue in queues])
-    in_hand = [
+    claimed_entries = [
         (queue, job_id.decode())
         for queue, job_ids in zip(queues, lists, strict=True)
         for job_id in job_ids
     ]
-    if not in_hand:
+    if not claimed_entries:
         return 0
-    members = [f"{queue.name}|{job_id}" for queue, job_id in in_hand]
+    members = [f"{queue.name}|{job_id}" for queue, job_id in claimed_entries]
     now, order_count = clock(connection), 0
-    claims: Any = connection.zmscore(CLAIMS, members)
-    for (queue, job_id), member, until in zip(in_hand, members, claims, strict=True):
-        if until is None:
+    claim_ends: Any = connection.zmscore(CLAIMS, members)
+    for (queue, job_id), member, end in zip(claimed_entries, members, claim_ends, strict=True):
+        if end is None:
             connection.register_script(_ADD_CLAIM)(keys=[CLAIMS], args=[member, now + grace])
-        elif float(until) < now:
+        elif float(end) < now:
             is_put_back = is_only_copy(queue.name)
             log.warning("order_recovered", queue=queue.name, job=job_id, put_back=is_put_back)
             if is_put_back:
@@ -157,7 +157,7 @@ def _recover_claimed(
                 )
             else:
                 with connection.pipeline(transaction=True) as pipe:
-                    forget(pipe, queue.name, job_id)
+                    remove_order(pipe, queue.name, job_id)
                     pipe.execute()
             order_count += 1
     return order_count
@@ -200,19 +200,19 @@ def _recover_registries(queues: Sequence[Queue], is_only_copy: Callable[[str], b
     connection = work_redis()
     now = clock(connection)
     script = connection.register_script(_RECOVER_FROM_REGISTRY)
-    ends: dict[Any, Any] = {registry.StartedJobRegistry: now}
-    ends |= dict.fromkeys(_ENDED_REGISTRIES, "+inf")
+    max_scores: dict[Any, Any] = {registry.StartedJobRegistry: now}
+    max_scores |= dict.fromkeys(_ENDED_REGISTRIES, "+inf")
     registries = [
-        (queue, kind.key_template.format(queue.name), until)
+        (queue, kind.key_template.format(queue.name), max_score)
         for queue in queues
-        for kind, until in ends.items()
+        for kind, max_score in max_scores.items()
     ]
     with connection.pipeline(transaction=False) as pipe:
-        for _queue, key, until in registries:
-            pipe.zrangebyscore(key, "-inf", until)
+        for _queue, key, max_score in registries:
+            pipe.zrangebyscore(key, "-inf", max_score)
         member_lists: list[Any] = pipe.execute()
     order_count = 0
-    for (queue, registry_key, _until), members in zip(registries, member_lists, strict=True):
+    for (queue, registry_key, _max_score), members in zip(registries, member_lists, strict=True):
         for member in members:
             # StartedJobRegistry has "<job>:<execution>"; a job id has no colon.
             job = member.partition(b":")[0].decode(errors="replace")

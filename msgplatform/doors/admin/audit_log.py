@@ -85,7 +85,7 @@ class AuditLogAdmin(RowsAdmin):
         entry_ids = [
             pk
             for pk, actor, target in newest
-            if text in actor.lower() or text in personal.in_sentence(target).lower()
+            if text in actor.lower() or text in personal.mask_sentence(target).lower()
         ]
         return queryset.filter(pk__in=entry_ids), False
 

@@ -436,9 +436,9 @@ class ReadOnlyAdmin(ModelAdmin):
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
         """Mask personal data in rows that are only shown, and never saved."""
         masks = {
-            **dict.fromkeys(self.personal_fields, personal.masked),
-            **dict.fromkeys(self.content_fields, personal.text),
-            **dict.fromkeys(self.sentence_fields, personal.in_sentences),
+            **dict.fromkeys(self.personal_fields, personal.mask_value),
+            **dict.fromkeys(self.content_fields, personal.mask_content),
+            **dict.fromkeys(self.sentence_fields, personal.mask_sentences),
         }
         if not masks or sees_personal(request):
             return

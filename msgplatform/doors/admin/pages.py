@@ -40,7 +40,7 @@ def show_page(
         frame |= {"opts": None, "content_title": title}
     if row := context.get("row"):
         # The row's name is masked for everybody, because the browser keeps the names of tabs.
-        frame["row_name"] = personal.in_sentence(str(row))
+        frame["row_name"] = personal.mask_sentence(str(row))
     response = TemplateResponse(request, template, {**frame, **context})
     response["Cache-Control"] = "no-store"
     return response

@@ -274,7 +274,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
             text = _("%s was saved, and signs in by the company's provider.") % user.get_username()
             messages.success(request, text)
             return redirect(page)
-        link = urljoin(settings.PUBLIC_URL, invitations.link(user))
+        link = urljoin(settings.PUBLIC_URL, invitations.link_path(user))
         if user.email and invitations.has_mail():
             if problem := invitations.send(user, link):
                 messages.warning(request, _("The mail was not sent: %s") % problem)

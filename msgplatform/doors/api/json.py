@@ -31,7 +31,7 @@ MEDIA_TYPE = "application/json"
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
 
 
-def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> T:
+def decode(request: Request, struct: type[T], max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> T:
     """The body as a msgspec Struct; fields of type `msgspec.Raw` keep their exact bytes.
 
     Raises InvalidInput naming the field, ParseError with the position, BodyTooLarge,
@@ -40,7 +40,7 @@ def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BY
     content_type = request.META.get("CONTENT_TYPE", "")
     if content_type != MEDIA_TYPE and media_type(content_type) != MEDIA_TYPE:
         raise UnsupportedMediaType(content_type)
-    return parse(read_body(request, max_bytes), type)
+    return parse(read_body(request, max_bytes), struct)
 
 
 def media_type(header: str) -> str:
@@ -48,19 +48,19 @@ def media_type(header: str) -> str:
     return header.partition(";")[0].strip().lower()
 
 
-def parse(body: bytes, type: type[T]) -> T:
-    """The same for a body that was read already. Raises InvalidInput, ParseError."""
+def parse(body: bytes, struct: type[T]) -> T:
+    """Decode a body that was read already. Raises InvalidInput, ParseError."""
     try:
-        value: T = _parse(body, _decoder(cast(Hashable, type)))
+        value: T = _parse(body, _decoder(cast(Hashable, struct)))
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     return value
 
 
-def decode_item(item: msgspec.Raw, type: type[T]) -> T:
+def decode_item(item: msgspec.Raw, struct: type[T]) -> T:
     """Decode a value that was kept raw: batches are judged item by item. Raises InvalidInput."""
     try:
-        value: T = _decoder(cast(Any, type)).decode(item)
+        value: T = _decoder(cast(Any, struct)).decode(item)
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     return value
@@ -80,19 +80,19 @@ def read_body(request: HttpRequest | Request, max_bytes: int) -> bytes:
     if length > max_bytes:
         raise BodyTooLarge(max_bytes)
     parts: list[bytes] = [request.read(length)]
-    missing = length - len(parts[0])
+    missing_bytes = length - len(parts[0])
     # A stream may return less than was asked for. Only at its end it returns nothing.
-    while parts[-1] and missing > 0:
-        parts.append(request.read(missing))
-        missing -= len(parts[-1])
-    if missing > 0:
-        raise ParseError(f"The body ended after {length - missing} of {length} bytes.")
+    while parts[-1] and missing_bytes > 0:
+        parts.append(request.read(missing_bytes))
+        missing_bytes -= len(parts[-1])
+    if missing_bytes > 0:
+        raise ParseError(f"The body ended after {length - missing_bytes} of {length} bytes.")
     return b"".join(parts)
 
 
 @lru_cache(maxsize=128)
-def _decoder(type: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(cast(Any, type))
+def _decoder(struct: Hashable) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cast(Any, struct))
 
 
 _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -140,8 +140,8 @@ def _invalid(error: msgspec.ValidationError) -> InvalidInput:
     path = match["path"] or ""
     if match["which"] is None:
         return InvalidInput(match["what"].replace("`", ""), path.lstrip("."))
-    missing = match["which"] != "unknown"
-    message = "This field is required." if missing else "There is no such field."
+    is_missing = match["which"] != "unknown"
+    message = "This field is required." if is_missing else "There is no such field."
     return InvalidInput(message, f"{path}.{match['name']}".lstrip("."))
 
 
@@ -201,9 +201,9 @@ _TAKES_JSON = frozenset({"*/*", MEDIA_TYPE, f"{MEDIA_TYPE}, */*", CONTENT_TYPE})
 class JsonFirst(DefaultContentNegotiation):
     """DRF's negotiation, with a short cut for the usual Accept headers.
 
-    Generated clients name `application/problem+json` alone where the document has no other answer,
-    that is for each operation whose success has no body. Any Accept header suits those: DELETE, and
-    the methods that a view names in `bodiless_methods`.
+    Generated clients name `application/problem+json` alone for operations without another answer in
+    the document: their success has no body. Such operations take any Accept header: DELETE, and the
+    methods that a view names in `bodiless_methods`.
     """
 
     def select_renderer(

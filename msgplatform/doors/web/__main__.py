@@ -60,9 +60,9 @@ class Options:
 
 
 class Server(MPServer):
-    """Granian whose workers share a socket that exists already; else it makes one for each worker.
+    """Granian's server, whose workers share an existing socket, instead of a socket for each.
 
-    Only here are granian's private names used: `tests/programs/core/test_web_handover.py`.
+    Granian's private names are used only here; `tests/programs/core/test_web_handover.py` tests it.
     """
 
     _shd: Any
@@ -113,8 +113,8 @@ def serve(options: Options, application: str = "msgplatform.doors.web.asgi:appli
 
 
 def listen(host: str, port: int, backlog: int, handover: Path | None) -> socket.socket:
-    """The socket of a server that runs already and hands its socket over, at this path with its pid
-    appended; else a new one. Raises OSError; for an address in use after `IN_USE_SECONDS`."""
+    """The socket that a running server hands over at `handover` with its pid appended; else
+    a new socket. Raises OSError; for an address in use after `IN_USE_SECONDS`."""
     for path in handover.parent.glob(f"{handover.name}.*") if handover else ():
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_ANSWER_SECONDS)
@@ -157,16 +157,17 @@ def hand_over(listener: socket.socket, handover: Path) -> None:
     handover.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = handover.with_name(f"{handover.name}.{os.getpid()}")
     path.unlink(missing_ok=True)
-    door = socket.socket(socket.AF_UNIX)
-    door.bind(str(path))
+    handover_socket = socket.socket(socket.AF_UNIX)
+    handover_socket.bind(str(path))
     path.chmod(0o600)
-    door.listen()
-    threading.Thread(target=_serve, args=(door, listener), name="handover", daemon=True).start()
+    handover_socket.listen()
+    arguments = handover_socket, listener
+    threading.Thread(target=_send_listener, args=arguments, name="handover", daemon=True).start()
 
 
-def _serve(door: socket.socket, listener: socket.socket) -> None:
+def _send_listener(handover_socket: socket.socket, listener: socket.socket) -> None:
     while True:
-        client, _ = door.accept()
+        client, _ = handover_socket.accept()
         with client:
             option = socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
             _pid, uid, _gid = _CREDENTIALS.unpack(client.getsockopt(*option))

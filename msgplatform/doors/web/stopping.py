@@ -33,27 +33,27 @@ def prepare(listener: socket.socket) -> None:
     def prepare_worker() -> None:
         if len(_ends) == 2:  # forked by the server itself, not by a worker
             child_process.die_with_parent(server_pid)
-            _close()
+            _close_writing_end()
 
     os.register_at_fork(after_in_child=prepare_worker)
     for number in (signal.SIGINT, signal.SIGTERM):
         handler: Any = signal.getsignal(number)
 
         def handle(number: int, frame: FrameType | None, handler: Any = handler) -> None:
-            _close()
+            _close_writing_end()
             listener.close()
             handler(number, frame)
 
         signal.signal(number, handle)
 
 
-def _close() -> None:
+def _close_writing_end() -> None:
     if len(_ends) == 2:
         os.close(_ends.pop())
 
 
 def call_at_stop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Call `call` in the loop when the server begins to stop, or its parent has died."""
+    """Call `call` in the loop when the server begins to stop or has died."""
     if not _ends:
         return
     end = _ends[0]

@@ -58,7 +58,7 @@ class Platform:
         self.redis = embedded_redis()
         self._lock = Lock(self.state_dir / "run")
         self._reservation = reservation
-        self.is_replaced = False
+        self.is_replaced = False  # `up.py` sets it at SIGUSR1, which an update sends
         self._supervisor = Supervisor(
             self.state_dir,
             supervisor_socket(),
@@ -139,21 +139,22 @@ class Platform:
         """True if the web server answers in time and the platform does not stop meanwhile."""
         deadline = time.monotonic() + seconds
         while not address.ask(self.host, self.port):
-            if self.stop_requested or time.monotonic() > deadline:
+            if self.is_stop_requested or time.monotonic() > deadline:
                 return False
             if self.wait(_POLL_SECONDS) is not None:
                 return False
         return True
 
     def wait(self, seconds: float | None = None) -> int | None:
+        """supervisord's exit code; None if supervisord still runs after `seconds`."""
         return self._supervisor.wait(seconds)
 
     def request_stop(self) -> None:
         self._supervisor.request_stop()
 
     @property
-    def stop_requested(self) -> bool:
-        return self._supervisor.stop_requested
+    def is_stop_requested(self) -> bool:
+        return self._supervisor.is_stop_requested
 
     def stop(self) -> None:
         """Stop everything in order: daemons drain, then web, then Redis."""
@@ -171,7 +172,7 @@ class Platform:
     def _follow(self) -> float | None:
         """Start the daemons, later start and stop the own processes of flows; nothing during a
         stop."""
-        if self.stop_requested or self.wait(0) is not None:
+        if self.is_stop_requested or self.wait(0) is not None:
             return None
         try:
             if self._start_time:
@@ -182,18 +183,18 @@ class Platform:
                 self._start_time = 0.0
             self._supervisor.follow([*self._daemons, *own_processes()])
         except (OSError, RpcError) as error:
-            if not self.stop_requested:
+            if not self.is_stop_requested:
                 log.warning("own_processes_wait", why=str(error)[:200])
         return None
 
     def _watch_programs(self) -> None:
         """Look for programs that crash again and again or hang; nothing during a stop."""
-        if self.stop_requested or self.wait(0) is not None:
+        if self.is_stop_requested or self.wait(0) is not None:
             return
         try:
             self._program_watch.look(self._supervisor.processes())
         except (OSError, RpcError) as error:
-            if not self.stop_requested:
+            if not self.is_stop_requested:
                 log.warning("ended_programs_unknown", why=str(error)[:200])
 
 

@@ -107,6 +107,6 @@ def first_login_link() -> str:
         user = superusers[0] if len(superusers) == 1 else None
         if user is None or user.last_login or user.has_usable_password():
             return ""
-        return invitations.link(user)
+        return invitations.link_path(user)
     finally:
         connection.close()

@@ -167,7 +167,7 @@ class Supervisor:
         self._others: list[Program] = []
         self.env = {**os.environ, **(env or {})}
         self.directory = directory
-        self.stop_requested = False
+        self.is_stop_requested = False
         self._process: subprocess.Popen[bytes] | InheritedProcess | None = None
 
     @property
@@ -222,14 +222,14 @@ class Supervisor:
             )
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
-            if process.poll() is not None and self.stop_requested:
+            if process.poll() is not None and self.is_stop_requested:
                 return self
             if process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 ends_of_logs = tail(self.places.output), tail(self.places.log)
                 raise Refused("supervisord did not start:\n" + "\n".join(ends_of_logs))
             time.sleep(_POLL_SECONDS)
-        if self.stop_requested and process.poll() is None:
+        if self.is_stop_requested and process.poll() is None:
             process.terminate()  # the stop was requested before the process existed
         return self
 
@@ -247,7 +247,7 @@ class Supervisor:
 
     def request_stop(self) -> None:
         """Begin to stop everything in order; a second call kills. Signal handlers may call this."""
-        is_second, self.stop_requested = self.stop_requested, True
+        is_second, self.is_stop_requested = self.is_stop_requested, True
         if self._process is not None and self._process.returncode is None:
             # Popen's methods take a lock, which the interrupted `wait()` may hold.
             os.kill(self._process.pid, signal.SIGKILL if is_second else signal.SIGTERM)
@@ -263,7 +263,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop everything, the last started first; kill everything after the programs' time."""
-        if not self.stop_requested:
+        if not self.is_stop_requested:
             self.request_stop()
         # Groups stop one after another. A group takes as long as its slowest program.
         slowest_last = sorted(self.programs, key=lambda program: program.stop_seconds)

@@ -100,7 +100,7 @@ class Secrets(SecretReader):
 
     def _variable(self, name: str) -> str:
         # The platform's own settings are refused: a file's author may not be allowed to read them.
-        if name in env.names or name.removesuffix("_FILE") in env.names:
+        if name in env.variable_names or name.removesuffix("_FILE") in env.variable_names:
             raise ValueError(f"{name} is a setting of the platform itself: use another variable.")
         value = self.environment.get(name, "")
         if not value:

@@ -120,7 +120,7 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         page = timeline.read(biz.pk, uid, before, PAGE, visit=False)
         posts = page.posts
         if not sees_personal(request):
-            posts = [msgspec.structs.replace(post, data=personal.text(post.data)) for post in posts]
+            posts = [msgspec.structs.replace(p, data=personal.mask_content(p.data)) for p in posts]
         context |= {
             "posts": [(post, link(biz.name, post.uid)) for post in posts],
             "next": page.next, "is_later": before is not None,

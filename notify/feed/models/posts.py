@@ -13,7 +13,8 @@ MAX_KIND = 32
 
 
 class Topic(models.TextChoices):
-    """The recipients of a post, and the receiver that works on its event."""
+    """The audience of a post: friends, or followers too. Each topic has a receiver of its own for
+    its events (`dispatcher/receiver.py`)."""
 
     FRIEND = "friend", _("friend")
     VIP = "vip", _("vip")

@@ -43,27 +43,26 @@ def status() -> Status:
 
 # -- /metrics ------------------------------------------------------------------------------------
 METRICS = Metrics()
-_EVENTS = METRICS.gauge(
-    "feed_events", f"Events that are not handled; {_UP_TO}", *("topic", "status")
-)
+_EVENTS = METRICS.gauge("feed_events", f"Unhandled events; {_UP_TO}", "topic", "status")
 _OLDEST = METRICS.gauge(
     "feed_oldest_seconds", "Age of a topic's oldest event that is still to be handled", "topic"
 )
 # Gauges, because the counters of the database are deleted after a while.
 _LAST_HOUR = METRICS.gauge(
     "feed_last_hour",
-    "What was done in the last hour: posts accepted, events handled and set aside, entries "
-    "written, posts of authors who are merged at read",
-    *("topic", "what"),
+    "Work of the last hour: posts accepted, events handled and set aside, entries written, posts "
+    "of authors who are merged at read",
+    "topic",
+    "what",
 )
 _SCHEDULER_UP = METRICS.gauge("feed_scheduler_up", "1 while a dispatcher decides on the pace")
 _SHARE = METRICS.gauge("feed_share_ratio", "Share of their time that dispatchers work, 0 to 1")
-_BATCH = METRICS.gauge("feed_batch_events", "Events in a batch at most")
-_LOAD = METRICS.gauge("feed_load_ratio", "Load by others, 1 is the most that may be")
-_STATEMENTS = METRICS.gauge("feed_statements", "Statements of others, running at once")
-_CPU = METRICS.gauge("feed_cpu", "Processors at work where the scheduler is, 0 to 1")
+_BATCH = METRICS.gauge("feed_batch_events", "Maximum of events in a batch")
+_LOAD = METRICS.gauge("feed_load_ratio", "Load by others; 1 is the maximum")
+_STATEMENTS = METRICS.gauge("feed_statements", "Running statements of others")
+_CPU = METRICS.gauge("feed_cpu", "Share of busy processors of the scheduler's machine, 0 to 1")
 _PROBE = METRICS.gauge(
-    "feed_probe_seconds", "What a small statement takes the database: now, and at rest", "when"
+    "feed_probe_seconds", "Time of the database for a small statement: now, and at rest", "when"
 )
 
 
@@ -80,16 +79,16 @@ def samples() -> Iterator[Sample]:
         for topic in backlog.TOPICS:
             yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
     with suppress(RedisError):  # the other metrics need no Redis
-        last = presence.read_decision()
-        yield _SCHEDULER_UP.of(last is not None)
-        if last is not None:
-            yield _SHARE.of(last.share)
-            yield _BATCH.of(last.events)
-            yield _LOAD.of(last.load)
-            yield _STATEMENTS.of(last.statements)
-            yield _CPU.of(last.cpu)
-            yield _PROBE.of(last.latency / 1000, when="now")
-            yield _PROBE.of(last.baseline / 1000, when="at_rest")
+        decision = presence.read_decision()
+        yield _SCHEDULER_UP.of(decision is not None)
+        if decision is not None:
+            yield _SHARE.of(decision.share)
+            yield _BATCH.of(decision.events)
+            yield _LOAD.of(decision.load)
+            yield _STATEMENTS.of(decision.statements)
+            yield _CPU.of(decision.cpu)
+            yield _PROBE.of(decision.latency / 1000, when="now")
+            yield _PROBE.of(decision.baseline / 1000, when="at_rest")
     for archive in ARCHIVES:
         # Without partitions the oldest entry costs a read of the whole table, so it is left out.
         if archive is not ENTRIES or any(p.bound for p in partitions_of(archive.tables[0])):

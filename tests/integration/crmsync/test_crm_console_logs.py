@@ -276,7 +276,7 @@ def test_empty_lists_say_what_to_do(admin_client: Client, db: None) -> None:
 
 
 def test_sources_lead_to_their_policies(admin_client: Client, policy: Policy) -> None:
-    (link,) = cell(admin_client, "source/", "used")
+    (link,) = cell(admin_client, "source/", "policy_count")
     query = f"policy/?source__id__exact={policy.source_id}"
     assert query in link
     assert len(cell(admin_client, query, "name")) == 1

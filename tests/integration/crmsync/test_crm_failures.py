@@ -47,10 +47,10 @@ def test_they_count_by_error_until_somebody_decides(policy: Policy) -> None:
     assert "no number" in failure.said
     assert "13812345678" not in failure.said, "personal data are masked"
     first, second, third = open_entries()
-    entries.retry([first], "ann")
+    entries.resend_entries([first], "ann")
     entries.dismiss([third], "ann")
     assert counted() == {"invalid": 1}
-    entries.retry([first], "ann")
+    entries.resend_entries([first], "ann")
     assert counted() == {"invalid": 1}, "it was closed already"
     resend([queued.record("b").pk], sql.now(), "ann")
     assert counted() == {}

@@ -601,7 +601,7 @@ def mirrored(handler: DataHandler, work_redis: Redis, crm: Crm) -> list[tuple[st
     held = jobs.claim(queue.name, 60)
     assert held
     jobs.put(queue.name, [held.data], None)
-    jobs.done([held])
+    jobs.remove_orders([held])
     return [(row["key"], row["reason"]) for row in held.data]
 
 

@@ -467,7 +467,7 @@ class TestTrouble:
             main, retry = MainQueue("sales").name, RetryQueue("sales").name
             if sum(jobs.depths([main, retry]).values()) == 4:
                 claimed = jobs.claim(main, 60) or jobs.claim(retry, 60)
-                jobs.done([claimed] if claimed else [])
+                jobs.remove_orders([claimed] if claimed else [])
             return polled.poll._looked_at is not None
 
         polled.turn_until(has_looked)

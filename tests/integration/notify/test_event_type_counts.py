@@ -73,7 +73,7 @@ def answered(row: BizReceive, status: dict[str, int]) -> list[Result]:
             answer = status.get(msgspec.json.decode(item.body)["type"], 200)
             response = Response(None, answer, b"", b"", 0.1, "", "", "")  # type: ignore[arg-type]
             results.append(webhook.answer(order, item, response, answer == 200, 1e9))
-        jobs.done([claimed])
+        jobs.remove_orders([claimed])
     return results
 
 

@@ -357,7 +357,7 @@ def test_a_turn_looks_at_those_that_have_deliveries(
 
 
 def test_empty_queues_are_not_asked(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_FEW", 2)
+    monkeypatch.setattr(jobs, "_MAX_UNFILTERED", 2)
     rows = kinds(biz, 5)
     names = [orders.queue_name(biz.pk, row.receive_id) for row in rows]
     assert jobs.with_orders(names[:2]) == names[:2]
@@ -369,6 +369,6 @@ def test_empty_queues_are_not_asked(biz: Biz, monkeypatch: pytest.MonkeyPatch) -
     recovery.recover(is_only_copy=lambda _name: False)
     assert jobs.with_orders(names) == [names[3]], "an order that is claimed counts"
     assert claimed
-    jobs.done([claimed])
+    jobs.remove_orders([claimed])
     recovery.recover(is_only_copy=lambda _name: False)
     assert jobs.with_orders(names) == []

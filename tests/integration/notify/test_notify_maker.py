@@ -234,7 +234,7 @@ def test_old_results_keep_leases_from_being_reclaimed(biz: Biz, work_redis: redi
     assert claimed_orders(row) == []
     marker_job = jobs.claim(orders.MARKER_QUEUE, 30)
     assert marker_job
-    jobs.done([marker_job])
+    jobs.remove_orders([marker_job])
     run(maker)
     assert len(claimed_orders(row)) == 1
 
@@ -250,7 +250,7 @@ def test_the_queue_of_a_dead_subscriber_stays_bounded(biz: Biz) -> None:
     waiting = ReceiveMsg.objects.filter(biz_receive_id=row.pk, status=Status.PENDING)
     assert waiting.count() == 200
     for claimed in iter(lambda: jobs.claim(queue_of(healthy), 30), None):
-        jobs.done([claimed])
+        jobs.remove_orders([claimed])
     run(maker)
     assert not ReceiveMsg.objects.filter(
         biz_receive_id=healthy.pk, status=Status.PENDING

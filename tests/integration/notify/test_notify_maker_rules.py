@@ -65,7 +65,7 @@ def items(row: BizReceive) -> list[list[int]]:
     found = []
     while claimed := jobs.claim(queue_of(row), 30):
         found.append([item[0] for item in claimed.data["items"]])
-        jobs.done([claimed])
+        jobs.remove_orders([claimed])
     return found
 
 
@@ -101,7 +101,7 @@ def test_behind_an_open_breaker_only_the_probe_is_queued(biz: Biz) -> None:
     assert oldest.filter(status=Status.QUEUED).count() == 1
     run(maker)
     assert deliveries(row, Status.QUEUED) == 1, "not another one while the probe is in hand"
-    jobs.done([probe])
+    jobs.remove_orders([probe])
     say(row)
     run(maker)
     assert [len(order) for order in items(row)] == [4]
@@ -288,7 +288,7 @@ def test_nothing_is_queued_while_results_are_many_or_old(
     run(Maker())
     assert items(row) == []
     while claimed := jobs.claim(orders.MARKER_QUEUE, 30):
-        jobs.done([claimed])
+        jobs.remove_orders([claimed])
     run(Maker())
     assert [len(order) for order in items(row)] == [2]
 
@@ -509,7 +509,7 @@ def test_nothing_ends_while_the_marker_is_behind_and_soon_after(due_for_hours: B
     assert count_ended(maker) == 0
     assert maker.continuity._turned_at == before
     while claimed := jobs.claim(orders.MARKER_QUEUE, 30):
-        jobs.done([claimed])
+        jobs.remove_orders([claimed])
     maker.continuity._turned_at = (before[0] - 2 * expiry.MAX_GAP_SECONDS, before[1])
     assert count_ended(maker) == 0
     maker.continuity.since -= HOUR.total_seconds()
@@ -618,7 +618,7 @@ def test_a_success_that_waits_for_the_marker_is_no_failure(
     order = claimed.data
     done = [orders.Result(i.id, row.pk, order.claim, 1, "delivered", 200) for i in order.items]
     jobs.put(orders.MARKER_QUEUE, [done], None)
-    jobs.done([claimed])
+    jobs.remove_orders([claimed])
     (job,) = work_redis.lrange(f"rq:queue:{orders.MARKER_QUEUE}", 0, -1)
     work_redis.hset(f"rq:job:{job.decode()}", "put_at", sql.now().timestamp() - 30)
     ReceiveMsg.objects.update(next_at=Now() - 3 * HOUR)

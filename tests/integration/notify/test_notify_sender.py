@@ -504,7 +504,7 @@ class TestSharing:
 
     def finish(self, orders: list[ClaimedOrder]) -> None:
         for order in orders:
-            queues.done([order.claimed])
+            queues.remove_orders([order.claimed])
             order.open_items = 0
 
     def test_a_second_sender_gets_its_half(self, biz: Biz) -> None:
@@ -642,7 +642,7 @@ class TestDeadSender:
         taken = alive.take()
         assert [order.order.items[0].msg_id for order in taken] == ids[:2], "they are in front"
         assert all(order.is_lost for order in taken)
-        queues.done([order.claimed for order in held])  # it was not dead at all
+        queues.remove_orders([order.claimed for order in held])  # it was not dead at all
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (2, 0)}
         self.report(alive, {})
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (2, 0)}
@@ -690,7 +690,7 @@ class TestDeadSender:
         self.report(alive, {})
         alive.claim()
         (returned,) = alive.take()
-        queues.done([returned.claimed])
+        queues.remove_orders([returned.claimed])
         alive.disown()
         slow._next_renewal.at_once()
         slow._keep()
@@ -813,7 +813,7 @@ class TestDeadSender:
         self.dies(row)
         self.report(alive, {})
         alive.claim()
-        queues.done([order.claimed for order in alive.take() if order.is_lost])
+        queues.remove_orders([order.claimed for order in alive.take() if order.is_lost])
         offer = Capacity.read([subscription.queue]).offer(subscription)
         assert offer
         assert offer.items == 1

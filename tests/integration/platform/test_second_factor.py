@@ -84,7 +84,7 @@ def test_the_login_asks_for_the_code(secret: str) -> None:
 def test_a_link_to_choose_a_password_asks_for_the_code(secret: str, anna: User) -> None:
     client = Client()
     anna.refresh_from_db()
-    page = client.get(invitations.link(anna))["Location"]
+    page = client.get(invitations.link_path(anna))["Location"]
     entry = {"new_password1": "another long one", "new_password2": "another long one"}
     assert client.post(page, entry)["Location"] == AUTHENTICATE
     assert client.get("/console/search").status_code == 302

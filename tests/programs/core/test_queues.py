@@ -36,7 +36,7 @@ def test_an_order_goes_the_whole_way_and_leaves_nothing(work_redis: redis.Redis)
     assert [first.data, second.data] == [{"n": 1}, {"n": 2}]
     assert jobs.claim(QUEUE, 30) is None
     assert jobs.depths([QUEUE])[QUEUE] == 2, "an order in hand still takes room"
-    jobs.done([first, second])
+    jobs.remove_orders([first, second])
     assert left_over(work_redis) == set()
 
 
@@ -81,10 +81,10 @@ def test_strays_go_back_in_front_and_are_told_apart(work_redis: redis.Redis) -> 
     again, _ = jobs.claim_all([QUEUE], 30, Any)
     assert [(each.data, each.is_returned) for each in again] == [({"n": 1}, True)]
     assert owners.held([own, *others]) == [own], "also when another has claimed it since"
-    jobs.done([own, *others, *again])  # whose process was alive after all
+    jobs.remove_orders([own, *others, *again])  # whose process was alive after all
     last, _ = jobs.claim_all([QUEUE], 30, Any)
     assert [(each.data, each.is_returned) for each in last] == [({"n": 3}, False)]
-    jobs.done(last)
+    jobs.remove_orders(last)
     owners.disown([QUEUE], "b")
     assert left_over(work_redis) == set()
 
@@ -122,7 +122,7 @@ def test_a_killed_claim_is_recovered(work_redis: redis.Redis, put_back: bool) ->
     if put_back:
         assert again
         assert again.data == [1]
-        jobs.done([again])
+        jobs.remove_orders([again])
     else:
         assert again is None
     assert left_over(work_redis) == set()
@@ -166,7 +166,7 @@ def test_an_order_that_was_put_twice_is_in_one_hand(work_redis: redis.Redis) -> 
     assert first
     assert jobs.claim(QUEUE, 30) is None
     assert jobs.depths([QUEUE])[QUEUE] == 1
-    jobs.done([first])
+    jobs.remove_orders([first])
     assert left_over(work_redis) == set()
 
 
@@ -205,7 +205,7 @@ def test_the_age_of_an_order_is_by_the_clock_of_redis() -> None:
         assert 0 <= jobs.oldest_seconds(QUEUE) < 600
         (claimed,) = jobs.claim_all([QUEUE], 30, str)[0]
         assert 0 <= claimed.waited < 600
-        jobs.done([claimed])
+        jobs.remove_orders([claimed])
 
 
 def test_flushed_redis_is_an_empty_one(work_redis: redis.Redis) -> None:
@@ -213,7 +213,7 @@ def test_flushed_redis_is_an_empty_one(work_redis: redis.Redis) -> None:
     claimed = jobs.claim(QUEUE, 30)
     work_redis.flushall()
     assert claimed
-    jobs.done([claimed])
+    jobs.remove_orders([claimed])
     assert owners.own([QUEUE], "a", 600) == [], "scripts are loaded again after a flush"
     assert jobs.claim(QUEUE, 30) is None
 
@@ -240,7 +240,7 @@ def test_orders_of_many_queues_go_in_one_round_trip(work_redis: redis.Redis) -> 
     for name in names:
         claimed = [jobs.claim(name, 30), jobs.claim(name, 30)]
         assert [order.data for order in claimed if order] == [{"n": 0}, {"n": 1}]
-        jobs.done([order for order in claimed if order])
+        jobs.remove_orders([order for order in claimed if order])
     jobs.put_all([], ttl=60)
     assert left_over(work_redis) == set()
 
@@ -281,7 +281,7 @@ def test_the_first_order_of_each_queue_in_one_step(work_redis: redis.Redis) -> N
     assert recovery.recover(lambda name: False) == 0, "they are claimed from the same step on"
     again, _ = jobs.claim_all(NAMES, 30, Order)
     assert [order.data for order in again] == [Order(2), Order(2)]
-    jobs.done([*claimed, *again])
+    jobs.remove_orders([*claimed, *again])
     assert jobs.claim_all(NAMES, 30, Order) == ([], len(NAMES))
     assert jobs.claim_all([], 30, Order) == ([], 0)
     assert left_over(work_redis) == set()
@@ -317,7 +317,7 @@ def test_expired_and_unreadable_orders_stop_no_other(work_redis: redis.Redis) ->
     jobs.put(NAMES[3], [Order(4)], ttl=60)
     claimed, _ = jobs.claim_all(NAMES, 30, Order)
     assert [order.data for order in claimed] == [Order(2), Order(4)]
-    jobs.done(claimed)
+    jobs.remove_orders(claimed)
     assert left_over(work_redis) == set(), "what nobody can read is not kept"
 
 
@@ -357,7 +357,7 @@ def test_a_full_redis_is_drained(work_redis: redis.Redis) -> None:
         assert [order.is_returned for order in claimed] == [True]
         drained = 0
         while job := jobs.claim(MARKER, 30):
-            jobs.done([job])
+            jobs.remove_orders([job])
             drained += 1
         assert drained == waiting
         work_redis.set("one", "more")
@@ -370,7 +370,7 @@ def test_recovery_asks_for_queues_with_entries_only(work_redis: redis.Redis) -> 
     forgotten."""
     names = [f"notify-1-{number}" for number in range(2_000)]
     jobs.put_all([(name, {}) for name in names], ttl=60)
-    jobs.done(jobs.claim_all(names, 30, Any)[0])
+    jobs.remove_orders(jobs.claim_all(names, 30, Any)[0])
     jobs.put_all([("notify-1-7", {}), ("notify-1-8", {})], ttl=60)
     assert jobs.claim("notify-1-8", 30)
     before = work_redis.info("stats")["total_commands_processed"]

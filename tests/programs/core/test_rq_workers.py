@@ -112,7 +112,7 @@ def test_what_a_worker_failed_is_cleaned(work_redis: redis.Redis, together: bool
     assert recovered() == 8
     claimed = [jobs.claim(MARKER, 30) for _ in range(3)]
     assert sorted(order.data["result"] for order in claimed if order) == [0, 1, 2]
-    jobs.done([order for order in claimed if order])
+    jobs.remove_orders([order for order in claimed if order])
     assert recovered() == 0
     assert kept(work_redis) == set()
     jobs.put(QUEUE, [{"n": 6}], ttl=3600)
@@ -139,7 +139,7 @@ def test_what_a_killed_worker_had_started_is_cleaned(work_redis: redis.Redis) ->
     claimed = jobs.claim(MARKER, 30)
     assert claimed
     assert claimed.data == {"n": 1}
-    jobs.done([claimed])
+    jobs.remove_orders([claimed])
     names = {f"rq:job:{at_it}", f"rq:wip:{QUEUE}", f"rq:executions:{at_it}"}
     assert {key.decode() for key in work_redis.keys("*")} - {"rq:queues"} == names
 
@@ -156,7 +156,7 @@ def test_an_order_that_a_claimer_holds_is_left_to_it(work_redis: redis.Redis) ->
     again = jobs.claim(MARKER, 30)
     assert again
     assert again.data == {"n": 2}
-    jobs.done([again, *[order for order in claimed if order]])
+    jobs.remove_orders([again, *[order for order in claimed if order]])
     assert recovered() == 0
     assert kept(work_redis) == set()
 
@@ -169,7 +169,7 @@ def test_what_no_job_belongs_to_is_dropped(work_redis: redis.Redis) -> None:
     recovered()
     claimed = jobs.claim(MARKER, 30)
     assert claimed
-    jobs.done([claimed])
+    jobs.remove_orders([claimed])
     assert kept(work_redis) == set()
 
 

@@ -244,7 +244,7 @@ def test_a_signal_gives_back_what_is_not_sent(shop: Shop, intake: Intake, relays
 
     intake.script = script
     shop.insert(6)
-    relay._size = 2
+    relay._max_rows = 2
     relay.turn()
     assert intake.seen() == [0, 1]
     assert shop.column("claimed_by") == [""] * 4
@@ -280,7 +280,7 @@ def test_figures(shop: Shop, intake: Intake, relays: Make) -> None:
 def test_figures_after_a_long_outage_are_bounded(
     shop: Shop, relays: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "COUNTED", 2)
+    monkeypatch.setattr(store, "MAX_COUNTED", 2)
     shop.insert(3)
     measure = relays().store.measure()
     assert measure.pending == 2

@@ -30,7 +30,7 @@ from msgplatform.core import personal
     ],
 )
 def test_values_keep_their_shape(value: Any, shown: Any) -> None:
-    assert personal.masked(value) == shown
+    assert personal.mask_value(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_values_keep_their_shape(value: Any, shown: Any) -> None:
     ],
 )
 def test_sentences_stay_sentences(text: str, shown: str) -> None:
-    assert personal.in_sentence(text) == shown
+    assert personal.mask_sentence(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_sentences_stay_sentences(text: str, shown: str) -> None:
     ],
 )
 def test_keys(key: str, shown: str) -> None:
-    assert personal.in_key(key) == shown
+    assert personal.mask_key(key) == shown
 
 
 def test_the_texts_of_a_filter() -> None:
@@ -71,7 +71,7 @@ def test_the_texts_of_a_filter() -> None:
         "ids": ["7" * 18],
         "n": 3,
     }
-    assert personal.in_sentences(given) == given | {"number": "138****5678"}
+    assert personal.mask_sentences(given) == given | {"number": "138****5678"}
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_the_texts_of_a_filter() -> None:
     ],
 )
 def test_a_content_of_its_own(content: str, shown: str) -> None:
-    assert personal.text(content) == shown
+    assert personal.mask_content(content) == shown

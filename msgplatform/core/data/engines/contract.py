@@ -266,11 +266,11 @@ class Engine(Protocol):
         return nullcontext()
 
     # -- triggers --------------------------------------------------------------------------------
-    def insert_trigger(self, name: str, table: str, values: Mapping[str, str]) -> str:
-        """The statement for a trigger that gives a new row these values."""
+    def insert_trigger(self, name: str, table: str, assignments: Mapping[str, str]) -> str:
+        """The statement for a trigger that gives a new row these values: column → expression."""
 
     def update_trigger(
-        self, name: str, table: str, values: Mapping[str, str], columns: Sequence[str]
+        self, name: str, table: str, assignments: Mapping[str, str], columns: Sequence[str]
     ) -> str:
         """Like `insert_trigger`, for updates of rows, at least updates of `columns`."""
 

@@ -193,15 +193,16 @@ class Sqlite(Engine):
     trigger_time = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '001'"
     trigger_version = "MAX(OLD.version + 1, CAST(strftime('%s', 'now') AS INTEGER))"
 
-    def insert_trigger(self, name: str, table: str, values: Mapping[str, str]) -> str:
-        return f"CREATE TRIGGER {name} AFTER INSERT ON {table} {_setting(table, values)}"
+    def insert_trigger(self, name: str, table: str, assignments: Mapping[str, str]) -> str:
+        return f"CREATE TRIGGER {name} AFTER INSERT ON {table} {_set_statement(table, assignments)}"
 
     def update_trigger(
-        self, name: str, table: str, values: Mapping[str, str], columns: Sequence[str]
+        self, name: str, table: str, assignments: Mapping[str, str], columns: Sequence[str]
     ) -> str:
         # No column that the insert trigger sets: it would fire this trigger.
         names = ", ".join(columns)
-        return f"CREATE TRIGGER {name} AFTER UPDATE OF {names} ON {table} {_setting(table, values)}"
+        body = _set_statement(table, assignments)
+        return f"CREATE TRIGGER {name} AFTER UPDATE OF {names} ON {table} {body}"
 
     def triggers(self, cursor: Any, table: str) -> dict[str, tuple[str, str, str]]:
         cursor.execute(
@@ -268,8 +269,8 @@ def column_of(text: str) -> str:
     return column.group(1) if column else ""
 
 
-def _setting(table: str, values: Mapping[str, str]) -> str:
-    sets = ", ".join(f"{column} = {value}" for column, value in values.items())
+def _set_statement(table: str, assignments: Mapping[str, str]) -> str:
+    sets = ", ".join(f"{column} = {value}" for column, value in assignments.items())
     return f"BEGIN UPDATE {table} SET {sets} WHERE id = NEW.id; END"  # noqa: S608
 
 

@@ -141,7 +141,7 @@ class Person(Resource):
         return _SUPERUSER if row.is_superuser else ""
 
     def after_save(self, row: User, is_new: bool) -> Mapping[str, Any]:
-        return {"invitation": invitations.link(row)} if is_new else {}
+        return {"invitation": invitations.link_path(row)} if is_new else {}
 
     def remove(self, row: User) -> None:
         if row.is_superuser:
@@ -179,7 +179,7 @@ class InviteView(_People, APIView):
         if not invitations.is_open(row):
             raise NotNow("This person has a password, or is disabled.")
         audit(request, "user_invited", row.get_username())
-        return Response({"invitation": invitations.link(row)})
+        return Response({"invitation": invitations.link_path(row)})
 
 
 class LimitBody(msgspec.Struct, forbid_unknown_fields=True):

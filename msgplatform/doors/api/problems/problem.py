@@ -185,9 +185,5 @@ _ALL = (
     ),
 )
 KINDS: dict[str, Kind] = {kind.slug: kind for kind in _ALL}
-# The general kind of each status.
-BY_STATUS: dict[int, Kind] = {
-    kind.status: kind
-    for kind in reversed(_ALL)
-    if kind.slug not in {"missing-scope", "limited-key", "outcome-unknown"}
-}
+# The general kind of each status stands first in _ALL.
+BY_STATUS: dict[int, Kind] = {kind.status: kind for kind in reversed(_ALL)}

@@ -36,9 +36,9 @@ PERIODS = {
 DAYS = {"today": (0, _("today")), "yesterday": (1, _("yesterday"))}
 _DEFAULT = "24h"
 STEPS: dict[Step, Any] = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
-# The maximum times for steps of a minute, and of an hour, when no step is chosen.
-_MINUTES, _HOURS = timedelta(hours=2), timedelta(days=3)
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # nothing was counted before
+# The longest spans with steps of a minute, and of an hour, when no step is chosen.
+_MAX_MINUTE_SPAN, _MAX_HOUR_SPAN = timedelta(hours=2), timedelta(days=3)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # nothing was counted before
 
 
 class StatisticsForm(forms.Form):
@@ -102,19 +102,19 @@ class StatisticsForm(forms.Form):
             midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
             since = midnight - timedelta(days=DAYS[period][0])
             until = since + timedelta(days=1)
-        until = max(min(until or now, now), _FIRST)
+        until = max(min(until or now, now), _EPOCH)
         if since is None:
             since = until - PERIODS.get(period, PERIODS[_DEFAULT])[0]
-        since = max(since, _FIRST)
+        since = max(since, _EPOCH)
         if since >= until:
             self.add_error("until", gettext("The end must be after the beginning."))
             return values
         oldest_minute = now - timedelta(days=settings.MINUTE_COUNTER_DAYS)
         step, span = values.get("step"), until - since
-        if not step and (since < oldest_minute or span > _HOURS):
+        if not step and (since < oldest_minute or span > _MAX_HOUR_SPAN):
             step = "day"
         elif not step:
-            step = "minute" if span <= _MINUTES else "hour"
+            step = "minute" if span <= _MAX_MINUTE_SPAN else "hour"
         if step != "day" and since < oldest_minute:
             self.add_error(
                 "step",

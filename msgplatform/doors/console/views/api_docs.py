@@ -52,7 +52,7 @@ class Package(msgspec.Struct, frozen=True):
     name: str
     commands: str = ""
 
-    def lines(self) -> str:
+    def install_commands(self) -> str:
         url = f"{settings.PUBLIC_URL}/clients/{self.name}"
         return self.commands.format(url=url, platform=settings.PUBLIC_URL)
 
@@ -88,7 +88,7 @@ def clients(request: HttpRequest) -> HttpResponse:
 @answers_limited_people
 @require_safe
 def client_package(request: HttpRequest, name: str) -> FileResponse:
-    """One file. Raises Http404 for another release's."""
+    """The file of a package. Raises Http404 for a package of another release."""
     if name not in {package.name for package in PACKAGES} or not _path(name).is_file():
         raise Http404(_("There is no such package; /clients/ lists those of this release."))
     return FileResponse(_path(name).open("rb"), as_attachment=True, filename=name)

@@ -112,7 +112,7 @@ def failures(request: HttpRequest) -> HttpResponse:
         acknowledgements += failure_groups.latest_acknowledgements(names, ACKNOWLEDGED_SHOWN)
     for row in acknowledgements:
         row.answer = answer_title(row.answer)
-        row.note = row.note if clear else personal.in_sentence(row.note)
+        row.note = row.note if clear else personal.mask_sentence(row.note)
     return pages.page(
         request,
         "failures.html",
@@ -139,7 +139,7 @@ def _flow_failures(
     groups_by_place: dict[int, list[Failure]] = defaultdict(list)
     for group in sorted(groups, key=lambda group: group.last_at, reverse=True):
         # An answer is content, and may contain personal data.
-        content = group.said if clear else personal.text(group.said)
+        content = group.said if clear else personal.mask_content(group.said)
         where, answer = lazy_text.translated(group.where), answer_title(str(group.answer))
         group = msgspec.structs.replace(group, where=where, said=content, answer=answer)
         groups_by_place[group.subject].append(group)

@@ -43,7 +43,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     row = pages.job_of(request, id)
     clear = sees_personal(request)
     if not clear:
-        row.error = personal.in_sentence(row.error)
+        row.error = personal.mask_sentence(row.error)
     user: Any = request.user
     flow = flows.get(row.flow)
     if flow is not None:
@@ -81,7 +81,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         "action": action,
         "left": _time_left(row),
         "outcome": sums,
-        "notices": notices if clear else [personal.in_sentence(notice) for notice in notices],
+        "notices": notices if clear else [personal.mask_sentence(notice) for notice in notices],
         "may_change": may_change,
         "can": {to: row.state in states for to, states in BulkJob.FROM.items()},
         # 0 when no part of the page will change any more.
@@ -98,7 +98,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         request,
         "job.html",
         _("Bulk job %d") % row.pk,
-        filter=filled_in if clear else personal.in_sentences(filled_in),
+        filter=filled_in if clear else personal.mask_sentences(filled_in),
         again=repeat_url,
         **context,
     )

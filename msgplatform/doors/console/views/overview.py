@@ -61,7 +61,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     clear, systems = sees_personal(request), person_limits.systems_of(request)
     exits = state.exits
     if not clear:
-        exits = {role: personal.in_sentence(text) for role, text in exits.items()}
+        exits = {role: personal.mask_sentence(text) for role, text in exits.items()}
     alerts: list[Alert] = []
     more_alerts = 0
     if request.user.has_perm("msgplatform.view_alert"):
@@ -72,7 +72,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         more_alerts = max(0, open_rows.count() - ALERTS_SHOWN)
     for alert in alerts:
         alert.translate()
-        alert.subject = alert.subject if clear else personal.in_sentence(alert.subject)
+        alert.subject = alert.subject if clear else personal.mask_sentence(alert.subject)
     names = [flow.name for flow in pages.visible(request)] if pages.can_see_jobs(request) else []
     open_jobs = pages.jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=names)
     context = {

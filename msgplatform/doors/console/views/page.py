@@ -161,7 +161,7 @@ def masked(part: T) -> T:
     masked_values: dict[str, Any] = {}
     for field, value in msgspec.structs.asdict(row).items():
         if field.endswith("body") and isinstance(value, str):
-            masked_values[field] = personal.text(value)
+            masked_values[field] = personal.mask_content(value)
         elif field in _LEFT_OUT:
             masked_values[field] = None
         elif field not in _KEPT:
@@ -182,7 +182,7 @@ def _value(value: Any) -> Any:
         return masked(value)
     # Links that a flow has made stay: they name a row, and would not lead there when masked.
     if isinstance(value, str) and not isinstance(value, SafeString):
-        return personal.in_sentence(value)
+        return personal.mask_sentence(value)
     if isinstance(value, Mapping):
         return {name: _value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

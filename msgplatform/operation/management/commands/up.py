@@ -50,7 +50,7 @@ class Command(BaseCommand):
         except PlatformError as error:
             raise CommandError(str(error)) from error
         serves = platform.wait_until_it_serves(_SERVE_SECONDS)
-        if not serves and not platform.stop_requested:
+        if not serves and not platform.is_stop_requested:
             _say(f"The web server does not answer yet; see {platform.log.parent}")
             serves = platform.wait_until_it_serves(math.inf)
         if serves:
@@ -69,9 +69,9 @@ class Command(BaseCommand):
             except DatabaseError as error:
                 _say(f"The users could not be read: {error}. See: manage.py doctor")
         while (code := platform.wait(_LOOK_SECONDS)) is None:
-            if platform.is_replaced and not platform.stop_requested:
+            if platform.is_replaced and not platform.is_stop_requested:
                 platform.hand_over(sys.argv[1:])
-        is_requested = platform.stop_requested
+        is_requested = platform.is_stop_requested
         platform.stop()
         if not is_requested:
             raise CommandError(f"supervisord ended with code {code}; see {platform.log}")

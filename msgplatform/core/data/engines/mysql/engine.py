@@ -64,8 +64,8 @@ class MySql(Engine):
         "read_timeout": STATEMENT_SECONDS,
         "write_timeout": STATEMENT_SECONDS,
     }
-    # `options` with shorter time limits. They also keep our locks from blocking other programs: no
-    # gap locks, short lock waits, and the server ends idle transactions.
+    # These options keep our locks from blocking other programs: no gap locks, short lock waits, and
+    # the server ends idle transactions. Their time limits are shorter than those of `options`.
     writer_options: dict[str, Any] = {**options, "read_timeout": 30, "write_timeout": 30}
     time_types = frozenset({"timestamp", "datetime"})
     activity = server.ServerActivity()
@@ -247,14 +247,16 @@ class MySql(Engine):
         "GREATEST(OLD.version + 1, TIMESTAMPDIFF(SECOND, '1970-01-01', UTC_TIMESTAMP()))"
     )
 
-    def insert_trigger(self, name: str, table: str, values: Mapping[str, str]) -> str:
+    def insert_trigger(self, name: str, table: str, assignments: Mapping[str, str]) -> str:
         # A table's name may be a reserved word, as LEAD of MySQL is.
-        return f"CREATE TRIGGER {name} BEFORE INSERT ON `{table}` FOR EACH ROW {_setting(values)}"
+        clause = _set_clause(assignments)
+        return f"CREATE TRIGGER {name} BEFORE INSERT ON `{table}` FOR EACH ROW {clause}"
 
     def update_trigger(
-        self, name: str, table: str, values: Mapping[str, str], columns: Sequence[str]
+        self, name: str, table: str, assignments: Mapping[str, str], columns: Sequence[str]
     ) -> str:
-        return f"CREATE TRIGGER {name} BEFORE UPDATE ON `{table}` FOR EACH ROW {_setting(values)}"
+        clause = _set_clause(assignments)
+        return f"CREATE TRIGGER {name} BEFORE UPDATE ON `{table}` FOR EACH ROW {clause}"
 
     def triggers(self, cursor: Any, table: str) -> dict[str, tuple[str, str, str]]:
         cursor.execute(
@@ -385,8 +387,8 @@ def _join_texts(columns: Iterable[str]) -> str:
     return f"CONCAT_WS(CHAR(0), {texts})"
 
 
-def _setting(values: Mapping[str, str]) -> str:
-    return "SET " + ", ".join(f"NEW.{column} = {value}" for column, value in values.items())
+def _set_clause(assignments: Mapping[str, str]) -> str:
+    return "SET " + ", ".join(f"NEW.{column} = {value}" for column, value in assignments.items())
 
 
 def _plain(kind: str) -> str:
