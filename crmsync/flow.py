@@ -1,7 +1,6 @@
 """CRM sync, as the platform sees it."""
 
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy as _, gettext_noop
 
 from crmsync import orders
 from crmsync.actions.actions import ACTIONS

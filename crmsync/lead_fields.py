@@ -13,8 +13,7 @@ import msgspec
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.utils.functional import Promise
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.core.characters import is_blank, phone_number
 from msgplatform.core.errors import InvalidInput

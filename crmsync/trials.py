@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from django.utils import timezone, translation
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext as _, gettext_noop
 
 from crmsync.adapters.base import Check, CRMAdapter, Record, Stored
 from crmsync.adapters.client import record_answers

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from django.utils.functional import Promise
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from gateway import sgip
 from gateway.sgip.constants import Coding, FeeType, MoreLateToMt, ReportFlag, State, UserCondition

@@ -3,8 +3,7 @@
 from functools import partial
 
 from django.db.models import Q
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import Biz

@@ -14,8 +14,7 @@ from msgplatform.core.flows.messages import MAX_ID, Values
 from msgplatform.core.queues import jobs
 from msgplatform.messages import engine
 from notify import orders
-from notify.archive import due as walk
-from notify.archive import stores
+from notify.archive import due as walk, stores
 from notify.archive.archiver import move
 from notify.intake import intake
 from notify.maker.maker import Maker

@@ -6,18 +6,15 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 from msgspec.structs import replace
 
-from crmsync.messages import lines as message_lines
-from crmsync.messages import policies
+from crmsync.messages import lines as message_lines, policies
 from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from crmsync.messages.lines import RECORD
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import entries
-from msgplatform.core.data import chunks, sql, transactions
-from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import chunks, ids as id_numbers, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied, BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally

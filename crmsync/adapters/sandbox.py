@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 from django.conf import settings as platform_settings
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext as _, gettext_lazy, gettext_noop
 
 from crmsync.adapters.base import (
     AdapterCredentials,

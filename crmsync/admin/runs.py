@@ -9,8 +9,7 @@ from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run

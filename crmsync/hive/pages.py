@@ -16,8 +16,7 @@ from django.urls import reverse
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from django.utils.decorators import method_decorator
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 from django.utils.translation.trans_real import parse_accept_lang_header
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt, csrf_protect

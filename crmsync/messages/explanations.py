@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import formats, timezone
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from crmsync.messages.states import CrmState
 from crmsync.models import Record

@@ -10,8 +10,7 @@ from crmsync.messages.policies import Policies
 from crmsync.messages.states import CrmState, read_error_classes, read_states
 from crmsync.models import LandingPage, Lead, Record
 from msgplatform.core import personal
-from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
+from msgplatform.core.data import ids as id_numbers, sql
 from msgplatform.core.flows.page import Hit, Tone
 from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.urls import reverse
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from crmsync import presence
 from crmsync.messages import explanations, policies, timeline
@@ -21,8 +20,7 @@ from crmsync.models import LandingPage, Lead, LeadIdempotency, Record
 from crmsync.orders import Request
 from crmsync.recovery.entries import EXCLUDED_STATES
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
+from msgplatform.core.data import ids as id_numbers, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.page import (
     Attempt,

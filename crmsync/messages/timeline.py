@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from crmsync import orders
 from crmsync.messages import explanations

@@ -6,8 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 from rest_framework import serializers
 
 from crmsync.adapters.registry import open_adapter, registry

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from django.db.models import QuerySet
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 from drf_spectacular.utils import OpenApiParameter
 
 from crmsync.models import Policy, Source

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q, QuerySet
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 from msgspec.structs import replace
 
 from gateway import sgip
@@ -25,8 +24,7 @@ from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
 from msgplatform.core import logging
-from msgplatform.core.data import chunks, sql, transactions
-from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import chunks, ids as id_numbers, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied, BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally

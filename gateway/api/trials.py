@@ -12,8 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from gateway.intake.accept import accept
-from gateway.intake.request import MAX_TEXT
-from gateway.intake.request import Request as SmsRequest
+from gateway.intake.request import MAX_TEXT, Request as SmsRequest
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.doors.api.bodies import text

@@ -12,8 +12,7 @@ from rest_framework.views import APIView
 
 from gateway.api import requests
 from gateway.intake import accept
-from gateway.intake.request import LimitReached
-from gateway.intake.request import Request as SmsRequest
+from gateway.intake.request import LimitReached, Request as SmsRequest
 from gateway.messages import incoming, states
 from gateway.messages.index import SENT
 from gateway.messages.states import State

@@ -7,8 +7,7 @@ import math
 import re
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from datetime import time as day_time
+from datetime import datetime, time as day_time, timedelta
 
 import msgspec
 from django.conf import settings

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from gateway import sgip
 from gateway.connections import sms_redis

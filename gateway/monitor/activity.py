@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 from django.db.models import Q
-from django.utils.translation import gettext, pgettext_lazy
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, pgettext_lazy
 
 from gateway import codes
 from gateway.connections import sms_redis

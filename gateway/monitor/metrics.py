@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext as _, gettext_noop
 
 from gateway import presence
 from gateway.connections import sms_redis

@@ -12,8 +12,7 @@ from typing import Any
 from django.db.models import Q, QuerySet, TextChoices
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput

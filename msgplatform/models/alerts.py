@@ -5,8 +5,7 @@ from zoneinfo import available_timezones
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.utils.translation import get_supported_language_variant
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import get_supported_language_variant, gettext_lazy as _
 
 from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.fields import ExactCharField

@@ -6,8 +6,7 @@ processes at once, because hours and days are always computed anew from their mi
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
-from datetime import time as time_of_day
+from datetime import UTC, date, datetime, time as time_of_day, timedelta
 from functools import partial
 from typing import TypeAlias
 

@@ -21,8 +21,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import translation
 from django.utils.html import escape
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core import flows
 from msgplatform.core.flows.health import Button, Runbook

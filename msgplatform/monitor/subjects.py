@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 from django.db.models import Q, QuerySet
 from django.urls import reverse
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.activity import SYSTEM, Dimension, Group, Key

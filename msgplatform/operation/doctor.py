@@ -13,8 +13,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.core import checks
 from django.db import connections
-from django.db.utils import Error as DatabaseError
-from django.db.utils import OperationalError
+from django.db.utils import Error as DatabaseError, OperationalError
 
 from msgplatform import env
 from msgplatform.core import cells, flows, outbound

@@ -5,12 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 from msgspec.structs import replace
 
-from msgplatform.core.data import chunks, sql
-from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import chunks, ids as id_numbers, sql
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
 from msgplatform.core.flows.messages import FilterField
@@ -23,8 +21,7 @@ from notify.actions.resend import FAILED, FailedDeliveries, select_message
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.fields import EVENT_TYPE, SUBSCRIPTION, statuses
-from notify.messages.states import lines as message_lines
-from notify.messages.states import local
+from notify.messages.states import lines as message_lines, local
 from notify.models import BizReceive, ReceiveMsg
 
 T = TypeVar("T")

@@ -18,8 +18,7 @@ from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
-from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import ids as id_numbers, sql, transactions
 from msgplatform.core.errors import InvalidInput, Temporary
 from msgplatform.core.flows.actions import Applied
 from msgplatform.core.flows.bulk_pages import Page

@@ -8,8 +8,7 @@ from typing import Any
 from django import forms
 from django.db import transaction
 from django.http import HttpRequest
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy as _, gettext_noop
 
 from msgplatform.core import personal
 from msgplatform.core.connections import RedisError

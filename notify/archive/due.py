@@ -12,9 +12,7 @@ from django.db.models import Count, QuerySet
 from django.db.models.functions import Length, Now
 
 from msgplatform.core.archive.description import horizon
-from msgplatform.core.data import chunks as cut
-from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
+from msgplatform.core.data import chunks as cut, ids as id_numbers, sql
 from notify.archive import retention
 from notify.archive.stores import Store
 from notify.models import BizMsg, ReceiveMsg, RestoredMsg

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from django.db import DEFAULT_DB_ALIAS, models
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.core import logging
 from msgplatform.core.archive.copying import Part

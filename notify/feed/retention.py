@@ -2,8 +2,7 @@
 
 from django.conf import settings
 
-from msgplatform.core.archive.description import DAILY as BY_DAY
-from msgplatform.core.archive.description import DAY, Archive, Table
+from msgplatform.core.archive.description import DAILY as BY_DAY, DAY, Archive, Table
 from notify.feed.models import EventQueue, FeedBroadcast, FeedIdempotency
 
 KEEP_PACE_DAYS = 7  # the longest period of the scheduler's charts

@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from django.urls import reverse
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats

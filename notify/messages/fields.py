@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from django.db.models import Q
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 from msgspec.structs import replace
 
 from msgplatform.core.errors import InvalidInput

@@ -7,12 +7,10 @@ from functools import partial
 from django.db import connections
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.core.archive.description import horizon
-from msgplatform.core.data import chunks, engines, sql
-from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import chunks, engines, ids as id_numbers, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import (
     MAX_SORTED,

@@ -5,8 +5,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from django.db.models import Count
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import gettext as _, ngettext, pgettext
 
 from msgplatform.core import flows
 from msgplatform.core.durations import age

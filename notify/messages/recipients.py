@@ -7,12 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import Case, Q, Value, When
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext as _, gettext_lazy, ngettext
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.page import Attempt, Call, PageLink, Recipient, Section
-from msgplatform.core.flows.page import Value as Fact
+from msgplatform.core.flows.page import Attempt, Call, PageLink, Recipient, Section, Value as Fact
 from msgplatform.messages.filters import number
 from notify import directory, orders
 from notify.archive.stores import Store

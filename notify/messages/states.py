@@ -11,8 +11,7 @@ import msgspec
 from django.db.models import Count, Max, Min, QuerySet
 from django.urls import reverse
 from django.utils import formats, timezone
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from msgplatform.core.data import sql
 from msgplatform.core.flows.messages import Values

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import ExactCharField

@@ -26,8 +26,7 @@ from operator import or_
 from typing import Any, ClassVar
 
 from django.db import models
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import gettext_lazy as _, pgettext_lazy
 
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.idempotency import IdempotencyRow

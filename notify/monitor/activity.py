@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from django.db.models import Q
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure
 from msgplatform.core.flows.text import Text

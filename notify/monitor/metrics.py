@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql

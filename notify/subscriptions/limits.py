@@ -11,8 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import TextChoices
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy, pgettext_lazy
 
 from msgplatform.core.archive.description import DAY
 from msgplatform.core.errors import InvalidInput

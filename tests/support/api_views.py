@@ -8,8 +8,7 @@ from django.db.utils import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 from drf_spectacular.utils import extend_schema
-from rest_framework import exceptions as drf
-from rest_framework import serializers
+from rest_framework import exceptions as drf, serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request

@@ -12,12 +12,10 @@ from django.test import Client
 
 from gateway.intake import accept
 from gateway.intake.request import Request
-from gateway.lifecycle import keys as sms_keys
-from gateway.lifecycle import store
+from gateway.lifecycle import keys as sms_keys, store
 from gateway.lifecycle.messages import Member, NewSubmit, ReportIn, Response
 from gateway.models import SgipMo, SmsAccount, SmsGateway
-from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
+from msgplatform.core.data import ids as id_numbers, sql
 from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from tests.support.answers import Answer

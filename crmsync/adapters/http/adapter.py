@@ -6,8 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from crmsync.adapters.base import (
     Check,

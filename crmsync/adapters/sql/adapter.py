@@ -15,8 +15,7 @@ from urllib.parse import unquote, urlsplit
 from django.db import DatabaseError, DataError, IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from crmsync.adapters.base import (
     AdapterCredentials,

@@ -11,8 +11,7 @@ from django.template.loader import render_to_string
 from django.utils.functional import lazy
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from crmsync.adapters.base import AdapterSettings, CRMAdapter
 from crmsync.adapters.registry import registry

@@ -12,8 +12,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from crmsync import presence
 from crmsync.admin import runs

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, pgettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy, pgettext_lazy
 
 from crmsync import directory, trials
 from crmsync.adapters.base import CRMAdapter, Stored

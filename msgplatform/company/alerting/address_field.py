@@ -11,8 +11,7 @@ import msgspec
 from django import forms
 from django.core.exceptions import ValidationError
 from django.forms.widgets import Script
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.doors.admin import Select
 from msgplatform.doors.admin.fields import SecretInput, WriteOnly

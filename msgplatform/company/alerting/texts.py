@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from django.conf import settings
 from django.utils import translation
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from msgplatform.company.alerting.models import AlertChannel, AlertNotice
 from msgplatform.company.alerting.planning import severity_of

@@ -11,8 +11,7 @@ import msgspec
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Q
 from django.utils.crypto import salted_hmac
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core import features, flows
 from msgplatform.core.connections import RedisError, work_redis

@@ -21,8 +21,7 @@ from django.conf import settings
 from django.contrib.auth import authenticate
 from django.forms import ValidationError
 from django.http import HttpRequest
-from django.utils.translation import gettext, ngettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 # `msgplatform.doors.admin` has it too, but its site imports this module while it is made.
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
@@ -32,11 +31,12 @@ from msgplatform.core.rates.shared import Rate
 from msgplatform.doors.api.access import throttling
 
 if TYPE_CHECKING:  # Unfold's is Django's with its own widgets, but has no types
-    from django.contrib.admin.forms import AdminAuthenticationForm as AuthenticationForm
-    from django.contrib.admin.forms import AdminPasswordChangeForm as OwnPasswordChangeForm
+    from django.contrib.admin.forms import (
+        AdminAuthenticationForm as AuthenticationForm,
+        AdminPasswordChangeForm as OwnPasswordChangeForm,
+    )
 else:
-    from unfold.forms import AdminOwnPasswordChangeForm as OwnPasswordChangeForm
-    from unfold.forms import AuthenticationForm
+    from unfold.forms import AdminOwnPasswordChangeForm as OwnPasswordChangeForm, AuthenticationForm
 
 log = logging.get(__name__)
 

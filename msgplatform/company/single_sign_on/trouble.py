@@ -7,8 +7,7 @@ import requests
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.company.signing_in.accounts import provider_names, refuse
 from msgplatform.company.single_sign_on.guarded import Unreachable

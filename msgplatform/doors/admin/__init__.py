@@ -20,10 +20,12 @@ audit_log    the list and the page of the audit log
 Only this package and `company/signing_in` import the theme: flows import its classes from here.
 """
 
-from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
-from unfold.widgets import UnfoldAdminSelectWidget as Select
-from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
-from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
+from unfold.widgets import (
+    UnfoldAdminPasswordWidget as PasswordInput,
+    UnfoldAdminSelectWidget as Select,
+    UnfoldAdminTextareaWidget as Textarea,
+    UnfoldAdminTextInputWidget as TextInput,
+)
 
 from msgplatform.doors.admin import (  # noqa: F401
     alerts,

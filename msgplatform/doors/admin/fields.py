@@ -10,8 +10,7 @@ from django.core.validators import ProhibitNullCharactersValidator
 from django.utils.html import escape, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import format_lazy
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.core import durations
 from msgplatform.core.json.text import parse_json

@@ -7,8 +7,7 @@ from typing import Any
 from django import forms
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import Flow

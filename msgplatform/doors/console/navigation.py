@@ -7,14 +7,12 @@ from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from msgplatform import person_limits
 from msgplatform.core import cells, features, flows, outbound, personal
 from msgplatform.doors.console import condition
-from msgplatform.doors.console.views import api_docs, retention
-from msgplatform.doors.console.views import page as pages
+from msgplatform.doors.console.views import api_docs, page as pages, retention
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {

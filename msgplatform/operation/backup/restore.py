@@ -17,8 +17,7 @@ from django.core.management import call_command
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
-from msgplatform.core import connections as redis_connections
-from msgplatform.core import flows
+from msgplatform.core import connections as redis_connections, flows
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.data import engines
 from msgplatform.core.secrets import key_files

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Self
-from xmlrpc.client import Error as RpcError
-from xmlrpc.client import ServerProxy
+from xmlrpc.client import Error as RpcError, ServerProxy
 
 import msgspec
 from supervisor.xmlrpc import SupervisorTransport

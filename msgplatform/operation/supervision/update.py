@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from xmlrpc.client import Error as RpcError
-from xmlrpc.client import Fault
+from xmlrpc.client import Error as RpcError, Fault
 
 from django.conf import settings
 from django.core.management import call_command

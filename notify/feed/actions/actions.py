@@ -6,12 +6,10 @@ from functools import partial
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 from msgspec.structs import replace
 
-from msgplatform.core.data import chunks, sql, transactions
-from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import chunks, ids as id_numbers, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally

@@ -15,8 +15,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.http import urlencode
-from django.utils.translation import gettext, ngettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from msgplatform.core.data import ids, sql
 from msgplatform.core.durations import age

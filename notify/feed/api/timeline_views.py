@@ -25,8 +25,7 @@ from msgplatform.doors.api.schema import operation
 from msgplatform.messages.filters import number
 from notify.feed import timeline
 from notify.feed.api.post_views import KIND, UID, PostSerializer
-from notify.feed.intake.posts import UID as UID_REGEX
-from notify.feed.intake.posts import check_kind, check_uid
+from notify.feed.intake.posts import UID as UID_REGEX, check_kind, check_uid
 from notify.feed.models import Feed
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 200

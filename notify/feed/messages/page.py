@@ -3,8 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput

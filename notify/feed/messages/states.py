@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.text import Truncator
-from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import gettext as _, pgettext
 
 from msgplatform.core.data import sql
 from msgplatform.core.flows.page import Hit, Tone

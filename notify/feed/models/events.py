@@ -17,8 +17,7 @@ from datetime import datetime
 
 import msgspec
 from django.db import models
-from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import gettext_lazy as _, pgettext_lazy
 
 from msgplatform.core.data import ids, sql
 from msgplatform.core.fields import ExactCharField

@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping
 
 from django.db.models import Q
 from django.urls import reverse
-from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure

@@ -16,14 +16,10 @@ from msgplatform.models import AuditLog
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import (
     dead,
+    entry as make_entry,
+    record as make_record,
     request,
     send_what_is_due,
-)
-from tests.integration.crmsync.recovery_steps import (
-    entry as make_entry,
-)
-from tests.integration.crmsync.recovery_steps import (
-    record as make_record,
 )
 from tests.integration.crmsync.sync_support import Customers, new_operation
 

@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.harness.plans import read_plan
 from crmsync import presence
 from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
-from crmsync.monitor import backlog, conditions, counters
-from crmsync.monitor import metrics as gauges
+from crmsync.monitor import backlog, conditions, counters, metrics as gauges
 from crmsync.orders import Order, RetryQueue
 from crmsync.presence import LiveCrm, PolicyFacts
 from msgplatform.core import flows

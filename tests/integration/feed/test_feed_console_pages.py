@@ -13,8 +13,7 @@ from django.utils import timezone
 
 from bench.harness.plans import read_plan
 from msgplatform.core.data import ids, sql
-from msgplatform.doors.admin import RowsAdmin
-from msgplatform.doors.admin import rows as list_rows
+from msgplatform.doors.admin import RowsAdmin, rows as list_rows
 from msgplatform.doors.admin.chart import Chart
 from msgplatform.models import Biz, Preferences
 from notify.feed import presence

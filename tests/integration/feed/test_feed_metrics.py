@@ -21,8 +21,7 @@ from notify.feed import presence
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import fanout, queue
 from notify.feed.models import EventQueue
-from notify.feed.monitor import backlog, conditions, counters, failures
-from notify.feed.monitor import metrics as gauges
+from notify.feed.monitor import backlog, conditions, counters, failures, metrics as gauges
 from notify.feed.presence import PaceDecision
 from tests.support.feed_rows import drain, post, related, set_aside, visited
 

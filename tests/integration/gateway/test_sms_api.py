@@ -18,8 +18,7 @@ from gateway.messages import incoming
 from gateway.messages.page import page as page_of
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
 from gateway.pump.pump import Pump
-from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
+from msgplatform.core.data import ids as id_numbers, sql
 from msgplatform.messages import engine
 from notify.models import BizMsg
 from tests.servers import Servers

@@ -11,8 +11,7 @@ from gateway.flow import FLOW
 from gateway.models import SmsGateway
 from gateway.monitor import conditions
 from gateway.presence import LinkState
-from msgplatform.core import alerts as platform_alerts
-from msgplatform.core import outbound
+from msgplatform.core import alerts as platform_alerts, outbound
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.models import Alert

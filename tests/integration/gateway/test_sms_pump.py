@@ -27,8 +27,7 @@ from gateway.models import (
     SmsGateway,
 )
 from gateway.monitor import counters
-from gateway.pump import late_reports
-from gateway.pump import rows as archive
+from gateway.pump import late_reports, rows as archive
 from gateway.pump.pump import Pump
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, DayCounter, MinuteCounter

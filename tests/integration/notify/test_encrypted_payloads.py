@@ -32,8 +32,7 @@ from notify.listening.leases import lease_next
 from notify.maker.maker import Maker
 from notify.messages.index import MESSAGES, with_text
 from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
-from tests.integration.notify.api_caller import MESSAGES as API
-from tests.integration.notify.api_caller import Caller
+from tests.integration.notify.api_caller import MESSAGES as API, Caller
 from tests.support import archive_support
 from tests.support.archive_support import archive, message
 from tests.support.http_sinks import Sink, answering

@@ -17,8 +17,7 @@ from notify.messages import records
 from notify.models import Attempt, BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
 from tests.integration.notify.api_caller import MESSAGES, Caller
 from tests.support import archive_support
-from tests.support.api_server import Server
-from tests.support.api_server import server as served
+from tests.support.api_server import Server, server as served
 from tests.support.archive_support import Status, archive, cold_ids
 from tests.support.notify_plans import rows_read, two_stores
 from tests.support.notify_rows import publish, subscription

@@ -13,16 +13,14 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from bench.harness.plans import read_plan
-from msgplatform.core.archive import partitions, retention
-from msgplatform.core.archive import walk as walk_module
+from msgplatform.core.archive import partitions, retention, walk as walk_module
 from msgplatform.core.archive.description import DAY
 from msgplatform.core.archive.retention import Retention
 from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, Unavailable
 from msgplatform.models import Alert, Biz
-from notify.archive import archiver as archiver_module
-from notify.archive import due, stores
+from notify.archive import archiver as archiver_module, due, stores
 from notify.archive.archiver import Archiver
 from notify.archive.retention import ARCHIVE, KEYS, keep_keys
 from notify.models import (

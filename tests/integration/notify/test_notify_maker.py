@@ -19,8 +19,7 @@ from msgplatform.models import Alert, Biz
 from notify import orders
 from notify.directory import Subscriptions
 from notify.intake import intake
-from notify.maker import maker as maker_module
-from notify.maker import splitter
+from notify.maker import maker as maker_module, splitter
 from notify.maker.capacity import ORDERS_IN_TOTAL, ORDERS_PER_SUBSCRIPTION
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg

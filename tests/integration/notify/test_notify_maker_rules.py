@@ -30,8 +30,7 @@ from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from notify import orders, presence
 from notify.intake import intake
-from notify.maker import capacity, dispatcher, ending, enqueue, expiry
-from notify.maker import maker as maker_module
+from notify.maker import capacity, dispatcher, ending, enqueue, expiry, maker as maker_module
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker

@@ -19,8 +19,7 @@ from django.db import connection
 
 from demo.sink_process import SinkProcess
 from msgplatform.core.connections import RedisError, work_redis
-from msgplatform.core.queues import jobs as queues
-from msgplatform.core.queues import owners
+from msgplatform.core.queues import jobs as queues, owners
 from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert, Biz

@@ -9,9 +9,7 @@ import redis
 import time_machine
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import OperationalError
-from hypothesis import HealthCheck, given
-from hypothesis import settings as effort
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings as effort, strategies as st
 
 from msgplatform.core.errors import NotNow, OutcomeUnknown, Unavailable
 from msgplatform.core.intake.verdicts import Verdict

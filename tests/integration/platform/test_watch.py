@@ -28,8 +28,7 @@ from msgplatform.core.flows.programs import program_roles
 from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import Loss
-from msgplatform.monitor.watch import of_flows
-from msgplatform.monitor.watch import watch as watch_module
+from msgplatform.monitor.watch import of_flows, watch as watch_module
 from msgplatform.monitor.watch.servers import ClusterOfDatabases, Disks
 from msgplatform.monitor.watch.watch import Watch
 from msgplatform.operation import doctor

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from msgplatform.core.http.engine import AddressGuard, Engine, Response
-from tests.support import http_engines
-from tests.support import http_sinks as sinks
+from tests.support import http_engines, http_sinks as sinks
 from tests.support.http_engines import LOOPBACK, MAX_WAITS, collect, names, request, send
 from tests.support.http_sinks import Sink
 

@@ -28,8 +28,7 @@ from msgplatform.core.http.engine import (
     outline,
 )
 from msgplatform.core.http.resolver import MAX_THREADS, Resolver
-from tests.support import http_engines
-from tests.support import http_sinks as sinks
+from tests.support import http_engines, http_sinks as sinks
 from tests.support.http_engines import JSON, LOOPBACK, MAX_WAITS, collect, names, request, send
 from tests.support.http_sinks import Sink
 

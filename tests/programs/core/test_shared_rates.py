@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from msgplatform.core.connections import clock
-from msgplatform.core.connections import work_redis as connect
+from msgplatform.core.connections import clock, work_redis as connect
 from msgplatform.core.rates.shared import BURST_SECONDS, Quota, SharedRateLimit
 
 KEY = "test:limit"

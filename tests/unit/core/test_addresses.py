@@ -3,8 +3,7 @@
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from msgplatform.core.errors import AddressForbidden, InvalidInput
 from msgplatform.core.http import destinations

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from django.db.utils import OperationalError
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from redis.exceptions import ConnectionError as RedisAway
 
 from msgplatform.core import alerts

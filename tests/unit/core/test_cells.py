@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from django.test import override_settings
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from msgplatform import env
 from msgplatform.core.cells import Cell

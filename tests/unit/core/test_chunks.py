@@ -1,7 +1,6 @@
 """Chunks hold everything, in order, and none is too long."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from msgplatform.core.data import chunks
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from msgplatform.core.characters import PHONE_PUNCTUATION
 from msgplatform.core.errors import InvalidInput

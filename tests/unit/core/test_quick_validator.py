@@ -7,14 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, event, given
-from hypothesis import settings as effort
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, event, given, settings as effort, strategies as st
 from msgspec.structs import replace
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.json import patterns
-from msgplatform.core.json import schema as json_schema
+from msgplatform.core.json import patterns, schema as json_schema
 from msgplatform.core.json.quick_validator import MAX_WORK
 from tests.program_host import IS_FULL
 from tests.unit.core.test_json_schema_suite import SUITE

@@ -3,8 +3,7 @@
 import os
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 
 from gateway.sgip import (
     Bind,

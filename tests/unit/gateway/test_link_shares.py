@@ -1,7 +1,6 @@
 """A gateway's connections, dealt out to its senders: every one to somebody, none to two."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gateway.presence import process_name, share
 

@@ -7,8 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gateway.sgip import (
     Bind,
@@ -36,10 +35,10 @@ from gateway.sgip import (
     UnservedCommand,
     UserRpt,
     decode,
+    errors as error_classes,
     result_text,
     users_per_submit,
 )
-from gateway.sgip import errors as error_classes
 from gateway.sgip.frames import response_to
 from tests.unit.gateway.sgip_support import COMMAND, COMMANDS, NODE, TIME, deliver, report, submit
 

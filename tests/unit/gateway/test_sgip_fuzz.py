@@ -23,9 +23,9 @@ from gateway.sgip import (
     Side,
     Submit,
     decode,
+    frames as frames_module,
     part_of,
 )
-from gateway.sgip import frames as frames_module
 from gateway.sgip.constants import HEADER_LENGTH
 from tests.unit.gateway.sgip_support import COMMANDS, deliver, report, submit
 from tests.unit.gateway.sgip_vectors import VECTORS

@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gateway.sgip import Part, part_of, split, text_of
 from gateway.sgip.text.parts import udh

@@ -4,8 +4,7 @@ import sys
 from string import ascii_letters
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gateway.sgip import (
     Coding,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from notify.messages import filtered
 from notify.subscriptions import filter_conditions, payload_filter

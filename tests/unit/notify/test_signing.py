@@ -6,8 +6,7 @@ import time
 
 import pytest
 import standardwebhooks
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from notify.subscriptions import signing
 from tests.support.notify_rows import signed_headers

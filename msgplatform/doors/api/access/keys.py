@@ -22,8 +22,7 @@ from django.core import signals
 from django.db import DatabaseError, connections, router
 from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.core import cells, flows, logging
 from msgplatform.core.errors import InvalidInput

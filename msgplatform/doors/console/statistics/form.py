@@ -13,8 +13,7 @@ from django.contrib import admin
 from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 from django.utils.text import capfirst
-from django.utils.translation import gettext, pgettext_lazy
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, pgettext_lazy
 
 from msgplatform import person_limits
 from msgplatform.core.flows.activity import Activity

@@ -11,8 +11,7 @@ from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext, gettext as _, gettext_lazy, gettext_noop, ngettext
 
 from msgplatform import person_limits
 from msgplatform.core import lazy_text, personal

@@ -7,8 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform import person_limits
 from msgplatform.core import flows, outbound, personal
@@ -19,8 +18,7 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import Status
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console import condition, flow_card
-from msgplatform.doors.console.views import getting_started
-from msgplatform.doors.console.views import page as pages
+from msgplatform.doors.console.views import getting_started, page as pages
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_groups, runbooks
