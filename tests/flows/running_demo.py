@@ -9,7 +9,7 @@ import subprocess
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,18 @@ class Demo:
             assert self.process.poll() is None, self.said
             assert time.monotonic() < deadline, self.said
             time.sleep(4)  # a look at the metrics asks everything
+
+    def until_above_zero(self, names: Collection[str], stopped: str = "") -> None:
+        """Wait until each metric was above zero; the processes of a program stand still."""
+        processes = [child for child in self.children if stopped and stopped in command(child)]
+        assert bool(processes) is bool(stopped)
+        for process in processes:
+            process.suspend()
+        try:
+            self.until(lambda: self.scrape() and all(self.largest[name] for name in names))
+        finally:
+            for process in processes:
+                process.resume()
 
     def interrupt(self) -> None:
         """Ctrl-C; all that it has started ends."""
