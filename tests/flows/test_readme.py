@@ -61,10 +61,10 @@ MOVING = (
 # There the oldest entry is found by reading all of them, which only the cleaner does.
 NOT_ON_SQLITE = {"msgplatform_feed_entries_archive_overdue_seconds"}
 # A message is in these states for milliseconds, and a look would meet one by chance: it stays there
-# while the program behind it stands still.
+# while the program behind it stands still. A sender that stood still connects anew, so it is last.
 BRIEF_STATES = {
-    "run_sms_sender": {"msgplatform_sms_pending", "msgplatform_sms_oldest_pending_seconds"},
     "run_smg_simulator": {"msgplatform_sms_claimed"},
+    "run_sms_sender": {"msgplatform_sms_pending", "msgplatform_sms_oldest_pending_seconds"},
 }
 # A newcomer's shell has none of what this test run has set.
 _KEPT = ("LANG", "PIP_", "SSL_", "REQUESTS_", "http", "HTTP", "no_proxy", "NO_PROXY")
