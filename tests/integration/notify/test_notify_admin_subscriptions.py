@@ -442,7 +442,7 @@ def test_deliver_now_says_what_it_does_not_send(biz: Biz, admin_client: Client) 
             ReceiveMsg.Status.EXHAUSTED, row.pk, [1, 2, 3], "timeout", timezone.now()
         )
     answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/", follow=True).content.decode()
-    assert "Nothing waits for a later time. 3 messages were given up" in answer
+    assert "Nothing waits for a later time. 3 failures are not tried any more" in answer
     assert "resend them on the page Failures" in answer
 
 
