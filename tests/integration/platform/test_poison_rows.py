@@ -214,7 +214,7 @@ def ended_messages(shop: Caller, count: int) -> list[str]:
 def test_forwarder(shop: Caller, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.forwarder.forwarder.LEASE_SECONDS", 0.05)
     ids = ended_messages(shop, 5)
-    with refusing(BizMsg, f"NEW.payload LIKE '%{ids[2]}%'", number):
+    with refusing(BizMsg, f"CAST(NEW.payload AS CHAR) LIKE '%{ids[2]}%'", number):
         forwarder = Forwarder()
         work_until(forwarder.turn, lambda: BizMsg.objects.count() == 4, OTHERS_SECONDS)
         work_until(forwarder.turn, lambda: is_named("sms.event", ids[2]))
@@ -315,7 +315,7 @@ def test_bulk_runner(number: int) -> None:
 def test_poller(number: int) -> None:
     polled = Polled()
     leads = polled.leads(*[f"name {n}" for n in range(5)])
-    condition = f"NEW.key = '{leads[2]}' AND NEW.state <> '{Record.State.DEAD}'"
+    condition = f"NEW.key = '{leads[2]}' AND NEW.state <> {int(Record.State.DEAD)}"
     with refusing(Record, condition, number):
         work_until(polled.turn, lambda: Record.objects.count() == 5, OTHERS_SECONDS)
     assert Record.objects.get(state=Record.State.DEAD).key == str(leads[2])
