@@ -134,9 +134,8 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
         return
     entries = RecoveryEntry.open_entries(record_id__in=[row.id for row, _, _ in dead])
     columns = entries.select_for_update().values_list("record_id", "id", "created_at")
-    open_entries = {record: (entry, since) for record, entry, since in columns}
-    if open_entries:  # the reason may have changed
-        entry_ids = [pk for pk, _ in open_entries.values()]
+    earlier_entries = {record: (entry, since) for record, entry, since in columns}
+    if entry_ids := [pk for pk, _ in earlier_entries.values()]:  # the reason may have changed
         failures.take_back(RecoveryEntry.objects.filter(id__in=entry_ids))
     new, old = [], []
     for row, answer, error in dead:
@@ -147,8 +146,8 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
             row.policy_id, crm_id, answer.entry.operation, row.id, row.key, row.version, error,
             field, reason, row.attempt, request, int(_State.OPEN),
         ]  # fmt: skip
-        if row.id in open_entries:
-            entry, since = open_entries[row.id]
+        if row.id in earlier_entries:
+            entry, since = earlier_entries[row.id]
             old.append([entry, *values, since, ""])
         else:
             new.append([*values, now, ""])
@@ -158,7 +157,8 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
     failed_records = [
         (row.id, error, field_and_reason(answer.outcome)[1]) for row, answer, error in dead
     ]
-    failures.add(crm_id, failed_records, min([now, *(since for _, since in open_entries.values())]))
+    first_times = [since for _, since in earlier_entries.values()]
+    failures.add(crm_id, failed_records, min([now, *first_times]))
 
 
 def solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:

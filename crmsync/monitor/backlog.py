@@ -81,7 +81,7 @@ def counts(
     return Counter(dict(zip(pairs, numbers, strict=True)))
 
 
-def open_entries(before: datetime, limit: int) -> int:
+def count_open_entries(before: datetime, limit: int) -> int:
     """The number of open entries of the recovery log from before this time, counted up to `limit`.
     Entries of sandboxes are not counted."""
     sandboxes = list(Crm.objects.filter(adapter=Crm.SANDBOX).values_list("id", flat=True))

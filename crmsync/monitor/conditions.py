@@ -114,7 +114,7 @@ def conditions() -> Iterator[Condition]:
                 dead=dead_count,
                 ended=ended_count,
             )
-    count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
+    count = backlog.count_open_entries(now - OPEN_FOR, _COUNTED)
     if count:
         more = lazy_message("%(count)d or more", count=count)
         yield Condition.of(

@@ -1,5 +1,5 @@
-"""Migrations of two stages, and whether a database has them: *before* runs while programs of the
-release before work, *after* runs once none of these programs is left.
+"""Migrations of two stages: *before* runs while programs of the release before work, *after* runs
+once none of these programs is left. And whether a database has its migrations and their tables.
 
 A migration is of the stage *before* unless its class says `stage = "after"`. A *before* migration
 only adds, so that programs that do not know it go on, and the way back is open until *after* has

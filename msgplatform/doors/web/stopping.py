@@ -1,4 +1,4 @@
-"""Tells the workers that the web server begins to stop, and lets them end when it is killed.
+"""Workers learn here that the web server begins to stop, and end when it is killed.
 
 Granian's workers refuse new connections and wait for requests in flight; nothing in Python learns
 of it. So its parent holds one end of a pipe that all workers inherit: when it closes that end, the

@@ -35,8 +35,8 @@ _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
 
 
 class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What `uid` does to `other`. Friendship is mutual; a block ends every relation between the
-    two, and keeps new ones from being made."""
+    """The action of `uid` towards `other`. Friendship is mutual; a block ends every relation
+    between the two, and keeps new ones from being made."""
 
     action: Annotated[str, choice([(action, action) for action in relations.Action])]
     uid: Annotated[
