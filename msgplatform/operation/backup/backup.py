@@ -200,12 +200,14 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
         raise BackupRefused(f"The database {connection.alias} has no tables: nothing to back up.")
     engine = engines.of_connection(connection)
     path = folder / f"{connection.alias}.{'sql' if engine.is_server else 'sqlite3'}"
-    copy = _dump_server if engine.is_server else _copy_file
     for number in range(1, _TRIES + 1):
         required_names = migration_stages.tables_of_migrations(connection)
         required_names |= set(connection.introspection.table_names())
         try:
-            table_names = copy(connection, path)
+            if engine.is_server:
+                table_names = _dump_server(connection, engine.dump_programs, path)
+            else:
+                table_names = _copy_file(connection, path)
             if missing := sorted(required_names - table_names):
                 raise DumpIncomplete(
                     f"The dump of the database {connection.alias} lacks tables "
@@ -233,10 +235,9 @@ def _copy_file(connection: Any, path: Path) -> set[str]:
         return {name for (name,) in rows}
 
 
-def _dump_server(connection: Any, path: Path) -> set[str]:
+def _dump_server(connection: Any, programs: Sequence[str], path: Path) -> set[str]:
     """Dump a database without its triggers, which `migrate` makes for its own user. Returns the
     tables that the dump has completely."""
-    programs = engines.of_connection(connection).dump_programs
     command, environment = client_command(connection, programs, [*_DUMP_OPTIONS])
     whole, table, line = set(), "", b""
     with path.open("w+b") as file:
