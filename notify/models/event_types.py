@@ -10,7 +10,7 @@ from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import ExactCharField
-from msgplatform.core.json.values import MAX_STORED, depth
+from msgplatform.core.json.values import MAX_STORED_DEPTH, depth
 from msgplatform.core.lazy_text import translated
 from msgplatform.models import Biz
 from notify import personal_fields
@@ -98,9 +98,9 @@ class EventType(models.Model):
         if same.exists():
             errors["name"] = gettext("The catalogue has this event type already.")
         for name in ("example", "schema"):
-            if depth(getattr(self, name)) > MAX_STORED:
+            if depth(getattr(self, name)) > MAX_STORED_DEPTH:
                 text = gettext("It is nested more than %d levels deep.")
-                errors[name] = text % MAX_STORED
+                errors[name] = text % MAX_STORED_DEPTH
         if errors:
             raise ValidationError(errors)
         max_bytes = limits.MAX_PAYLOAD_BYTES

@@ -13,7 +13,7 @@ import re2
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.lazy_text import lazy_message
 
-_MAX_MEMORY = 256 * 1024  # bytes, of one expression with what RE2 remembers of its texts
+_MAX_MEMORY = 256 * 1024  # bytes, of one expression with RE2's cache of its states
 _MAX_EXPRESSION = 300  # characters of an expression that an error message quotes
 # Escapes of JSON Schema and Python that RE2 writes in another way. Other pairs stay.
 _ESCAPE = re.compile(
