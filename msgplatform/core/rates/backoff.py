@@ -56,7 +56,7 @@ class Backoff:
         self._pause = first
 
     def next(self) -> float:
-        """The present pause. The following pause is longer."""
+        """The present pause (seconds). The following pause is longer."""
         pause = self._pause
         # Jitter is added only to the result, so that it does not change the growth of pauses.
         self._pause = min(self._cap, pause * self._factor)
