@@ -83,6 +83,15 @@ class LockedItems:
 locked_items = LockedItems()
 
 
+def is_unanswered(error: Exception) -> bool:
+    """True if a server has not answered at all. Every other error may be of an item. For programs
+    that see the same items too seldom to count refusals."""
+    if not isinstance(error, UNAVAILABLE):
+        return False
+    code = transactions.error_code(error) if isinstance(error, OperationalError) else 0
+    return not transactions.is_answer(code)
+
+
 def is_unavailable(error: Exception) -> bool:
     """True if a server is unavailable, so that no item is to blame.
 
@@ -91,22 +100,12 @@ def is_unavailable(error: Exception) -> bool:
     """
     if not isinstance(error, UNAVAILABLE) or transactions.is_of_lock(error):
         return False
-    code = transactions.error_code(error) if isinstance(error, OperationalError) else 0
-    if not transactions.is_answer(code):
+    if is_unanswered(error):
         return True
-    now = time.monotonic()
-    recent = [at for at in refusals[code] if now - at < _TRIES_SECONDS]
-    refusals[code] = [*recent, now][-TRIES:]
-    return len(recent) < TRIES
-
-
-def is_unanswered(error: Exception) -> bool:
-    """True if a server has not answered at all. Every other error may be of an item. For programs
-    that see the same items too seldom to count refusals."""
-    if not isinstance(error, UNAVAILABLE):
-        return False
-    code = transactions.error_code(error) if isinstance(error, OperationalError) else 0
-    return not transactions.is_answer(code)
+    code, now = transactions.error_code(error), time.monotonic()
+    refused_at = [at for at in refusals[code] if now - at < _TRIES_SECONDS]
+    refusals[code] = [*refused_at, now][-TRIES:]
+    return len(refused_at) < TRIES
 
 
 def isolate(
@@ -195,9 +194,10 @@ class _Walk(msgspec.Struct, Generic[T, R]):
     lock_errors: list[Exception] = msgspec.field(default_factory=list)
 
     def divide(self, items: Sequence[T], is_hasty: bool = False) -> list[R]:
+        """The results of `work`, tried on all items, then on each half or smaller part. `is_hasty`:
+        a lock is waited for a second."""
         if not items:
             return []
-        is_locked = False
         if len(self.lock_errors) >= _MAX_LOCK_WAITS and is_hasty:
             self.untried += items
             return []
