@@ -104,13 +104,13 @@ def is_in_use(host: str, port: int) -> bool:
     return False
 
 
-def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+def tail(log: Path, line_count: int = _TAIL_LINES) -> str:
     """The last lines of a log, or a note that there are none."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         text = ""
-    return "\n".join(text.splitlines()[-lines:]) or f"({log} is empty)"
+    return "\n".join(text.splitlines()[-line_count:]) or f"({log} is empty)"
 
 
 class PrivateServer:
@@ -135,8 +135,8 @@ class PrivateServer:
     @property
     def pid(self) -> int | None:
         """The running server's pid."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if self._process and running else None
+        is_running = self._process is not None and self._process.poll() is None
+        return self._process.pid if self._process and is_running else None
 
     def prepare(self) -> None:
         """Make the folders, before another program runs `argv`."""
@@ -144,7 +144,7 @@ class PrivateServer:
         private_directory(self.socket.parent)
 
     def start(self) -> Self:
-        """Start it and wait until it answers. Raises ServerMissing, ServerFailed."""
+        """Start the server and wait until it answers. Raises ServerMissing, ServerFailed."""
         if self.pid:
             return self
         self.prepare()
