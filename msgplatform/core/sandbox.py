@@ -98,7 +98,7 @@ class Sandbox:
     def calls(self, kind: type[C]) -> list[Kept[C]]:
         """The calls of the last hour, newest first. Content that cannot be read, such as another
         release's, is left out."""
-        oldest = time.time() - KEEP_SECONDS
+        oldest_at = time.time() - KEEP_SECONDS
         calls: list[Kept[C]] = []
         for content in work_redis().lrange(self._calls, 0, MAX_CALLS - 1):
             try:
@@ -106,7 +106,7 @@ class Sandbox:
                 call = msgspec.json.decode(raw, type=kind)
             except msgspec.DecodeError:
                 continue
-            if at >= oldest:
+            if at >= oldest_at:
                 calls.append(Kept(datetime.fromtimestamp(at, UTC), call))
         return calls
 
@@ -139,8 +139,8 @@ class Sandbox:
         pipeline = work_redis().pipeline()
         pipeline.delete(self._behaviour, self._count)
         if behaviour != USUAL:
-            until = msgspec.structs.replace(behaviour, until=time.time() + minutes * 60)
-            pipeline.set(self._behaviour, msgspec.json.encode(until), ex=minutes * 60)
+            limited = msgspec.structs.replace(behaviour, until=time.time() + minutes * 60)
+            pipeline.set(self._behaviour, msgspec.json.encode(limited), ex=minutes * 60)
             if behaviour.count is not None:
                 pipeline.set(self._count, behaviour.count, ex=minutes * 60)
         pipeline.execute()
