@@ -20,9 +20,10 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from msgplatform.core import logging, long_polls
+from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.rates.shared import Quota, Rate, Usage, parse_rate
+from msgplatform.core.web import long_polls
 from msgplatform.doors.api.access.key_cache import ApiCaller
 
 log = logging.get(__name__)
