@@ -15,7 +15,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform import env
-from msgplatform.core import logging, structs
+from msgplatform.core import logging
+from msgplatform.core.daemons import structs
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.data import cell_record, ids
 from msgplatform.core.rates.backoff import Backoff

@@ -10,8 +10,8 @@ import time
 from django.urls import reverse
 from django.utils.module_loading import import_string
 
-from msgplatform.core import features, logging, structs
-from msgplatform.core.daemons import bounded_call, heartbeats
+from msgplatform.core import features, logging
+from msgplatform.core.daemons import bounded_call, heartbeats, structs
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids, server
 from msgplatform.core.web import request_counts
