@@ -1,4 +1,4 @@
-"""The contract of a flow, a `Flow` in the app's `flow.py`; and the installed flows."""
+"""The contract of a flow: a `Flow` in the app's `flow.py`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The messages of a flow: search fields, indexes for finding messages, the page of a message.
 
 A flow declares a `MessageStore`; the platform's engine (`msgplatform/messages/engine.py`) searches
-it. A filter maps field names to texts, as in an address; the fields have the readers of these
-texts.
+it. A filter maps the names of fields to texts, as in an address; a field reads its text.
 """
 
 from __future__ import annotations
@@ -122,8 +121,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reader:
-    """Reads ids from places of an index, each in descending order. The newest ids of all are among
-    the newest ids of each place, and the oldest among the oldest."""
+    """A reader of ids from places of an index; each of `parts` has descending ids. The newest ids
+    of all are among the newest ids of each part, and the oldest among the oldest."""
 
     def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
         if is_ascending:
