@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_lazy as _
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.json.values import MAX_STORED_DEPTH, depth
-from msgplatform.core.lazy_text import translated
+from msgplatform.core.lazy_text import translate_text
 from msgplatform.models import Biz
 from notify import personal_fields
 from notify.subscriptions import limits
@@ -123,7 +123,7 @@ class EventType(models.Model):
             if self.example is not None:
                 wrong = json_schema.first_error(validator, self.example)
         except InvalidInput as error:
-            return {"schema": translated(error.args[0])}
+            return {"schema": translate_text(error.args[0])}
         except RecursionError:
             return {"example": gettext("This is nested too deeply.")}
         if wrong is None:
