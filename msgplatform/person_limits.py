@@ -117,12 +117,12 @@ def set_limit(user: AbstractBaseUser, system_names: Iterable[str] | None) -> lis
         words = _("There is no business system %s.") % ", ".join(unknown_names)
         raise InvalidInput(words, "systems")
     limit = limit_of(user)
-    before = None if limit is None else list(limit)
-    if names == before:
+    names_before = None if limit is None else list(limit)
+    if names == names_before:
         return None
     if names is None:
         PersonLimit.objects.filter(pk=user.pk).delete()
     else:
         row, _is_new = PersonLimit.objects.get_or_create(pk=user.pk)
         row.systems.set(systems)
-    return [before, names]
+    return [names_before, names]

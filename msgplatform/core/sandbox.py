@@ -64,7 +64,7 @@ class Behaviour(msgspec.Struct, frozen=True):
         return datetime.fromtimestamp(self.until, UTC) if self.until else None
 
 
-class Kept(msgspec.Struct, Generic[C], frozen=True):
+class KeptCall(msgspec.Struct, Generic[C], frozen=True):
     """A call that was kept, and when it came."""
 
     at: datetime
@@ -95,11 +95,11 @@ class Sandbox:
         pipeline.expire(self._calls, KEEP_SECONDS)
         pipeline.execute()
 
-    def calls(self, kind: type[C]) -> list[Kept[C]]:
+    def calls(self, kind: type[C]) -> list[KeptCall[C]]:
         """The calls of the last hour, newest first. Content that cannot be read, such as another
         release's, is left out."""
         oldest_at = time.time() - KEEP_SECONDS
-        calls: list[Kept[C]] = []
+        calls: list[KeptCall[C]] = []
         for content in work_redis().lrange(self._calls, 0, MAX_CALLS - 1):
             try:
                 at, raw = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
@@ -107,7 +107,7 @@ class Sandbox:
             except msgspec.DecodeError:
                 continue
             if at >= oldest_at:
-                calls.append(Kept(datetime.fromtimestamp(at, UTC), call))
+                calls.append(KeptCall(datetime.fromtimestamp(at, UTC), call))
         return calls
 
     def empty(self) -> int:

@@ -56,9 +56,10 @@ def partition(
             if len(engine.partitions(cursor, table)) > 1:
                 continue  # already partitioned: do not rewrite the table
             cursor.execute(f"SELECT MIN({column}) FROM {table}")  # noqa: S608
-            (oldest,) = cursor.fetchone()
-            now = timezone.now()
-            bounds = _bounds(step, ids.datetime_of(oldest), now) if oldest is not None else {}
+            (oldest_id,) = cursor.fetchone()
+            bounds: dict[str, int] = {}
+            if oldest_id is not None:
+                bounds = _bounds(step, ids.datetime_of(oldest_id), timezone.now())
             cursor.execute(
                 f"ALTER TABLE {table} PARTITION BY RANGE ({column}) ({_list_partitions(bounds)})"
             )
@@ -98,10 +99,10 @@ def _missing_bounds(
     if last_bound is not None:
         bounds = _bounds(step, ids.datetime_of(last_bound), now)
         return {name: bound for name, bound in bounds.items() if bound > last_bound}
-    oldest = (
-        archive.hot._base_manager.aggregate(oldest=Min("id"))["oldest"] if archive.hot else None
-    )
-    return _bounds(step, ids.datetime_of(oldest) if oldest else now, now)
+    oldest_id = 0
+    if archive.hot:
+        oldest_id = archive.hot._base_manager.aggregate(oldest=Min("id"))["oldest"]
+    return _bounds(step, ids.datetime_of(oldest_id) if oldest_id else now, now)
 
 
 def _bounds(step: Step, start: datetime, now: datetime) -> dict[str, int]:
@@ -124,8 +125,8 @@ def partitions_of(table: Table) -> list[Partition]:
         partitions = []
         for name, text in table.engine.partitions(cursor, table.name):
             bound = None if text == "MAXVALUE" else int(text)
-            first = ids.first_id_at(table.step.start(ids.datetime_of(bound - 1))) if bound else 0
-            partitions.append(Partition(name, first, bound))
+            first_id = ids.first_id_at(table.step.start(ids.datetime_of(bound - 1))) if bound else 0
+            partitions.append(Partition(name, first_id, bound))
     return partitions
 
 

@@ -84,8 +84,8 @@ def of_platform() -> dict[str, Exits]:
     return {row.role: row for row in rows}
 
 
-def everywhere() -> dict[str, Exits]:
-    """Role → its exits; only exits on this machine while Redis does not answer."""
+def of_platform_or_machine() -> dict[str, Exits]:
+    """Like `of_platform`; only exits on this machine while Redis does not answer."""
     with suppress(RedisError):
         return of_platform()
     with suppress(OSError, msgspec.MsgspecError):

@@ -96,12 +96,12 @@ def missing_tables(connection: BaseDatabaseWrapper) -> str:
     database with nothing to migrate.
     """
     table_names = connection.introspection.table_names()
-    missing = sorted(tables_of_migrations(connection).difference(table_names))
-    if not missing:
+    missing_names = sorted(tables_of_migrations(connection).difference(table_names))
+    if not missing_names:
         return ""
     return (
         f"The database {connection.alias} lacks tables that its migrations made "
-        f"({enumerate_tables(missing)}): the load of a dump was cut short. Drop the "
+        f"({enumerate_tables(missing_names)}): the load of a dump was cut short. Drop the "
         "database and load the dump again, and look at the exit status of the load."
     )
 

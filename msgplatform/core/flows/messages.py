@@ -91,10 +91,10 @@ class Index(msgspec.Struct, frozen=True):
 
 class Check(msgspec.Struct, frozen=True):
     """A check that a condition on columns cannot express, for filters with one of `fields`.
-    `left(values, ids)` gives the matching ids among the rows that passed the conditions."""
+    `filter_ids(values, ids)` gives the matching ids among the rows that passed the conditions."""
 
     fields: Sequence[str]
-    left: Callable[[Values, Sequence[int]], Collection[int]]
+    filter_ids: Callable[[Values, Sequence[int]], Collection[int]]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,8 +126,8 @@ def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reade
 
     def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
         if is_ascending:
-            first = max(last_id + 1, values.get("since", 0))
-            bounds = {f"{id}__gte": first, f"{id}__lt": values.get("until", MAX_ID)}
+            min_id = max(last_id + 1, values.get("since", 0))
+            bounds = {f"{id}__gte": min_id, f"{id}__lt": values.get("until", MAX_ID)}
         else:
             bounds = {f"{id}__lt": last_id, f"{id}__gte": values.get("since", 0)}
         ids: list[int] = []

@@ -98,11 +98,11 @@ def is_whole(match: re.Match[str], phones: Collection[str]) -> bool:
         return True
     digits = _NO_DIGITS.sub("", number).lstrip("0")
     text, (start, end) = match.string, match.span()
-    before = _plain(text[max(0, start - _MAX_ESCAPE) : start])
-    after = _plain(text[end : end + _MAX_ESCAPE])
+    text_before = _plain(text[max(0, start - _MAX_ESCAPE) : start])
+    text_after = _plain(text[end : end + _MAX_ESCAPE])
     is_number = digits in phones or digits.removeprefix(_COUNTRY).lstrip("0") in phones
-    is_begun = before[-1:].isdigit() and not _AFTER_CARRIER.search(before)
-    return is_number and not (is_begun or after[:1].isdigit())
+    is_begun = text_before[-1:].isdigit() and not _AFTER_CARRIER.search(text_before)
+    return is_number and not (is_begun or text_after[:1].isdigit())
 
 
 def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool:

@@ -128,10 +128,10 @@ def strays(names: Sequence[str], owner: str, own_ids: Collection[str]) -> list[t
     if not names:
         return []
     keys = [key for name in names for key in (OWNER + name, f"rq:queue:{name}:intermediate")]
-    claimed: Any = work_redis().register_script(_CLAIMED)(keys=keys, args=[owner])
+    id_lists: Any = work_redis().register_script(_CLAIMED)(keys=keys, args=[owner])
     return [
         (name, id)
-        for name, job_ids in zip(names, claimed, strict=True)
+        for name, job_ids in zip(names, id_lists, strict=True)
         for id in map(bytes.decode, job_ids)
         if id not in own_ids
     ]
