@@ -73,7 +73,7 @@ def load(value: Any) -> str:
     })  # fmt: skip
 
 
-def joined(words: Iterable[object]) -> str:
+def join_words(words: Iterable[object]) -> str:
     """Words in one line in the reader's language: `2 delivered, 1 exhausted`. Chinese has a comma
     of its own."""
     return pgettext("between words of a list", ", ").join(map(str, words))

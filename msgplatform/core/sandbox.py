@@ -139,8 +139,8 @@ class Sandbox:
         pipeline = work_redis().pipeline()
         pipeline.delete(self._behaviour, self._count)
         if behaviour != USUAL:
-            limited = msgspec.structs.replace(behaviour, until=time.time() + minutes * 60)
-            pipeline.set(self._behaviour, msgspec.json.encode(limited), ex=minutes * 60)
+            timed_behaviour = msgspec.structs.replace(behaviour, until=time.time() + minutes * 60)
+            pipeline.set(self._behaviour, msgspec.json.encode(timed_behaviour), ex=minutes * 60)
             if behaviour.count is not None:
                 pipeline.set(self._count, behaviour.count, ex=minutes * 60)
         pipeline.execute()

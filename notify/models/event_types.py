@@ -118,7 +118,7 @@ class EventType(models.Model):
         if not isinstance(self.schema, dict):
             return {"schema": gettext('Write an object: {"type": "object"}.')}
         try:
-            validator = json_schema.compiled(self.schema)
+            validator = json_schema.compile_schema(self.schema)
             wrong = None
             if self.example is not None:
                 wrong = json_schema.first_error(validator, self.example)

@@ -60,7 +60,7 @@ class Part(msgspec.Struct, frozen=True):
                     table, names, [tuple(map(_plain, row)) for row in source_rows], using=using
                 )
 
-    def verified(self) -> int:
+    def verify(self) -> int:
         """The number of copied rows. Raises NotVerified if the target does not hold all of them."""
         # Compare all columns, because the source is deleted if they are equal.
         source_count, source_digest = self._fingerprint(self.source)

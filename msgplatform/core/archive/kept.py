@@ -19,7 +19,7 @@ from msgplatform.core.flows.text import Text
 
 # Seconds that a scrape waits for an archive, which may be in another database.
 _SAMPLE_SECONDS = 0.5
-_unanswered: set[str] = set()  # names of archives whose databases have not answered yet
+_unanswered_names: set[str] = set()  # names of archives whose databases have not answered yet
 ARCHIVED, DELETED = _("moves to the archive"), _("is deleted")
 
 
@@ -103,7 +103,7 @@ def metric(archive: Archive) -> Metric:
 
 def samples(archive: Archive) -> list[Sample]:
     """Samples of an archive for `/metrics`; none if its database cannot be read, or hangs."""
-    if archive.name in _unanswered:  # an earlier scrape still waits for the archive
+    if archive.name in _unanswered_names:  # an earlier scrape still waits for the archive
         return []
     now = sql.now()
 
@@ -111,9 +111,9 @@ def samples(archive: Archive) -> list[Sample]:
         try:
             return retention.overdue(archive, now)
         finally:
-            _unanswered.discard(archive.name)
+            _unanswered_names.discard(archive.name)
 
-    _unanswered.add(archive.name)
+    _unanswered_names.add(archive.name)
     try:
         seconds, _table = bounded_call.ask(ask, _SAMPLE_SECONDS)
     except (DatabaseError, TimeoutError):

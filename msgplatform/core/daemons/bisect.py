@@ -131,25 +131,29 @@ def isolate(
     with transactions.waiting_once():
         results = walk.divide([item for item in items if item not in late_items])
         for item in late_items:
-            locked_count = len(walk.locked) + len(walk.untried)
+            locked_count = len(walk.locked_pairs) + len(walk.untried_items)
             results += walk.divide([item], is_hasty=True)
-            if len(walk.locked) + len(walk.untried) == locked_count:
+            if len(walk.locked_pairs) + len(walk.untried_items) == locked_count:
                 locked_items.forget(item)
     if walk.suspects and not walk.success_count:
         raise walk.suspects[0][1]
-    if walk.locked and not walk.success_count:
+    if walk.locked_pairs and not walk.success_count:
         # Perhaps the whole table is locked: only items that were locked beside others are to blame.
-        walk.untried += [item for item, _ in walk.locked if not locked_items.is_known(item)]
-        walk.locked = [pair for pair in walk.locked if locked_items.is_known(pair[0])]
+        locked_pairs, walk.locked_pairs = walk.locked_pairs, []
+        for item, error in locked_pairs:
+            if locked_items.is_known(item):
+                walk.locked_pairs.append((item, error))
+            else:
+                walk.untried_items.append(item)
     for item, error in walk.suspects:
         walk.blame(item, error)
-    waiting_items = [item for item, _ in walk.locked if not locked_items.note(item)]
-    for item, error in walk.locked:
+    waiting_items = [item for item, _ in walk.locked_pairs if not locked_items.note(item)]
+    for item, error in walk.locked_pairs:
         if item not in waiting_items:
             with transactions.hasty(using):
                 walk.blame(item, error)
-    if waiting_items or walk.untried:
-        raise ItemsLocked([*waiting_items, *walk.untried], walk.lock_errors[0])
+    if waiting_items or walk.untried_items:
+        raise ItemsLocked([*waiting_items, *walk.untried_items], walk.lock_errors[0])
     return results
 
 
@@ -189,8 +193,8 @@ class _Walk(msgspec.Struct, Generic[T, R]):
     # Items that a server refused on their own, and items whose rows are locked. They are to blame
     # if another item succeeded.
     suspects: list[tuple[T, Exception]] = msgspec.field(default_factory=list)
-    locked: list[tuple[T, Exception]] = msgspec.field(default_factory=list)
-    untried: list[T] = msgspec.field(default_factory=list)
+    locked_pairs: list[tuple[T, Exception]] = msgspec.field(default_factory=list)
+    untried_items: list[T] = msgspec.field(default_factory=list)
     lock_errors: list[Exception] = msgspec.field(default_factory=list)
 
     def divide(self, items: Sequence[T], is_hasty: bool = False) -> list[R]:
@@ -199,7 +203,7 @@ class _Walk(msgspec.Struct, Generic[T, R]):
         if not items:
             return []
         if len(self.lock_errors) >= _MAX_LOCK_WAITS and is_hasty:
-            self.untried += items
+            self.untried_items += items
             return []
         try:
             with transactions.hasty(self.using) if is_hasty else nullcontext():
@@ -214,7 +218,7 @@ class _Walk(msgspec.Struct, Generic[T, R]):
             self.lock_errors += [error] if is_locked else []
             if len(items) == 1:
                 if is_locked:
-                    self.locked.append((items[0], error))
+                    self.locked_pairs.append((items[0], error))
                 elif is_of_server:
                     self.suspects.append((items[0], error))
                 else:

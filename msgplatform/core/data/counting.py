@@ -19,7 +19,9 @@ REST = 20
 K = TypeVar("K")
 
 
-def capped(table: str, condition: str, keys: Sequence[Sequence[int]], max_count: int) -> list[int]:
+def count_up_to(
+    table: str, condition: str, keys: Sequence[Sequence[int]], max_count: int
+) -> list[int]:
     """The number of rows, up to `max_count`, that meet the condition with each key, in the order of
     the keys. `condition` is SQL with a placeholder for each number of a key; an index must answer
     it."""

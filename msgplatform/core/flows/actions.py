@@ -137,7 +137,7 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
             # The first step only checks the filter, and stores the time: later messages are not the
             # job's.
             self.select(filter, sql.now())
-            return Step(BulkCursor.begin(), 0)
+            return Step(BulkCursor(sql.now()).start(), 0)
         place = BulkCursor.read(cursor)
         selection = self.select(filter, place.begun)
         page = selection.page(place.position, limit)

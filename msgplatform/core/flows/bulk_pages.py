@@ -13,7 +13,6 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.core.flows.page import Hit
@@ -68,11 +67,6 @@ class BulkCursor(msgspec.Struct, frozen=True):
 
     begun: datetime
     position: str = ""
-
-    @classmethod
-    def begin(cls) -> str:
-        """The cursor after the first step."""
-        return cls(sql.now()).start()
 
     def start(self) -> str:
         """The cursor before the first page."""

@@ -66,7 +66,7 @@ _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
 @lru_cache(maxsize=16)
-def bounded(draft: Any) -> Any:
+def bounded_class(draft: Any) -> Any:
     """A draft's validator class with these keywords."""
     bounded_keywords: dict[str, _Keyword] = {
         **FUNCTIONS,

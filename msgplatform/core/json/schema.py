@@ -56,7 +56,7 @@ class Schema(msgspec.Struct, frozen=True):
     quick: QuickValidator | None
 
 
-def compiled(schema: Mapping[str, Any]) -> Schema:
+def compile_schema(schema: Mapping[str, Any]) -> Schema:
     """The schema, ready for use. Raises InvalidInput that names the fault of the schema."""
     size = len(msgspec.json.encode(schema))
     if size > MAX_SCHEMA_BYTES:
@@ -68,7 +68,7 @@ def compiled(schema: Mapping[str, Any]) -> Schema:
         default_draft = "https://json-schema.org/draft/2020-12/schema"
         words = lazy_message("$schema is the address of a draft: %(draft)s", draft=default_draft)
         raise InvalidInput(words) from None
-    draft = keywords.bounded(draft_class)
+    draft = keywords.bounded_class(draft_class)
     try:
         keywords.begin_steps(size)
         _check_schema(draft, schema)

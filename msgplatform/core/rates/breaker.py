@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from msgplatform.core.rates.backoff import Uniform, jittered
+from msgplatform.core.rates.backoff import Uniform, add_jitter
 
 
 class State(StrEnum):
@@ -141,7 +141,7 @@ class Breaker:
         policy = self.policy
         # The exponent is bounded so that years of failures do not overflow a float.
         growth = policy.factor ** min(self.opened_in_a_row, 64)
-        pause = jittered(min(policy.cap, policy.first * growth), policy.jitter, self._rng)
+        pause = add_jitter(min(policy.cap, policy.first * growth), policy.jitter, self._rng)
         self.state = State.OPEN
         self.opened_in_a_row += 1
         self.opened_at = now

@@ -30,7 +30,7 @@ _TAIL_LINES = 15
 _LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
 # Ports that were given out stay bound here, without a listener: `free_port` of another process
 # chooses another port, but a server may listen on such a port.
-_reserved: list[sockets.socket] = []
+_reserved_sockets: list[sockets.socket] = []
 
 
 class ServerMissing(Permanent):
@@ -81,7 +81,7 @@ def free_port() -> int:
         # Set these options after `bind`: before, they would allow binding beside another holder.
         for option in (sockets.SO_REUSEADDR, sockets.SO_REUSEPORT):
             holder.setsockopt(sockets.SOL_SOCKET, option, 1)
-        _reserved.append(holder)
+        _reserved_sockets.append(holder)
         return port
     with sockets.socket() as probe:
         probe.bind(("127.0.0.1", 0))
