@@ -19,28 +19,27 @@ R = TypeVar("R")
 
 log = logging.get(__name__)
 
-# The tries, within these seconds, of a batch that a database refuses, before an item may be to
-# blame. With the pauses of a daemon's loop they take 3 to 6 seconds.
+# An item may be to blame after this many refusals of its batch within these seconds. The tries take
+# 3 to 6 seconds with the pauses of a daemon's loop.
 TRIES, _TRIES_SECONDS = 5, 60.0
-# After so many failures without a success the server is to blame. Fewer halvings of a batch lead to
-# a single item.
+# The server is to blame after more failures without a success. Fewer halvings of a batch lead to a
+# single item.
 _MAX_FAILURES = 14
 _MAX_LOGGED = 10  # items of a batch that the database refuses
 refusals: dict[int, list[float]] = defaultdict(list)  # error number → its monotonic times
 
-# An item may be to blame whose rows are locked at so many tries in a row, within at least these
-# seconds. With the first wait for the lock that is the time after which locks of a frozen program
-# end.
+# An item with locked rows may be to blame after this many tries in a row, over at least these
+# seconds. The first wait for the lock comes before them; then the locks of a frozen program end.
 LOCK_TRIES, LOCK_SECONDS = 3, float(IDLE_TRANSACTION_SECONDS - LOCK_WAIT_SECONDS)
-# Each part of a batch with a locked row waits a second. Many parts make few such waits: 3 of 500
-# items. After so many waits the other parts are left to the next call.
+# A batch with a locked row is divided into this many parts, so that few parts (3 of 500 items) wait
+# a second for the lock. After the maximum of waits the other parts are left to the next call.
 _LOCK_PARTS, _MAX_LOCK_WAITS = 8, 8
-_MAX_LOCKED, _LOCKED_SECONDS = 10_000, 600.0  # what is remembered of locked items
+_MAX_LOCKED, _LOCKED_SECONDS = 10_000, 600.0  # locked items that are remembered, and for how long
 
 
 class ItemsLocked(OperationalError):
-    """Another transaction has locked rows of `items`; the other items are done. The arguments are
-    those of the first lock error."""
+    """Another transaction has locked rows of `items`; the other items are done. The error has the
+    arguments of the first lock error."""
 
     def __init__(self, items: Sequence[Any], error: Exception) -> None:
         super().__init__(*error.args)
@@ -96,7 +95,7 @@ def is_unavailable(error: Exception) -> bool:
     """True if a server is unavailable, so that no item is to blame.
 
     A database that answers may refuse a statement again and again because of one row: the result is
-    False from the TRIES-th refusal on. It is False for the lock of another transaction.
+    False from the TRIES-th refusal on, and for the lock of another transaction.
     """
     if not isinstance(error, UNAVAILABLE) or transactions.is_of_lock(error):
         return False

@@ -31,7 +31,7 @@ _LONG_RUN_SECONDS = 10.0
 
 
 class Copy:
-    """One of the child processes, with the time of its next start."""
+    """A child process, with the time of its next start."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = child_process.command(command)

@@ -5,9 +5,9 @@ time such as `next_at` that means "not due, or leased, until then". A row is fre
 over (or NULL). Leases use the database's clock, so that claims of different machines agree.
 
 Each UPDATE finds rows by primary key and repeats the whole condition, so that only one of two
-claims that chose the same row wins the row. `SKIP LOCKED` is not relied on: SQLite has none, and a
-Spider head ignores it silently. It passes over rows that somebody keeps locked, for a while after
-an UPDATE has waited for one.
+claims that chose the same row wins the row. A claim does not rely on `SKIP LOCKED`: SQLite has
+none, and a Spider head ignores it silently. For a while after an UPDATE has waited for a locked
+row, claims of the table pass over locked rows by it.
 
     free ── claim ──▶ claimed ── release ──▶ free
                       claimed ── renew ──▶ claimed, for longer
