@@ -101,7 +101,9 @@ def purge(archive: Archive, now: datetime) -> int:
         return 0
     end_id, deleted_count = horizon(now, age), 0
     with partitions.alone(archive) as has_lock:
-        for table in archive.tables if has_lock else ():
+        if not has_lock:
+            return 0
+        for table in archive.tables:
             kept_condition = table.not_final(now) if table.not_final else Q(pk__in=())
             if partitions_of(table):
                 deleted_count += _drop(table, end_id, kept_condition)

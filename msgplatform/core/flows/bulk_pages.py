@@ -168,7 +168,8 @@ def count_groups(
     end = time.monotonic() + _SECONDS
     while has_more and id_count < MAX_COUNT and time.monotonic() < end:
         page = read_page(position, COUNT_PAGE)
-        for row_id, group, at in describe(page.ids) if page.ids else ():
+        rows = describe(page.ids) if page.ids else ()
+        for row_id, group, at in rows:
             tally.groups[group] += 1
             id_by_group.setdefault(group, row_id)
             if len(first_ids) < SAMPLE:

@@ -130,10 +130,11 @@ def store(
             for item in items if item.trace
         }  # fmt: skip
     verdicts = transactions.retrying(lambda: _store_once(items, model, insert, open_spans))
-    for item, verdict in zip(items, verdicts, strict=True) if open_spans else ():
-        if span := open_spans.get(item.id):
-            error = verdict.code if verdict.outcome == "rejected" else ""
-            spans.end(span, error=error, message_id=str(verdict.id), outcome=verdict.outcome)
+    if open_spans:
+        for item, verdict in zip(items, verdicts, strict=True):
+            if span := open_spans.get(item.id):
+                error = verdict.code if verdict.outcome == "rejected" else ""
+                spans.end(span, error=error, message_id=str(verdict.id), outcome=verdict.outcome)
     return verdicts
 
 

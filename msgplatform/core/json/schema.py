@@ -164,7 +164,9 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
         if isinstance(pattern := part.get("pattern"), str):
             _check_pattern(pattern)
         by_pattern = part.get("patternProperties")
-        for pattern in by_pattern if isinstance(by_pattern, Mapping) else ():
+        if not isinstance(by_pattern, Mapping):
+            continue
+        for pattern in by_pattern:
             _check_pattern(pattern)
             # The library matches names for unevaluatedProperties with a backtracking engine.
             if is_plain_only and not _PLAIN_PATTERN.fullmatch(pattern):

@@ -75,9 +75,10 @@ def columns() -> list[Column]:
     for model in apps.get_models():
         using, options = router.db_for_write(model), model._meta
         # Local fields: an inherited field is a column of the parent's table, and found there.
-        for field in options.local_concrete_fields if options.managed and not options.proxy else ():
-            if isinstance(field, EncryptedTextField):
-                encrypted_columns.append(Column(model, field.name, using))
+        if options.managed and not options.proxy:
+            for field in options.local_concrete_fields:
+                if isinstance(field, EncryptedTextField):
+                    encrypted_columns.append(Column(model, field.name, using))
         if options.label in _json_fields:
             field_name, keys = _json_fields[options.label]
             encrypted_columns.append(JSONColumn(model, field_name, using, keys))

@@ -70,7 +70,8 @@ def free_port() -> int:
         first_outgoing = int(_LOCAL_PORTS.read_text().split()[0])
     except (OSError, ValueError):
         first_outgoing = 0
-    for _ in range(100 if first_outgoing > 2 * _LOWEST_PORT else 0):
+    try_count = 100 if first_outgoing > 2 * _LOWEST_PORT else 0
+    for _ in range(try_count):
         port = _LOWEST_PORT + secrets.randbelow(first_outgoing - _LOWEST_PORT)
         holder = sockets.socket()
         try:
