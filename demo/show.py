@@ -20,8 +20,8 @@ from django.db import connection, connections
 from demo.run import Run, Scenario, scenarios
 from msgplatform import env
 from msgplatform.core.data import engines
-from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.secrets import encryption
+from msgplatform.core.servers.logged_errors import unexpected_errors
 from msgplatform.core.servers.private_server import free_port
 
 MIN_MESSAGES = 1000

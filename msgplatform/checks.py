@@ -4,7 +4,7 @@ E0xx a wrong setting; nothing starts · E1xx, W1xx seen by `check --deploy` · E
 `check --database`. Only the last kind talks to a server.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -64,8 +64,8 @@ def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 def malformed_keys(
     variable: str, use: str, id: str, read: Callable[[str], object] = Fernet
 ) -> Iterator[CheckMessage]:
-    """An error for each key of a variable that `read` refuses. `use`: what the first one
-    does."""
+    """An error for each key of a variable that `read` refuses. `use` is the use of the first key:
+    "encrypts"."""
     keys = getattr(settings, f"{variable}S")
     for place, key in enumerate(keys, 1):
         try:
@@ -83,19 +83,14 @@ def malformed_keys(
 @register(env.CHECKS_TAG)
 def servers_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """Servers that the settings name twice."""
-    if settings.COLD_DATABASE_URL_SET:
-        hot, cold = (
-            [database.get(part) for part in ("ENGINE", "HOST", "PORT", "NAME")]
-            + [database.get("OPTIONS", {}).get("unix_socket")]
-            for database in (settings.DATABASES["default"], settings.DATABASES["cold"])
+    main_place = _database_place(settings.DATABASES["default"])
+    if settings.COLD_DATABASE_URL_SET and _database_place(settings.DATABASES["cold"]) == main_place:
+        yield Error(
+            "COLD_DATABASE_URL names the same database as DATABASE_URL",
+            hint="Leave COLD_DATABASE_URL unset: the archive then lives in the main database.",
+            obj="COLD_DATABASE_URL",
+            id="msgplatform.E004",
         )
-        if hot == cold:
-            yield Error(
-                "COLD_DATABASE_URL names the same database as DATABASE_URL",
-                hint="Leave COLD_DATABASE_URL unset: the archive then lives in the main database.",
-                obj="COLD_DATABASE_URL",
-                id="msgplatform.E004",
-            )
     for role, other_role in combinations(redis_roles(), 2):
         server, number = _redis_place(role.url)
         other_server, other_number = _redis_place(other_role.url)
@@ -116,6 +111,12 @@ def servers_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
                 obj=other_role.variable,
                 id="msgplatform.W006",
             )
+
+
+def _database_place(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The server, and the name of the database in it."""
+    place = (config.get(part) for part in ("ENGINE", "HOST", "PORT", "NAME"))
+    return (*place, config.get("OPTIONS", {}).get("unix_socket"))
 
 
 def _redis_place(url: str) -> tuple[str, str]:

@@ -111,9 +111,14 @@ def _bounded(name: str, default: N, low: N, high: N, read: Callable[[str], N], k
     return _parse(name, default, parse, f"Set {name} to a {kind} from {low} to {high}.")
 
 
+def _split(raw: str, separator: str = ",") -> list[str]:
+    """The parts that are not empty, without space around them."""
+    return [part.strip() for part in raw.split(separator) if part.strip()]
+
+
 def words(name: str, default: list[str]) -> list[str]:
     """A comma-separated list."""
-    return [w.strip() for w in text(name).split(",") if w.strip()] or default
+    return _split(text(name)) or default
 
 
 def words_of(name: str, options: tuple[str, ...]) -> list[str]:
@@ -121,7 +126,7 @@ def words_of(name: str, options: tuple[str, ...]) -> list[str]:
     choices = ", ".join(options)
 
     def parse(raw: str) -> list[str]:
-        values = [word.strip() for word in raw.split(",") if word.strip()]
+        values = _split(raw)
         if unknown := [word for word in values if word not in options]:
             raise ValueError(f"there is no {', '.join(unknown)}; there are {choices}")
         return values
@@ -130,20 +135,18 @@ def words_of(name: str, options: tuple[str, ...]) -> list[str]:
 
 
 def mapping(name: str) -> dict[str, list[str]]:
-    """Names and what belongs to each: `a=x,y;b=z`. A name may have commas and equals signs, as
-    those of a directory: the last equals sign separates."""
+    """Groups, each with its names: `a=x,y;b=z`. A group may have commas and equals signs, such as
+    the name of an entry in a directory: the last equals sign separates."""
 
     def parse(raw: str) -> dict[str, list[str]]:
-        values: dict[str, list[str]] = {}
-        for entry in raw.split(";"):
-            if not entry.strip():
-                continue
-            key, _equals, rest = (part.strip() for part in entry.rpartition("="))
-            names = [word.strip() for word in rest.split(",") if word.strip()]
-            if not key or not names:
-                raise ValueError(f"{entry.strip()!r} is not of the form group=name")
-            values.setdefault(key, []).extend(names)
-        return values
+        groups: dict[str, list[str]] = {}
+        for entry in _split(raw, ";"):
+            group, _equals, names_text = (part.strip() for part in entry.rpartition("="))
+            names = _split(names_text)
+            if not group or not names:
+                raise ValueError(f"{entry!r} is not of the form group=name")
+            groups.setdefault(group, []).extend(names)
+        return groups
 
     return _parse(name, {}, parse, f"Set {name} to groups such as ops=operator;staff=viewer.")
 
@@ -163,7 +166,7 @@ def choice(name: str, default: str, options: tuple[str, ...]) -> str:
 def modules(name: str, default: list[str], needs: Mapping[str, str]) -> list[str]:
     """A comma-separated list of flows, each once: packages with a module `flow`.
 
-    One that does not exist is left out; one that another of them `needs` is added.
+    A flow that does not exist is left out. A flow that another one `needs` is added.
     """
     names = list(dict.fromkeys(words(name, default)))
     flows = [module for module in names if _is_flow(module)]
@@ -203,7 +206,7 @@ def networks(name: str) -> list[str]:
     """A comma-separated list of CIDR networks."""
 
     def parse(raw: str) -> list[str]:
-        return [str(ipaddress.ip_network(n.strip())) for n in raw.split(",") if n.strip()]
+        return [str(ipaddress.ip_network(network)) for network in _split(raw)]
 
     return _parse(name, [], parse, f"Set {name} to networks such as 10.0.0.0/8,192.168.1.5/32.")
 
@@ -250,7 +253,7 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     if not _is_url(raw, schemes):
         _report(
             name,
-            f"{name} is not a URL of the kind {' or '.join(s + '://' for s in schemes)}",
+            f"{name} is not a URL of the kind {' or '.join(f'{scheme}://' for scheme in schemes)}",
             f"Set {name} to something like {default or schemes[0] + '://host:port/0'}",
         )
         return default
@@ -290,7 +293,7 @@ def _is_url(raw: str, schemes: tuple[str, ...]) -> bool:
 
 def database(name: str, default: str) -> dict[str, Any]:
     """Django's DATABASES entry for `sqlite:///path` or `mysql://user:password@host:port/name`."""
-    default = default or "sqlite://:memory:"  # only after a problem was reported
+    default = default or "sqlite://:memory:"  # used only after a problem was reported
     raw = secret(name) or default
     hint = f"Set {name} to sqlite:////path/to/file or mysql://user:password@host:3306/name"
     if raw.startswith("mariadb://"):

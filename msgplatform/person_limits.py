@@ -1,8 +1,7 @@
 """The business systems to which a person of the console is limited: read for each request, and set
-on the page of the person, over the API, and by whoever signs people in by their groups.
+on the page of the person, over the API, and by single sign-on from the person's groups.
 
-A limited person sees and changes what belongs to these systems, and nothing else. It holds for a
-superuser too.
+A limited person, also a superuser, sees and changes only what belongs to these systems.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ from msgplatform.models import AuditLog, Biz, PersonLimit
 # Name of a business system → its id.
 Systems = Mapping[str, int]
 
-# Of the admin site: they show nothing that is stored, or what an admin's `get_queryset` gives.
+# Views of the admin site that show nothing stored, or only rows of an admin's `get_queryset`.
 _SITE_VIEWS = frozenset({
     "login", "logout", "i18n_javascript", "password_change_done", "autocomplete_view", "app_index",
 })  # fmt: skip
@@ -48,8 +47,8 @@ def is_declared(view: Callable[..., Any]) -> bool:
 
 
 def may_open(request: HttpRequest, address: str) -> bool:
-    """True if the person of this request is not refused there for a limit: what leads to a page is
-    shown only to people who may open it."""
+    """True if no limit keeps the person of this request from the page at this address. Links to
+    other pages are not shown."""
     if not is_limited(request):
         return True
     try:
@@ -68,8 +67,8 @@ def systems_of(request: HttpRequest) -> Systems | None:
 
 
 def names_of(request: HttpRequest) -> frozenset[str]:
-    """The names of these systems as the API has those of a key, where an empty set is no limit: a
-    limited person without a system has the name of none."""
+    """The names of these systems in the form of an API key's limit, where an empty set is no limit:
+    a limited person without a system has the name '', which no system has."""
     systems = systems_of(request)
     return frozenset() if systems is None else frozenset(systems or {""})
 
@@ -94,12 +93,12 @@ def limit_of(user: Any) -> Systems | None:
 
 
 def limit_person(user: Any, system_names: Iterable[str] | None, actor: str) -> bool:
-    """Limit a person to the business systems of these names: to none of them if there is no name;
-    None takes the limit away. `actor` is the name that the audit log shows, such as "OIDC".
+    """Limit a person to the business systems of these names, perhaps none; None takes the limit
+    away. `actor` is the name that the audit log shows, such as "OIDC".
 
-    True if this changed something, and wrote an entry `user_limited` into the audit log. It takes
-    effect with the person's next request. Raises InvalidInput for a name that no business system
-    has; then nothing is changed.
+    True if the limit changed, which an entry `user_limited` of the audit log records. The change
+    takes effect with the person's next request. Raises InvalidInput for a name that no business
+    system has, and changes nothing.
     """
     changes = set_limit(user, system_names)
     if changes is None:
@@ -118,12 +117,12 @@ def set_limit(user: AbstractBaseUser, system_names: Iterable[str] | None) -> lis
         words = _("There is no business system %s.") % ", ".join(unknown_names)
         raise InvalidInput(words, "systems")
     limit = limit_of(user)
-    before = None if limit is None else list(limit)
-    if names == before:
+    names_before = None if limit is None else list(limit)
+    if names == names_before:
         return None
     if names is None:
         PersonLimit.objects.filter(pk=user.pk).delete()
     else:
         row, _is_new = PersonLimit.objects.get_or_create(pk=user.pk)
         row.systems.set(systems)
-    return [before, names]
+    return [names_before, names]

@@ -30,14 +30,14 @@ OPERATE = (
 
 def update(sender: AppConfig, using: str, **_: Any) -> None:
     """post_migrate: once all apps have their permissions, give the roles theirs."""
-    with_models = [config for config in apps.get_app_configs() if config.models_module]
-    if sender is not with_models[-1] or not router.allow_migrate_model(using, Group):
+    configs_with_models = [config for config in apps.get_app_configs() if config.models_module]
+    if sender is not configs_with_models[-1] or not router.allow_migrate_model(using, Group):
         return
-    # Somebody may have migrated one app only, before those of these tables.
+    # Only one app may have been migrated, before the apps of these tables.
     tables = {model._meta.db_table for model in (ContentType, Permission, Group, Role)}
     if not tables <= set(connections[using].introspection.table_names()):
         return
-    # Django may not have done it for this last app yet: that depends on INSTALLED_APPS.
+    # Django may make the permissions of this last app later: that depends on INSTALLED_APPS.
     create_permissions(sender, verbosity=0, using=using)
     make(using)
 
@@ -46,26 +46,27 @@ def make(using: str = "default") -> None:
     """Make the groups that are missing, and give each its permissions."""
     labels = {flow.permission.partition(".")[0] for flow in flows.all()} | {"msgplatform", "auth"}
     rows = Permission.objects.using(using).filter(content_type__app_label__in=labels)
-    acts = {*OPERATE, *(name for flow in flows.all() for name in flow.operator_permissions)}
-    all_ids, view_ids, act_ids = set[int](), set[int](), set[int]()
+    operator_names = {
+        *OPERATE, *(name for flow in flows.all() for name in flow.operator_permissions)
+    }  # fmt: skip
+    all_ids, view_ids, operator_ids = set[int](), set[int](), set[int]()
     columns = ("pk", "content_type__app_label", "codename", "content_type__model")
     for pk, label, codename, model in rows.values_list(*columns):
         all_ids.add(pk)
         # Not every permission that begins with "view": that for personal data does too.
         if label != "auth" and codename == f"view_{model}":
             view_ids.add(pk)
-        if f"{label}.{codename}" in acts:
-            act_ids.add(pk)
-    ids_by_role = {VIEWER: view_ids, OPERATOR: view_ids | act_ids, ADMINISTRATOR: all_ids}
+        if f"{label}.{codename}" in operator_names:
+            operator_ids.add(pk)
+    ids_by_role = {VIEWER: view_ids, OPERATOR: view_ids | operator_ids, ADMINISTRATOR: all_ids}
     for role, ids in ids_by_role.items():
         row = Role.objects.using(using).filter(name=role).select_related("group").first()
         if row is None:
             name = role.capitalize()
-            # Somebody's own group of this name stays theirs.
+            # A group of this name that people have made is left alone.
             if Group.objects.using(using).filter(name__iexact=name).exists():
                 name = f"{name} (msgplatform)"
             group, _is_new = Group.objects.using(using).get_or_create(name=name)
             row = Role.objects.using(using).create(name=role, group=group)
-        # Write nothing if it has exactly these already.
         if set(row.group.permissions.values_list("pk", flat=True)) != ids:
             row.group.permissions.set(ids)

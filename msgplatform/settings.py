@@ -91,11 +91,11 @@ _FEATURES = [
     "notify.listening",
 ]
 FEATURES = [name for name in _FEATURES if name.startswith(("msgplatform.", *FLOWS))]
-# What the rest reads when single sign-on, or the export of traces, is left out.
+# Values for a platform without the feature single sign-on, or without the export of traces.
 OIDC_ISSUER, OIDC_NAME, OIDC_SECOND_FACTOR = "", "", False
 SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
 OTEL_EXPORTER_OTLP_ENDPOINT = ""
-# Each has its own settings.
+# Settings of flows and features.
 for _package in [*FLOWS, *FEATURES]:
     globals().update(env.capitals(f"{_package}.settings"))
 _PAGES = [
@@ -336,7 +336,7 @@ SPECTACULAR_SETTINGS = {
         "msgplatform.doors.api.schema_document.introduce",
         "msgplatform.doors.api.code_samples.add",
     ],
-    # In the order of docs/integrate.md, then what sets the platform up.
+    # Tags of messages in the order of docs/integrate.md, then tags of management.
     "TAGS": [
         {"name": "events", "description": "Publish an event; see who got it, and how."},
         {"name": "sms", "description": "Send texts, see what became of them, read what came in."},

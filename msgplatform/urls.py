@@ -34,7 +34,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", to_all(RedirectView.as_view(pattern_name="console:overview")), name="home"),
     # Browsers request this address for pages without an icon of their own, such as JSON.
     path("favicon.ico", to_all(lambda _: redirect(static("console/favicon.svg"))), name="favicon"),
-    # They come before pages of the same addresses.
+    # Addresses of features come before pages of the same addresses.
     *features.gather("root_urls", "urlpatterns"),
     path("console/", include("msgplatform.doors.console.urls")),
     path("admin/", admin.site.urls),

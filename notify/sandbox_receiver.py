@@ -21,8 +21,8 @@ from django.views.decorators.http import require_POST
 from msgplatform.core import logging, sandbox
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.lazy_text import translate
-from msgplatform.core.sandbox import MAX_BODY_BYTES, Behaviour, Kept, Sandbox
+from msgplatform.core.lazy_text import translate_stored
+from msgplatform.core.sandbox import MAX_BODY_BYTES, Behaviour, KeptCall, Sandbox
 from notify.models import BizReceive
 from notify.subscriptions import signing
 from notify.subscriptions.limits import MASK, MAX_PAYLOAD_BYTES
@@ -60,7 +60,7 @@ class Call(msgspec.Struct, frozen=True):
     delay: float = 0.0
 
 
-class Arrival(Kept[Call], frozen=True):
+class Arrival(KeptCall[Call], frozen=True):
     """A call for the console. `number` counts the calls with the same message id from 1 on."""
 
     number: int
@@ -72,7 +72,7 @@ class Arrival(Kept[Call], frozen=True):
 
     @property
     def explanation(self) -> str:
-        return str(translate(VERDICTS.get(self.call.signature, "")))
+        return str(translate_stored(VERDICTS.get(self.call.signature, "")))
 
     @property
     def is_cut(self) -> bool:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from bench.harness import migrated
-from msgplatform.core.logged_errors import unexpected_errors
+from msgplatform.core.servers.logged_errors import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port, tail
 from tests.program_host import Program, start_code, start_program
 from tests.redis_client import connect

@@ -23,7 +23,7 @@ from bench.harness.processes import BenchFailed, Crew
 from bench.harness.programs.progress import Progress
 from bench.soak import books, document, judgement, ledger, samples, stage
 from bench.soak.rest import open_messages
-from msgplatform.core.logged_errors import unexpected_errors
+from msgplatform.core.servers.logged_errors import unexpected_errors
 
 FLOWS = ("notify", "sms", "crmsync", "feed")
 READS_A_SECOND = 5.0

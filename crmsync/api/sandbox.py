@@ -13,7 +13,7 @@ from crmsync.api.trials import crm_by_name
 from crmsync.models import Crm
 from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.sandbox import Behaviour, Kept
+from msgplatform.core.sandbox import Behaviour, KeptCall
 from msgplatform.doors.api.bodies import field
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.management.resources import audit
@@ -59,7 +59,7 @@ class SandboxRecordSerializer(serializers.Serializer[StoredRecord]):
     changed_at = serializers.DateTimeField()
 
 
-class CrmCallSerializer(serializers.Serializer[Kept[Call]]):
+class CrmCallSerializer(serializers.Serializer[KeptCall[Call]]):
     """A call that came."""
 
     at = serializers.DateTimeField(help_text="When it came")
@@ -68,10 +68,10 @@ class CrmCallSerializer(serializers.Serializer[Kept[Call]]):
     count = serializers.IntegerField(source="call.count", help_text="Records of the call")
     keys = serializers.SerializerMethodField(help_text="Of the first of them")
 
-    def get_answer(self, entry: Kept[Call]) -> str:
+    def get_answer(self, entry: KeptCall[Call]) -> str:
         return entry.call.answer or _STORE
 
-    def get_keys(self, entry: Kept[Call]) -> list[str]:
+    def get_keys(self, entry: KeptCall[Call]) -> list[str]:
         return [record.key for record in entry.call.records]
 
 

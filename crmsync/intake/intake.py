@@ -147,7 +147,7 @@ def add_many(leads: Sequence[NewLead | RefusedLead]) -> list[Verdict]:
 def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
     """The verdicts of refused leads: duplicate or conflict for a known key, else rejected."""
     items = [refused_lead.lead.item() for refused_lead in leads]
-    first_leads = idempotency.first_ones(items, LeadIdempotency)
+    first_leads = idempotency.read_first_items(items, LeadIdempotency)
     verdicts = []
     for refused_lead, item in zip(leads, items, strict=True):
         if stored_lead := first_leads.get((item.biz, item.key)):

@@ -12,7 +12,7 @@ from crmsync.models import LandingPage, Lead, Record
 from msgplatform.core import personal
 from msgplatform.core.data import ids as id_numbers, sql
 from msgplatform.core.flows.page import Hit, Tone
-from msgplatform.core.lazy_text import joined
+from msgplatform.core.lazy_text import join_words
 from msgplatform.models import Biz
 
 _State = Record.State
@@ -41,9 +41,9 @@ def of_leads(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
             id=str(lead.pk),
             title=lead_title(lead),
             masked_title=lead_title(lead, is_masked=True),
-            state=joined(state.title for state in states) or _("for no CRM"),
+            state=join_words(state.title for state in states) or _("for no CRM"),
             tone=next((tone for tone in _TONES if tone in tones), "plain"),
-            reason=joined(errors),
+            reason=join_words(errors),
             at=id_numbers.datetime_of(lead.pk),
             duration=changed_at if lead.version > 1 else "",
             biz=names.get(lead.biz_id, str(lead.biz_id)),
@@ -83,7 +83,7 @@ def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
             time = _("changed at %s") % explanations.local(record.updated_at)
         version = _("version %d") % record.version if record.version >= 0 else ""
         if record.sent_version and record.sent_version != record.version:
-            version = joined([version, _("the CRM holds %d") % record.sent_version])
+            version = join_words([version, _("the CRM holds %d") % record.sent_version])
         remote_id = record.remote_id and _("id in the CRM %s") % record.remote_id
         details = (_("from %s") % policy.source, version, remote_id)
         lines[record.pk] = Hit(

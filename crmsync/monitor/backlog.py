@@ -16,7 +16,7 @@ from crmsync.models import Crm, Operation, Policy, Record, RecoveryEntry, Run
 from crmsync.models.sources import MAX_UNREAD
 from crmsync.monitor.counters import CONFIRMED, FLOW
 from msgplatform.core.data import sql
-from msgplatform.core.data.counting import capped
+from msgplatform.core.data.counting import count_up_to
 from msgplatform.models import MinuteCounter
 
 COUNTED = 100_000
@@ -77,7 +77,7 @@ def counts(
     One query for hundreds of pairs.
     """
     pairs = list(product(policies, map(int, states)))
-    numbers = capped("sync_record", "policy_id = %s AND state = %s", pairs, limit)
+    numbers = count_up_to("sync_record", "policy_id = %s AND state = %s", pairs, limit)
     return Counter(dict(zip(pairs, numbers, strict=True)))
 
 

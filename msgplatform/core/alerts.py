@@ -4,9 +4,8 @@
                             open ── raise_alert with the same key ──▶ open, counted up
 
 `raise_alert` never raises an error: an alert that cannot be stored must not stop the work that
-noticed it. While the database is away the process keeps its alerts for `hand_out_waiting`. The
-store returns whether the alert changed; registered handlers get only changes
-(opened, resolved).
+noticed it. While the database is away the process keeps its alerts for `hand_out_waiting`.
+Registered handlers get only changes: opened, resolved.
 
 Inside a transaction of the caller, `raise_alert` and `resolve` wait for its commit: an alert
 neither breaks the transaction nor reports what was rolled back. To report work that is rolled back,
@@ -40,7 +39,9 @@ def moment(at: datetime) -> str:
 
 
 def _text(message: str, values: Mapping[str, object]) -> str:
-    return lazy_message(message, **{n: v for n, v in values.items() if f"%({n})" in message})
+    """The message with those values that it names."""
+    parameters = {name: value for name, value in values.items() if f"%({name})" in message}
+    return lazy_message(message, **parameters)
 
 
 class AlertEvent(msgspec.Struct, frozen=True):
@@ -169,7 +170,7 @@ def reconcile(
         # Read open alerts first, so that an alert which is raised meanwhile is not resolved.
         open_keys = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
-        _log_unread("open_alerts_not_read", error, kinds=sorted(kinds))
+        _log_error("open_alerts_not_read", error, kinds=sorted(kinds))
         return False
     conditions = {condition.key: condition for condition in holding}
     for key, condition in conditions.items():
@@ -180,7 +181,7 @@ def reconcile(
         for store in _stores:
             store.renew([condition for key, condition in conditions.items() if key in open_keys])
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
-        _log_unread("alerts_not_renewed", error, keys=len(open_keys & conditions.keys()))
+        _log_error("alerts_not_renewed", error, keys=len(open_keys & conditions.keys()))
     for key in sorted(open_keys - conditions.keys()):
         if not is_undecided(key):
             _when_committed(_resolution(key), comes_again=True)
@@ -210,8 +211,9 @@ def _when_committed(event: AlertEvent, comes_again: bool = False) -> None:
         _hand_out(event, comes_again)
 
 
-def _log_unread(event: str, error: Exception, **facts: object) -> None:
-    """An unavailable database is no fault of the platform. The next look repeats the work."""
+def _log_error(event: str, error: Exception, **facts: object) -> None:
+    """Log an error of the store; only a warning for an unavailable database, which is no fault of
+    the platform: the next look repeats the work."""
     if isinstance(error, UNAVAILABLE):
         log.warning(event, why=str(error)[:200], **facts)
     else:
@@ -228,11 +230,11 @@ def _hand_out(event: AlertEvent, comes_again: bool) -> None:
         if is_away and not comes_again:
             _waiting.append(event)
         if is_away or comes_again:
-            _log_unread("alert_not_stored", error, key=event.key)
+            _log_error("alert_not_stored", error, key=event.key)
         else:
             log.error("alert_not_stored", exc_info=error, key=event.key)
         return
-    if change is None:  # nothing changed: no news for the handlers
+    if change is None:
         return
     for name, handler in _handlers.items():
         try:

@@ -55,7 +55,7 @@ class Cell(msgspec.Struct, frozen=True):
         the only cell."""
         return "" if self.is_only else f"{self.number:02x}"
 
-    def cell_of(self, id: int) -> int:
+    def number_of(self, id: int) -> int:
         """The number of the cell, among `count`, that made an id. Ids from before there were cells
         have any number."""
         return id & (self.count - 1)

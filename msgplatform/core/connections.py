@@ -146,16 +146,16 @@ def clock(client: redis.Redis) -> float:
 @contextmanager
 def briefly() -> Iterator[None]:
     """Clients of this thread wait only BRIEF_SECONDS in the block, because a person waits."""
-    yield from _with(_Waits())
+    yield from _set_waits(_Waits())
 
 
 @contextmanager
 def patiently() -> Iterator[None]:
     """Clients are patient in the block, even within `briefly`: for a write whose answer matters."""
-    yield from _with(None)
+    yield from _set_waits(None)
 
 
-def _with(waits: _Waits | None) -> Iterator[None]:
+def _set_waits(waits: _Waits | None) -> Iterator[None]:
     token = _waits.set(waits)
     try:
         yield

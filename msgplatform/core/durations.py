@@ -6,6 +6,8 @@ from django.utils.translation import gettext as _, gettext_noop
 
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]*)")
+# The units of ages, largest first: seconds, and text.
+_UNITS = ((86400, gettext_noop("%d d")), (3600, gettext_noop("%d h")), (60, gettext_noop("%d min")))
 
 
 def seconds(text: str, needs_unit: bool = False) -> int | float:
@@ -19,21 +21,18 @@ def seconds(text: str, needs_unit: bool = False) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-_UNITS = ((86400, gettext_noop("%d d")), (3600, gettext_noop("%d h")), (60, gettext_noop("%d min")))
-
-
-def written_units() -> list[tuple[float, str]]:
+def age_units() -> list[tuple[float, str]]:
     """The units of ages for scripts, largest first: the seconds of each, and its text in the
     reader's language with %d for the number."""
     smaller = [(1, gettext_noop("%d s")), (0.001, gettext_noop("%d ms"))]
     return [(float(size), _(text)) for size, text in (*_UNITS, *smaller)]
 
 
-def age(seconds: float | None) -> str:
+def age(age_seconds: float | None) -> str:
     """An age in the reader's language and in one unit: 95 → `1 min`; None → a dash."""
-    if seconds is None:
+    if age_seconds is None:
         return "–"
     for size, text in _UNITS:
-        if seconds >= size:
-            return _(text) % (seconds // size)
-    return _("%.1f s") % seconds if seconds < 10 else _("%d s") % seconds
+        if age_seconds >= size:
+            return _(text) % (age_seconds // size)
+    return _("%.1f s") % age_seconds if age_seconds < 10 else _("%d s") % age_seconds

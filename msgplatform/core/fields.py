@@ -53,8 +53,8 @@ class Named(models.Model):
         rows: Any = type(self)._default_manager
         if self.pk and rows.filter(pk=self.pk, name=self.name).exists():
             return
-        others = rows.exclude(pk=self.pk).exclude(name=self.name)
-        rivals = others.annotate(folded=Lower("name")).filter(folded=self.name.lower())
+        other_rows = rows.exclude(pk=self.pk).exclude(name=self.name)
+        rivals = other_rows.annotate(folded=Lower("name")).filter(folded=self.name.lower())
         if existing_name := rivals.values_list("name", flat=True).first():
             words = _("There is %(stored)s already: use its spelling, or another name.")
             raise ValidationError({"name": words % {"stored": existing_name}})

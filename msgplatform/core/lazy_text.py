@@ -1,9 +1,9 @@
 """Texts that are stored once, and shown in several languages.
 
     text = lazy_message("The gateway %(name)s is down", name="north")
-    text                     a str in the language of the settings: for logs, webhooks and mails
-    translated(text)         the text in the reader's language
-    translate(dump(text))    the text in the reader's language, after it was stored
+    text                            a str in the language of the settings: for logs and mails
+    translate_text(text)            the text in the reader's language
+    translate_stored(dump(text))    the text in the reader's language, after it was stored
 
 Catalogues have the text of a call (`scripts/messages.sh`); a text in a variable is marked with
 `gettext_noop`. A parameter is a number, a name, another lazy message, or a lazy translation without
@@ -28,7 +28,7 @@ class LazyMessage(str):
 
 def lazy_message(message: str, /, **parameters: object) -> LazyMessage:
     """Make a text of a message and its parameters."""
-    values = {name: _parameter(value) for name, value in parameters.items()}
+    values = {name: _as_parameter(value) for name, value in parameters.items()}
     with translation.override(settings.LANGUAGE_CODE):
         text = LazyMessage(_fill(message, values))
     text.message, text.parameters = message, values
@@ -49,17 +49,17 @@ def dump(text: str) -> Any:
     return str(text)
 
 
-def translate(value: Any) -> Any:
+def translate_stored(value: Any) -> Any:
     """The stored text (see `dump`) in the active language."""
     if not isinstance(value, list):
         return value
     message, parameters = value
-    return _fill(message, {name: translate(parameter) for name, parameter in parameters.items()})
+    return _fill(message, {name: translate_stored(part) for name, part in parameters.items()})
 
 
-def translated(text: Any) -> Any:
+def translate_text(text: Any) -> Any:
     """A lazy message in the active language; other texts as they are."""
-    return translate(dump(text)) if isinstance(text, LazyMessage) else text
+    return translate_stored(dump(text)) if isinstance(text, LazyMessage) else text
 
 
 def load(value: Any) -> str:
@@ -73,7 +73,7 @@ def load(value: Any) -> str:
     })  # fmt: skip
 
 
-def joined(words: Iterable[object]) -> str:
+def join_words(words: Iterable[object]) -> str:
     """Words in one line in the reader's language: `2 delivered, 1 exhausted`. Chinese has a comma
     of its own."""
     return pgettext("between words of a list", ", ").join(map(str, words))
@@ -84,7 +84,7 @@ def _fill(message: str, parameters: Mapping[str, Any]) -> str:
     return text % parameters if parameters else text
 
 
-def _parameter(value: object) -> object:
+def _as_parameter(value: object) -> object:
     if isinstance(value, Promise):
         with translation.override(None):  # the message itself
             return lazy_message(str(value))

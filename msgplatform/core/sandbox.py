@@ -64,7 +64,7 @@ class Behaviour(msgspec.Struct, frozen=True):
         return datetime.fromtimestamp(self.until, UTC) if self.until else None
 
 
-class Kept(msgspec.Struct, Generic[C], frozen=True):
+class KeptCall(msgspec.Struct, Generic[C], frozen=True):
     """A call that was kept, and when it came."""
 
     at: datetime
@@ -95,19 +95,19 @@ class Sandbox:
         pipeline.expire(self._calls, KEEP_SECONDS)
         pipeline.execute()
 
-    def calls(self, kind: type[C]) -> list[Kept[C]]:
+    def calls(self, kind: type[C]) -> list[KeptCall[C]]:
         """The calls of the last hour, newest first. Content that cannot be read, such as another
         release's, is left out."""
-        oldest = time.time() - KEEP_SECONDS
-        calls: list[Kept[C]] = []
+        oldest_at = time.time() - KEEP_SECONDS
+        calls: list[KeptCall[C]] = []
         for content in work_redis().lrange(self._calls, 0, MAX_CALLS - 1):
             try:
                 at, raw = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
                 call = msgspec.json.decode(raw, type=kind)
             except msgspec.DecodeError:
                 continue
-            if at >= oldest:
-                calls.append(Kept(datetime.fromtimestamp(at, UTC), call))
+            if at >= oldest_at:
+                calls.append(KeptCall(datetime.fromtimestamp(at, UTC), call))
         return calls
 
     def empty(self) -> int:
@@ -139,8 +139,8 @@ class Sandbox:
         pipeline = work_redis().pipeline()
         pipeline.delete(self._behaviour, self._count)
         if behaviour != USUAL:
-            until = msgspec.structs.replace(behaviour, until=time.time() + minutes * 60)
-            pipeline.set(self._behaviour, msgspec.json.encode(until), ex=minutes * 60)
+            timed_behaviour = msgspec.structs.replace(behaviour, until=time.time() + minutes * 60)
+            pipeline.set(self._behaviour, msgspec.json.encode(timed_behaviour), ex=minutes * 60)
             if behaviour.count is not None:
                 pipeline.set(self._count, behaviour.count, ex=minutes * 60)
         pipeline.execute()

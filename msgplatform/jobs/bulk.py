@@ -114,7 +114,7 @@ class BulkRunner(Worker):
             open_jobs.order_by("lease_until", "id"),  # NULL first: a new job
             limit=1,
             lease=LEASE_SECONDS,
-            set={"state": _State.RUNNING},
+            changes={"state": _State.RUNNING},
         )
         if not claim.ids:
             return False

@@ -377,7 +377,8 @@ class Table:
         # Each check reads only the rows that passed the checks before. Texts are read last.
         for check in source.checks:
             if matching_ids and names.intersection(check.fields):
-                matching_ids = set(check.left(self._values, sorted(matching_ids, reverse=True)))
+                ordered_ids = sorted(matching_ids, reverse=True)
+                matching_ids = set(check.filter_ids(self._values, ordered_ids))
         return matching_ids
 
     def _residual_fields(self) -> set[str]:

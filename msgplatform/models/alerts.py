@@ -9,7 +9,7 @@ from django.utils.translation import get_supported_language_variant, gettext_laz
 
 from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.fields import ExactCharField
-from msgplatform.core.lazy_text import translate
+from msgplatform.core.lazy_text import translate_stored
 
 
 class Severity(models.TextChoices):
@@ -66,8 +66,8 @@ class Alert(models.Model):
 
     def translate(self) -> None:
         """Put subject and text into the reader's language. Such a row is shown and never saved."""
-        self.subject = translate(self.said.get("subject", self.subject))
-        self.text = translate(self.said.get("text", self.text))
+        self.subject = translate_stored(self.said.get("subject", self.subject))
+        self.text = translate_stored(self.said.get("text", self.text))
 
 
 class AlertNews(models.Model):

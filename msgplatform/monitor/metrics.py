@@ -21,13 +21,14 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from msgplatform.core import alerts, cells, flows, logging, web_requests
+from msgplatform.core import alerts, cells, flows, logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.metric import PREFIX, Metric, Metrics, Sample
 from msgplatform.core.flows.programs import program_roles, redis_roles
 from msgplatform.core.tracing import exemplars, figures
+from msgplatform.core.web import request_counts
 from msgplatform.monitor.watch import servers
 
 log = logging.get(__name__)
@@ -66,7 +67,7 @@ class _Platform(Collector):
         """The samples by metric, as Prometheus wants them. In a cell each sample has the cell's
         label."""
         sources = (
-            _flow_samples(), _daemon_samples(), _platform_samples(), web_requests.samples(),
+            _flow_samples(), _daemon_samples(), _platform_samples(), request_counts.samples(),
             figures.samples(),
         )  # fmt: skip
         exemplar_by_bucket = exemplars.read()
@@ -91,7 +92,7 @@ def declared() -> Iterator[tuple[str, Iterable[Metric]]]:
     """(owner's title, its metrics): the platform, traces, web servers, then each flow."""
     yield "Platform", METRICS
     yield "Traces", figures.METRICS
-    yield "Web servers", web_requests.METRICS
+    yield "Web servers", request_counts.METRICS
     for flow in flows.all():
         yield str(flow.title), flow.health.declared_metrics
 

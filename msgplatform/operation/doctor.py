@@ -240,7 +240,7 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
 
 
 def _daemons() -> Iterator[Finding]:
-    exits_by_program = exits.everywhere()
+    exits_by_program = exits.of_platform_or_machine()
     for end in exits_by_program.values():
         yield Finding("bad", f"{end.subject} on {end.host}: {end.text}")
     running = {beat.role for beat in heartbeats.alive()}

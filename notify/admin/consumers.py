@@ -19,7 +19,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core.errors import Conflict, Undecryptable
-from msgplatform.core.lazy_text import translated
+from msgplatform.core.lazy_text import translate_text
 from msgplatform.doors.admin import (
     AdminPage,
     ResourceAdmin,
@@ -97,7 +97,7 @@ class ConsumerForm(ResourceForm):
             # The headers must be entered again: the consumer may recognise the platform by them.
             self.initial["headers"] = {}
             field.required = True
-            field.error_messages["required"] = translated(error.args[0])
+            field.error_messages["required"] = translate_text(error.args[0])
             field.help_text = _("The stored headers cannot be decrypted: write all of them again.")
 
     def kept_secrets(self) -> set[str]:
@@ -165,7 +165,7 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         try:
             return ", ".join(consumer.headers)
         except Undecryptable as error:
-            return str(translated(error.args[0]))
+            return str(translate_text(error.args[0]))
 
     @admin.display(description=_("signing secret"))
     def secret_state(self, consumer: Receive) -> str:

@@ -9,7 +9,7 @@ from django.db.models import Q, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from msgplatform.core.data.counting import capped
+from msgplatform.core.data.counting import count_up_to
 from msgplatform.models import FailureGroup, MinuteCounter
 from notify import presence
 from notify.models import BizReceive, ReceiveMsg, first_due
@@ -89,7 +89,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     # The waiting deliveries of each subscription: a range of an index, read up to COUNTED.
     statuses = ", ".join(str(int(status)) for status in ReceiveMsg.OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
-    counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
+    counts = count_up_to("receive_msg", condition, [[pk] for pk in ids], COUNTED)
     waiting = dict(zip(ids, counts, strict=True))
     last_hour = MinuteCounter.objects.filter(
         minute__gte=timezone.now() - timedelta(hours=1), flow=FLOW, subject__in=ids,

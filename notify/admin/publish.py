@@ -16,7 +16,7 @@ from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
-from msgplatform.core.lazy_text import translated
+from msgplatform.core.lazy_text import translate_text
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.models import Biz
@@ -123,7 +123,7 @@ def _publish(request: HttpRequest, form: PublishForm) -> str:
         verdict.raise_rejected()
     except InvalidInput as error:
         field = error.field.partition(".")[0].partition("[")[0]
-        form.add_error(field if field in form.fields else None, translated(error.args[0]))
+        form.add_error(field if field in form.fields else None, translate_text(error.args[0]))
         return ""
     except Conflict:
         form.add_error(None, gettext("This form was sent before, with other values. Open it anew."))

@@ -19,7 +19,7 @@ from django.utils.translation import gettext, gettext_lazy as _, ngettext
 from msgplatform import person_limits
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import NotNow
-from msgplatform.core.lazy_text import translated
+from msgplatform.core.lazy_text import translate_text
 from msgplatform.doors.admin import (
     AdminPage,
     AutocompleteFilter,
@@ -175,7 +175,7 @@ def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
     try:
         outcome = operations.deliver_now(row)
     except NotNow as error:
-        messages.error(request, translated(error.args[0]))
+        messages.error(request, translate_text(error.args[0]))
         return
     except RedisError:
         messages.error(request, gettext("Redis does not answer: nothing was started. Try again."))

@@ -105,7 +105,7 @@ def _mismatch(entry: EventType | None, payload: str) -> str:
     if entry is None or not entry.schema:
         return ""
     try:
-        validator = json_schema.compiled(entry.schema)
+        validator = json_schema.compile_schema(entry.schema)
         wrong = json_schema.first_error(validator, msgspec.json.decode(payload))
     except (InvalidInput, RecursionError):
         return gettext("The payload could not be compared with the JSON Schema of this event type.")

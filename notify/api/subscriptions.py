@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.core.data.counting import capped
+from msgplatform.core.data.counting import count_up_to
 from msgplatform.core.errors import Conflict, InvalidInput, NotNow
 from msgplatform.doors.api.bodies import field, text
 from msgplatform.doors.api.json import decode
@@ -225,7 +225,7 @@ class HeldListView(ResourceListView):
 
 def _counts(ids: list[int]) -> list[int]:
     condition = f"status = {int(_HELD)} AND biz_receive_id = %s"
-    return capped("receive_msg", condition, [[pk] for pk in ids], MAX_COUNTED) if ids else []
+    return count_up_to("receive_msg", condition, [[pk] for pk in ids], MAX_COUNTED) if ids else []
 
 
 class ResumedSerializer(serializers.Serializer[Any]):

@@ -77,7 +77,7 @@ def move(message_ids: Sequence[int], due: Due) -> int:
             # replaces them.
             copy_to_archive(parts)
             failpoint("archiver_after_copy")
-            counts = [part.verified() for part in parts]
+            counts = [part.verify() for part in parts]
             failpoint("archiver_after_verify")
             for part, count in reversed(list(zip(parts, counts, strict=True))):
                 part.delete(count)

@@ -62,7 +62,7 @@ def _restore_chunk(message_ids: list[int], after: Callable[[], int]) -> int:
             part.copy()
         failpoint("restore_after_copy")
         for part in parts:
-            part.verified()
+            part.verify()
         count = after()
         failpoint("restore_before_commit")
     return count

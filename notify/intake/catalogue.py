@@ -76,7 +76,7 @@ class _EventTypes(Snapshot[_Catalogue]):
             if row is None or row.changed_at != changed_at:
                 continue  # the row changed meanwhile: read it next time
             try:
-                schema = row.schema and json_schema.compiled(row.schema)
+                schema = row.schema and json_schema.compile_schema(row.schema)
                 self._compiled[pk, changed_at] = schema or None
             except InvalidInput as error:  # the schema was not written by the form of this release
                 log.error("schema_unusable", event_type=row.name, why=str(error))

@@ -119,7 +119,7 @@ def stored_before(event: Event) -> Verdict | None:
     item = _item(event)
     if item.key is None:
         return None
-    first_id, first_hash = idempotency.first_ones([item], IdempotencyKey).get(
+    first_id, first_hash = idempotency.read_first_items([item], IdempotencyKey).get(
         (item.biz, item.key), (0, "")
     )
     is_same = first_hash == item.payload_hash

@@ -13,9 +13,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.core import long_polls
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.http import messages as http
+from msgplatform.core.web import long_polls
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.bodies import field, text
 from msgplatform.doors.api.json import decode

@@ -32,7 +32,7 @@ from msgplatform.core.daemons.wake_signal import Listener
 from msgplatform.core.data import claims, ids, transactions
 from msgplatform.core.errors import AlreadyListening, LeaseLost, Unavailable, Undecryptable
 from msgplatform.core.http.messages import Request, Response
-from msgplatform.core.long_polls import WAITING
+from msgplatform.core.web.long_polls import WAITING
 from notify import orders, signals
 from notify.directory import Subscription
 from notify.maker import ending

@@ -231,7 +231,7 @@ def _claim_and_put(selection: _Selection, capacity: Capacity) -> int:
     claim = claims.claim_ids(
         ReceiveMsg.objects.filter(status__in=_WAITING), ids,
         lease=settings.NOTIFY_LEASE_SECONDS, until="next_at", read=("send_times",),
-        set={"status": _Status.QUEUED, "updated_at": Now()},
+        changes={"status": _Status.QUEUED, "updated_at": Now()},
     )  # fmt: skip
     lease_until = claim.lease_until.timestamp()
     attempts = claim.read  # of fewer deliveries than selected, when another maker was faster

@@ -14,7 +14,7 @@ from msgplatform.core.flows.actions import BulkAction
 from msgplatform.core.flows.page import Call, File, Page, PageLink, TimelineEntry
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.core.json import text as json_text
-from msgplatform.core.lazy_text import joined
+from msgplatform.core.lazy_text import join_words
 from msgplatform.jobs.models import BulkJob
 from msgplatform.messages.engine import read_filter
 from msgplatform.messages.filters import number
@@ -107,7 +107,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
         title=message.event_type,
         facts={
             **({} if is_distributed else {_("State"): state}),
-            _("Deliveries"): joined(parts) or "–",
+            _("Deliveries"): join_words(parts) or "–",
             _("Accepted"): local(message.created_at),
             _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),
             _("Channel"): message.channel or "–",

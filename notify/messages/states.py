@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _, ngettext
 from msgplatform.core.data import sql
 from msgplatform.core.flows.messages import Values
 from msgplatform.core.flows.page import Hit, Tone
-from msgplatform.core.lazy_text import joined
+from msgplatform.core.lazy_text import join_words
 from msgplatform.models import Biz
 from notify.archive.stores import Store
 from notify.models import BizMsg, BizReceive, ReceiveMsg
@@ -41,7 +41,7 @@ def summary(state: int, counts: Mapping[int, int], is_archived: bool) -> str:
         str(Status(status).label) + ("" if is_alone else f" {count}")
         for status, count in sorted(counts.items())
     ]
-    text = joined(parts) or _("no subscriber")
+    text = join_words(parts) or _("no subscriber")
     return _("%s (archived)") % text if is_archived else text
 
 

@@ -10,8 +10,8 @@ from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.fields import ExactCharField
-from msgplatform.core.json.values import MAX_STORED, depth
-from msgplatform.core.lazy_text import translated
+from msgplatform.core.json.values import MAX_STORED_DEPTH, depth
+from msgplatform.core.lazy_text import translate_text
 from msgplatform.models import Biz
 from notify import personal_fields
 from notify.subscriptions import limits
@@ -98,9 +98,9 @@ class EventType(models.Model):
         if same.exists():
             errors["name"] = gettext("The catalogue has this event type already.")
         for name in ("example", "schema"):
-            if depth(getattr(self, name)) > MAX_STORED:
+            if depth(getattr(self, name)) > MAX_STORED_DEPTH:
                 text = gettext("It is nested more than %d levels deep.")
-                errors[name] = text % MAX_STORED
+                errors[name] = text % MAX_STORED_DEPTH
         if errors:
             raise ValidationError(errors)
         max_bytes = limits.MAX_PAYLOAD_BYTES
@@ -118,12 +118,12 @@ class EventType(models.Model):
         if not isinstance(self.schema, dict):
             return {"schema": gettext('Write an object: {"type": "object"}.')}
         try:
-            validator = json_schema.compiled(self.schema)
+            validator = json_schema.compile_schema(self.schema)
             wrong = None
             if self.example is not None:
                 wrong = json_schema.first_error(validator, self.example)
         except InvalidInput as error:
-            return {"schema": translated(error.args[0])}
+            return {"schema": translate_text(error.args[0])}
         except RecursionError:
             return {"example": gettext("This is nested too deeply.")}
         if wrong is None:

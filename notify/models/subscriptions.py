@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.fields import ExactSlugField, Named
-from msgplatform.core.lazy_text import translate
+from msgplatform.core.lazy_text import translate_stored
 from msgplatform.core.secrets.fields import EncryptedJSONField, EncryptedTextField
 from msgplatform.models import Biz
 from notify.subscriptions import formats, limits, payload_filter, signing
@@ -296,4 +296,4 @@ class BizReceive(models.Model):
     @property
     def why_disabled(self) -> str:
         """The reason in the reader's language; '' without a reason."""
-        return str(translate(self.disabled_said or self.disabled_reason))
+        return str(translate_stored(self.disabled_said or self.disabled_reason))

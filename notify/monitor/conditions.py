@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.data import sql
-from msgplatform.core.data.counting import capped
+from msgplatform.core.data.counting import count_up_to
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.health import Finding, Runbook
@@ -115,7 +115,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     """Subscription id → text, for the first MAX_DESCRIBED failing subscriptions of `rows`. Costs a
     bounded number of indexed reads for each."""
     rows = [row for row in rows if row.failing_since][:MAX_DESCRIBED]
-    counts = capped("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
+    counts = count_up_to("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
     states = presence.read_if_available() or {}
     texts: dict[int, str] = {}
     for row, count in zip(rows, counts, strict=True):
@@ -207,7 +207,7 @@ def examine() -> Iterator[Finding]:
     # A stored schema may be one that this release cannot use.
     for event_type in EventType.objects.filter(schema__isnull=False).order_by("id").iterator():
         try:
-            json_schema.compiled(event_type.schema or {})
+            json_schema.compile_schema(event_type.schema or {})
         except InvalidInput as error:
             yield Finding(
                 "bad", f"Notify: the JSON Schema of {event_type} cannot be used: {error}",

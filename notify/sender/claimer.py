@@ -212,9 +212,10 @@ class OrderClaimer:
     def _mark_taken_back(self) -> None:
         """Mark the orders that another sender has put back, and perhaps finished, meanwhile."""
         in_flight = self._orders_in_flight()
-        held_ids = {claimed.id for claimed in owners.held([order.claimed for order in in_flight])}
+        claimed_orders = owners.filter_claimed([order.claimed for order in in_flight])
+        claimed_ids = {claimed.id for claimed in claimed_orders}
         for order in in_flight:
-            if order.claimed.id not in held_ids:
+            if order.claimed.id not in claimed_ids:
                 order.is_lost = True
 
     def claim(self) -> int:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _, gettext_lazy, pgettext_lazy
 from msgplatform.core.archive.description import DAY
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
-from msgplatform.core.lazy_text import translated
+from msgplatform.core.lazy_text import translate_text
 from notify.subscriptions import matching, sandbox
 
 MAX_PAYLOAD_BYTES = 256 * 1024
@@ -52,7 +52,7 @@ def url(value: str) -> None:
     try:
         destinations.parse(value)
     except InvalidInput as error:
-        raise ValidationError(translated(error.args[0])) from None
+        raise ValidationError(translate_text(error.args[0])) from None
     if sandbox.is_sandbox(value) and not settings.SANDBOX:
         raise ValidationError(_(sandbox.OFF))
 

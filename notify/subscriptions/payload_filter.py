@@ -27,7 +27,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import patterns
 from msgplatform.core.json.values import depth
-from msgplatform.core.lazy_text import translated
+from msgplatform.core.lazy_text import translate_text
 from notify.subscriptions import filter_conditions
 from notify.subscriptions.filter_conditions import OPERATORS, AllOf, Condition, Node, is_number
 
@@ -106,7 +106,7 @@ class _Reader(msgspec.Struct):
             try:
                 size = patterns.instructions(operand)
             except InvalidInput as error:
-                raise _fault(place, str(translated(error.args[0]))) from None
+                raise _fault(place, str(translate_text(error.args[0]))) from None
             if size > MAX_INSTRUCTIONS:
                 raise _fault(place, _("the regular expression is too large"))
         test = filter_conditions.condition_test(name, operand)

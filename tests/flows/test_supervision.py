@@ -21,7 +21,7 @@ import redis
 import requests
 
 from bench.harness import migrated
-from msgplatform.core.logged_errors import read_errors
+from msgplatform.core.servers.logged_errors import read_errors
 from msgplatform.core.servers.private_server import free_port, private_directory
 from msgplatform.operation.supervision.address import hold, public_url, resolve
 from msgplatform.operation.supervision.config import Program

@@ -25,7 +25,7 @@ from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
 from crmsync.setup.crms import CrmResource, addresses_of
 from msgplatform.core.connections import RedisError
-from msgplatform.core.data.counting import capped
+from msgplatform.core.data.counting import count_up_to
 from msgplatform.core.durations import age
 from msgplatform.core.queues import jobs
 from msgplatform.doors.admin import AdminPage, HealthList, ResourceAdmin, audit, cells
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True):
 def read_health(rows: Sequence[Crm]) -> dict[int, Health]:
     """Health by CRM id: two queries to Redis and one to the database, for any number of rows."""
     keys = [(row.pk, int(RecoveryEntry.State.OPEN)) for row in rows]
-    counts = capped("recovery_log", "crm_id = %s AND state = %s", keys, COUNTED)
+    counts = count_up_to("recovery_log", "crm_id = %s AND state = %s", keys, COUNTED)
     dead = dict(zip([row.pk for row in rows], counts, strict=True))
     names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
     try:

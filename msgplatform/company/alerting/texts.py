@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _, ngettext
 from msgplatform.company.alerting.models import AlertChannel, AlertNotice
 from msgplatform.company.alerting.planning import severity_of
 from msgplatform.core import cells, personal
-from msgplatform.core.lazy_text import translate
+from msgplatform.core.lazy_text import translate_stored
 from msgplatform.models import Alert
 from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
@@ -76,7 +76,7 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
                 until = alert.resolved_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
                 lines = [_("From %(since)s until %(until)s.") % {"since": since, "until": until}]
             else:
-                text = str(translate(alert.said.get("text", alert.text)))
+                text = str(translate_stored(alert.said.get("text", alert.text)))
                 lines = [_clean(text)[:_MAX_TEXT], _("Since %s.") % since]
                 if step := runbooks.section(alert.kind).first_step:
                     lines.insert(1, _("First: %s") % step.replace("`", ""))
@@ -145,7 +145,7 @@ def _mark(notice: AlertNotice) -> str:
 
 
 def _subject(alert: Alert) -> str:
-    return str(translate(alert.said.get("subject", alert.subject)))
+    return str(translate_stored(alert.said.get("subject", alert.subject)))
 
 
 def _clean(text: str) -> str:

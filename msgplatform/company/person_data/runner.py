@@ -172,7 +172,7 @@ class ErasureRunner(Upkeep):
             return False
         claim = claims.claim(
             open_rows.order_by("lease_until", "id"), limit=1, lease=LEASE_SECONDS,
-            set={"state": _State.RUNNING},
+            changes={"state": _State.RUNNING},
         )  # fmt: skip
         if not claim.ids:
             return False

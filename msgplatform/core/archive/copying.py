@@ -60,14 +60,15 @@ class Part(msgspec.Struct, frozen=True):
                     table, names, [tuple(map(_plain, row)) for row in source_rows], using=using
                 )
 
-    def verified(self) -> int:
+    def verify(self) -> int:
         """The number of copied rows. Raises NotVerified if the target does not hold all of them."""
         # Compare all columns, because the source is deleted if they are equal.
-        source_print, target_print = self._fingerprint(self.source), self._fingerprint(self.target)
-        if source_print != target_print:
+        source_count, source_digest = self._fingerprint(self.source)
+        target_count, target_digest = self._fingerprint(self.target)
+        if (source_count, source_digest) != (target_count, target_digest):
             table = self.target._meta.db_table
-            raise NotVerified(f"{table}: {target_print[0]} rows differ from {source_print[0]}")
-        return source_print[0]
+            raise NotVerified(f"{table}: {target_count} rows differ from {source_count}")
+        return source_count
 
     def delete(self, count: int) -> None:
         """Delete the source's rows. Raises NotVerified unless their number is `count`, as
@@ -83,6 +84,7 @@ class Part(msgspec.Struct, frozen=True):
             yield model._base_manager.using(using).filter(**{f"{self.column}__in": keys})
 
     def _fingerprint(self, model: type[models.Model]) -> tuple[int, str]:
+        """The number and the digest of the model's rows."""
         count, digest = 0, hashlib.sha256()
         for page in self._pages(model):
             for row in page.order_by("id").values_list(*self.columns):

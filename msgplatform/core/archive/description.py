@@ -64,13 +64,13 @@ class Step(msgspec.Struct, frozen=True):
         return start.strftime(self.pattern)
 
     def until_ahead(self, start: datetime, now: datetime) -> Iterator[datetime]:
-        """The steps from `start` (or now) to the last step that is made ahead."""
-        step, last = self.start(min(start, now)), self.start(now)
+        """The beginnings of the steps from `start` (or now) to the last step that is made ahead."""
+        begin, last_begin = self.start(min(start, now)), self.start(now)
         for _ in range(self.ahead):
-            last = self.end(last)
-        while step <= last:
-            yield step
-            step = self.end(step)
+            last_begin = self.end(last_begin)
+        while begin <= last_begin:
+            yield begin
+            begin = self.end(begin)
 
 
 MONTHLY = Step("p%Y%m", days=31, ahead=2)

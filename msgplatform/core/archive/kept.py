@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from django.db import DatabaseError, router
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.archive import retention
@@ -19,7 +19,7 @@ from msgplatform.core.flows.text import Text
 
 # Seconds that a scrape waits for an archive, which may be in another database.
 _SAMPLE_SECONDS = 0.5
-_asked: set[str] = set()  # archives whose databases have not answered yet
+_unanswered_names: set[str] = set()  # names of archives whose databases have not answered yet
 ARCHIVED, DELETED = _("moves to the archive"), _("is deleted")
 
 
@@ -49,8 +49,7 @@ def of_table(
     """An archive's table. Ids begin with their time."""
 
     def oldest() -> datetime | None:
-        first = table.rows().values_list(table.column, flat=True).first()
-        return None if first is None else ids.datetime_of(first)
+        return _time_of_first(table.rows(), table.column)
 
     step = table.step if table.engine.has_partitions else None
     return KeptData(title, settings, seconds, oldest, step=step)
@@ -64,10 +63,15 @@ def of_ids(
 
     def oldest() -> datetime | None:
         rows = model._base_manager.using(router.db_for_read(model)).order_by("pk")
-        first = rows.values_list("pk", flat=True).first()
-        return None if first is None else ids.datetime_of(first)
+        return _time_of_first(rows, "pk")
 
     return KeptData(title, settings, seconds, oldest, ending)
+
+
+def _time_of_first(rows: QuerySet[Any], column: str) -> datetime | None:
+    """The time of the first id in `column`; None without rows."""
+    first_id = rows.values_list(column, flat=True).first()
+    return None if first_id is None else ids.datetime_of(first_id)
 
 
 def of_column(
@@ -99,7 +103,7 @@ def metric(archive: Archive) -> Metric:
 
 def samples(archive: Archive) -> list[Sample]:
     """Samples of an archive for `/metrics`; none if its database cannot be read, or hangs."""
-    if archive.name in _asked:  # an earlier scrape still waits for the archive
+    if archive.name in _unanswered_names:  # an earlier scrape still waits for the archive
         return []
     now = sql.now()
 
@@ -107,9 +111,9 @@ def samples(archive: Archive) -> list[Sample]:
         try:
             return retention.overdue(archive, now)
         finally:
-            _asked.discard(archive.name)
+            _unanswered_names.discard(archive.name)
 
-    _asked.add(archive.name)
+    _unanswered_names.add(archive.name)
     try:
         seconds, _table = bounded_call.ask(ask, _SAMPLE_SECONDS)
     except (DatabaseError, TimeoutError):

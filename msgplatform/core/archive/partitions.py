@@ -35,6 +35,7 @@ class Partition(NamedTuple):
     bound: int | None
 
     def is_below(self, id: int) -> bool:
+        """True if all its ids are smaller than this one."""
         return self.bound is not None and self.bound <= id
 
 
@@ -55,11 +56,12 @@ def partition(
             if len(engine.partitions(cursor, table)) > 1:
                 continue  # already partitioned: do not rewrite the table
             cursor.execute(f"SELECT MIN({column}) FROM {table}")  # noqa: S608
-            (oldest,) = cursor.fetchone()
-            now = timezone.now()
-            parts = _parts(step, ids.datetime_of(oldest), now) if oldest is not None else []
+            (oldest_id,) = cursor.fetchone()
+            bounds: dict[str, int] = {}
+            if oldest_id is not None:
+                bounds = _bounds(step, ids.datetime_of(oldest_id), timezone.now())
             cursor.execute(
-                f"ALTER TABLE {table} PARTITION BY RANGE ({column}) ({_list_partitions(parts)})"
+                f"ALTER TABLE {table} PARTITION BY RANGE ({column}) ({_list_partitions(bounds)})"
             )
 
 
@@ -81,38 +83,38 @@ def prepare(archive: Archive, now: datetime) -> None:
             )
         for table in tables:
             partitions = partitions_of(table)
-            if partitions and (parts := _missing(archive, table.step, partitions, now)):
+            if partitions and (bounds := _missing_bounds(archive, table.step, partitions, now)):
                 _change(
                     table,
-                    f"REORGANIZE PARTITION {LAST} INTO ({_list_partitions(parts)})",
+                    f"REORGANIZE PARTITION {LAST} INTO ({_list_partitions(bounds)})",
                     table.rows().none(),
                 )
 
 
-def _missing(
+def _missing_bounds(
     archive: Archive, step: Step, partitions: list[Partition], now: datetime
-) -> list[tuple[str, int]]:
-    """(name, bound) of the missing partitions, ascending."""
-    bounds = [part.bound for part in partitions if part.bound is not None]
-    if bounds:
-        have = max(bounds)
-        return [part for part in _parts(step, ids.datetime_of(have), now) if part[1] > have]
-    oldest = (
-        archive.hot._base_manager.aggregate(oldest=Min("id"))["oldest"] if archive.hot else None
-    )
-    return _parts(step, ids.datetime_of(oldest) if oldest else now, now)
+) -> dict[str, int]:
+    """Name → bound of the missing partitions, ascending."""
+    last_bound = max((part.bound for part in partitions if part.bound is not None), default=None)
+    if last_bound is not None:
+        bounds = _bounds(step, ids.datetime_of(last_bound), now)
+        return {name: bound for name, bound in bounds.items() if bound > last_bound}
+    oldest_id = 0
+    if archive.hot:
+        oldest_id = archive.hot._base_manager.aggregate(oldest=Min("id"))["oldest"]
+    return _bounds(step, ids.datetime_of(oldest_id) if oldest_id else now, now)
 
 
-def _parts(step: Step, start: datetime, now: datetime) -> list[tuple[str, int]]:
-    """(name, bound) of the partitions from `start` (or now) to the last one made ahead."""
-    return [
-        (step.name(begin), ids.first_id_at(step.end(begin)))
+def _bounds(step: Step, start: datetime, now: datetime) -> dict[str, int]:
+    """Name → bound of the partitions from `start` (or now) to the last one made ahead."""
+    return {
+        step.name(begin): ids.first_id_at(step.end(begin))
         for begin in step.until_ahead(start, now)
-    ]
+    }
 
 
-def _list_partitions(parts: list[tuple[str, int]]) -> str:
-    texts = [f"PARTITION {name} VALUES LESS THAN ({end_id})" for name, end_id in parts]
+def _list_partitions(bounds: dict[str, int]) -> str:
+    texts = [f"PARTITION {name} VALUES LESS THAN ({bound})" for name, bound in bounds.items()]
     return ", ".join([*texts, f"PARTITION {LAST} VALUES LESS THAN MAXVALUE"])
 
 
@@ -122,9 +124,9 @@ def partitions_of(table: Table) -> list[Partition]:
     with connections[table.using].cursor() as cursor:
         partitions = []
         for name, text in table.engine.partitions(cursor, table.name):
-            end_id = None if text == "MAXVALUE" else int(text)
-            first = ids.first_id_at(table.step.start(ids.datetime_of(end_id - 1))) if end_id else 0
-            partitions.append(Partition(name, first, end_id))
+            bound = None if text == "MAXVALUE" else int(text)
+            first_id = ids.first_id_at(table.step.start(ids.datetime_of(bound - 1))) if bound else 0
+            partitions.append(Partition(name, first_id, bound))
     return partitions
 
 
@@ -140,9 +142,8 @@ def alone(archive: Archive) -> AbstractContextManager[bool]:
 
 
 def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
-    """Alter the table, unless rows `unless` exist, or long reads block the lock. True if altered.
-    The table is locked, so that no writer comes between the look at the rows and the change.
-    """
+    """Alter the table, unless one of the rows `unless` exists, or long reads block the lock. True
+    if altered. The lock keeps writers out between the look at the rows and the change."""
     connection = connections[table.using]
     try:
         with table.engine.lock_table(connection, table.name):

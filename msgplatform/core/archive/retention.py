@@ -99,39 +99,42 @@ def purge(archive: Archive, now: datetime) -> int:
     age = archive.keep()
     if age is None:
         return 0
-    before, deleted_count = horizon(now, age), 0
+    end_id, deleted_count = horizon(now, age), 0
     with partitions.alone(archive) as has_lock:
-        for table in archive.tables if has_lock else ():
+        if not has_lock:
+            return 0
+        for table in archive.tables:
             kept_condition = table.not_final(now) if table.not_final else Q(pk__in=())
             if partitions_of(table):
-                deleted_count += _drop(table, before, kept_condition)
+                deleted_count += _drop(table, end_id, kept_condition)
                 failpoint("archive_half_gone")
-                deleted_count += _purge_parts(table, before)
+                deleted_count += _purge_parts(table, end_id)
                 continue
             deleted_count += _delete_chunk(
-                table, table.rows().filter(table.below(before)).exclude(kept_condition)
+                table, table.rows().filter(table.below(end_id)).exclude(kept_condition)
             )
             for part in table.parts:  # parts without a row go by their own age
-                of_none = part.rows().filter(part.below(before), **{part.of: 0})
-                deleted_count += _delete_chunk(part, of_none)
+                rowless_parts = part.rows().filter(part.below(end_id), **{part.of: 0})
+                deleted_count += _delete_chunk(part, rowless_parts)
     return deleted_count
 
 
-def _drop(table: Table, before: int, kept_condition: Q) -> int:
-    """Drop the oldest partition if it ends below `before` and has no row to keep. 1 if dropped."""
+def _drop(table: Table, end_id: int, kept_condition: Q) -> int:
+    """Drop the oldest partition if it ends at `end_id` or before, and has no row to keep. 1 if
+    dropped."""
     for oldest in partitions_of(table)[:1]:
-        if oldest.bound is not None and oldest.is_below(before):
+        if oldest.bound is not None and oldest.is_below(end_id):
             rows = table.rows().filter(kept_condition, table.below(oldest.bound))
             # Look without the lock of `drop` first, because finding no row may take a while.
             return int(not rows.exists() and partitions.drop(table, oldest, rows))
     return 0
 
 
-def _purge_parts(table: Table, before: int) -> int:
+def _purge_parts(table: Table, end_id: int) -> int:
     """Delete the parts of dropped rows. Parts are later than their rows, so that some parts are in
     months that stay."""
-    # The first id of the oldest remaining month, `before` at most.
-    floor = min([before, *(part.first for part in partitions_of(table)[:1] if part.bound)])
+    # The first id of the oldest remaining month, `end_id` at most.
+    floor = min([end_id, *(month.first for month in partitions_of(table)[:1] if month.bound)])
     deleted_count = 0
     for part in table.parts:
         deleted_count += _drop(part, floor, Q(**{f"{part.of}__gte": floor}))
@@ -148,12 +151,12 @@ def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
     database refuses to delete stays, and delays no other row. Raises DatabaseError if the database
     refuses all rows."""
 
-    def delete(ids: Sequence[int]) -> Sequence[int]:
-        transactions.retrying(partial(delete_whole, table, ids), table.using)
-        return ids
+    def delete(row_ids: Sequence[int]) -> Sequence[int]:
+        transactions.retrying(partial(delete_whole, table, row_ids), table.using)
+        return row_ids
 
-    old = list(rows.values_list(table.column, flat=True)[:CHUNK])
-    return len(bisect.leave_refused(old, delete, table=table.name))
+    old_ids = list(rows.values_list(table.column, flat=True)[:CHUNK])
+    return len(bisect.leave_refused(old_ids, delete, table=table.name))
 
 
 # -- what cannot go ------------------------------------------------------------------------------
@@ -165,17 +168,17 @@ def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
     age = archive.keep()
     if age is None:
         return 0.0, ""
-    before = horizon(now, age)
-    ends: list[tuple[int, str]] = []
+    end_id = horizon(now, age)
+    oldest_ids: list[tuple[int, str]] = []
     for table in archive.tables:
         # The end of the oldest month, else the id of the oldest row, which is deleted next.
-        bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
+        bounds = [month.bound for month in partitions_of(table)[:1] if month.bound]
         bounds = bounds or list(table.rows().values_list(table.column, flat=True)[:1])
-        ends += [(end, table.name) for end in bounds]
-    oldest, name = min(ends, default=(before, ""))
-    if oldest >= before:
+        oldest_ids += [(bound, table.name) for bound in bounds]
+    oldest_id, name = min(oldest_ids, default=(end_id, ""))
+    if oldest_id >= end_id:
         return 0.0, ""
-    return (ids.datetime_of(before) - ids.datetime_of(oldest)).total_seconds(), name
+    return (ids.datetime_of(end_id) - ids.datetime_of(oldest_id)).total_seconds(), name
 
 
 def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -> None:

@@ -10,7 +10,7 @@ row, so that every row is looked at once; the other cursors begin at the rows th
 now.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,19 +26,17 @@ _FIRST_STEP_SECONDS = 60.0
 _MAX_SECONDS = 20 * 365 * DAY
 
 
-def look_ages(firsts: Iterable[float]) -> list[float]:
+def look_ages(firsts: Collection[float]) -> list[float]:
     """The ages (seconds, ascending) at which a row is looked at.
 
     `firsts` are the ages at which a row may become movable, such as an age for delivered messages
     and an age for failed messages. After each first age the looks become rarer and rarer.
     """
-    ages = set()
-    for first in firsts:
-        ages.add(first)
-        step = _FIRST_STEP_SECONDS
-        while step < _MAX_SECONDS:
-            ages.add(first + step)
-            step *= 2
+    ages = set(firsts)
+    step = _FIRST_STEP_SECONDS
+    while step < _MAX_SECONDS:
+        ages.update(first + step for first in firsts)
+        step *= 2
     return sorted(ages)
 
 

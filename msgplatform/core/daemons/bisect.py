@@ -19,28 +19,27 @@ R = TypeVar("R")
 
 log = logging.get(__name__)
 
-# The tries, within these seconds, of a batch that a database refuses, before an item may be to
-# blame. With the pauses of a daemon's loop they take 3 to 6 seconds.
+# An item may be to blame after this many refusals of its batch within these seconds. The tries take
+# 3 to 6 seconds with the pauses of a daemon's loop.
 TRIES, _TRIES_SECONDS = 5, 60.0
-# After so many failures without a success the server is to blame. Fewer halvings of a batch lead to
-# a single item.
+# The server is to blame after more failures without a success. Fewer halvings of a batch lead to a
+# single item.
 _MAX_FAILURES = 14
 _MAX_LOGGED = 10  # items of a batch that the database refuses
 refusals: dict[int, list[float]] = defaultdict(list)  # error number → its monotonic times
 
-# An item may be to blame whose rows are locked at so many tries in a row, within at least these
-# seconds. With the first wait for the lock that is the time after which locks of a frozen program
-# end.
+# An item with locked rows may be to blame after this many tries in a row, over at least these
+# seconds. The first wait for the lock comes before them; then the locks of a frozen program end.
 LOCK_TRIES, LOCK_SECONDS = 3, float(IDLE_TRANSACTION_SECONDS - LOCK_WAIT_SECONDS)
-# Each part of a batch with a locked row waits a second. Many parts make few such waits: 3 of 500
-# items. After so many waits the other parts are left to the next call.
+# A batch with a locked row is divided into this many parts, so that few parts (3 of 500 items) wait
+# a second for the lock. After the maximum of waits the other parts are left to the next call.
 _LOCK_PARTS, _MAX_LOCK_WAITS = 8, 8
-_MAX_LOCKED, _LOCKED_SECONDS = 10_000, 600.0  # what is remembered of locked items
+_MAX_LOCKED, _LOCKED_SECONDS = 10_000, 600.0  # locked items that are remembered, and for how long
 
 
 class ItemsLocked(OperationalError):
-    """Another transaction has locked rows of `items`; the other items are done. The arguments are
-    those of the first lock error."""
+    """Another transaction has locked rows of `items`; the other items are done. The error has the
+    arguments of the first lock error."""
 
     def __init__(self, items: Sequence[Any], error: Exception) -> None:
         super().__init__(*error.args)
@@ -83,23 +82,6 @@ class LockedItems:
 locked_items = LockedItems()
 
 
-def is_unavailable(error: Exception) -> bool:
-    """True if a server is unavailable, so that no item is to blame.
-
-    A database that answers may refuse a statement again and again because of one row: the result is
-    False from the TRIES-th refusal on. It is False for the lock of another transaction.
-    """
-    if not isinstance(error, UNAVAILABLE) or transactions.is_of_lock(error):
-        return False
-    code = transactions.error_code(error) if isinstance(error, OperationalError) else 0
-    if not transactions.is_answer(code):
-        return True
-    now = time.monotonic()
-    recent = [at for at in refusals[code] if now - at < _TRIES_SECONDS]
-    refusals[code] = [*recent, now][-TRIES:]
-    return len(recent) < TRIES
-
-
 def is_unanswered(error: Exception) -> bool:
     """True if a server has not answered at all. Every other error may be of an item. For programs
     that see the same items too seldom to count refusals."""
@@ -107,6 +89,22 @@ def is_unanswered(error: Exception) -> bool:
         return False
     code = transactions.error_code(error) if isinstance(error, OperationalError) else 0
     return not transactions.is_answer(code)
+
+
+def is_unavailable(error: Exception) -> bool:
+    """True if a server is unavailable, so that no item is to blame.
+
+    A database that answers may refuse a statement again and again because of one row: the result is
+    False from the TRIES-th refusal on, and for the lock of another transaction.
+    """
+    if not isinstance(error, UNAVAILABLE) or transactions.is_of_lock(error):
+        return False
+    if is_unanswered(error):
+        return True
+    code, now = transactions.error_code(error), time.monotonic()
+    refused_at = [at for at in refusals[code] if now - at < _TRIES_SECONDS]
+    refusals[code] = [*refused_at, now][-TRIES:]
+    return len(refused_at) < TRIES
 
 
 def isolate(
@@ -132,25 +130,29 @@ def isolate(
     with transactions.waiting_once():
         results = walk.divide([item for item in items if item not in late_items])
         for item in late_items:
-            locked_count = len(walk.locked) + len(walk.untried)
+            locked_count = len(walk.locked_pairs) + len(walk.untried_items)
             results += walk.divide([item], is_hasty=True)
-            if len(walk.locked) + len(walk.untried) == locked_count:
+            if len(walk.locked_pairs) + len(walk.untried_items) == locked_count:
                 locked_items.forget(item)
     if walk.suspects and not walk.success_count:
         raise walk.suspects[0][1]
-    if walk.locked and not walk.success_count:
+    if walk.locked_pairs and not walk.success_count:
         # Perhaps the whole table is locked: only items that were locked beside others are to blame.
-        walk.untried += [item for item, _ in walk.locked if not locked_items.is_known(item)]
-        walk.locked = [pair for pair in walk.locked if locked_items.is_known(pair[0])]
+        locked_pairs, walk.locked_pairs = walk.locked_pairs, []
+        for item, error in locked_pairs:
+            if locked_items.is_known(item):
+                walk.locked_pairs.append((item, error))
+            else:
+                walk.untried_items.append(item)
     for item, error in walk.suspects:
         walk.blame(item, error)
-    waiting_items = [item for item, _ in walk.locked if not locked_items.note(item)]
-    for item, error in walk.locked:
+    waiting_items = [item for item, _ in walk.locked_pairs if not locked_items.note(item)]
+    for item, error in walk.locked_pairs:
         if item not in waiting_items:
             with transactions.hasty(using):
                 walk.blame(item, error)
-    if waiting_items or walk.untried:
-        raise ItemsLocked([*waiting_items, *walk.untried], walk.lock_errors[0])
+    if waiting_items or walk.untried_items:
+        raise ItemsLocked([*waiting_items, *walk.untried_items], walk.lock_errors[0])
     return results
 
 
@@ -190,16 +192,17 @@ class _Walk(msgspec.Struct, Generic[T, R]):
     # Items that a server refused on their own, and items whose rows are locked. They are to blame
     # if another item succeeded.
     suspects: list[tuple[T, Exception]] = msgspec.field(default_factory=list)
-    locked: list[tuple[T, Exception]] = msgspec.field(default_factory=list)
-    untried: list[T] = msgspec.field(default_factory=list)
+    locked_pairs: list[tuple[T, Exception]] = msgspec.field(default_factory=list)
+    untried_items: list[T] = msgspec.field(default_factory=list)
     lock_errors: list[Exception] = msgspec.field(default_factory=list)
 
     def divide(self, items: Sequence[T], is_hasty: bool = False) -> list[R]:
+        """The results of `work`, tried on all items, then on each half or smaller part. `is_hasty`:
+        a lock is waited for a second."""
         if not items:
             return []
-        is_locked = False
         if len(self.lock_errors) >= _MAX_LOCK_WAITS and is_hasty:
-            self.untried += items
+            self.untried_items += items
             return []
         try:
             with transactions.hasty(self.using) if is_hasty else nullcontext():
@@ -214,7 +217,7 @@ class _Walk(msgspec.Struct, Generic[T, R]):
             self.lock_errors += [error] if is_locked else []
             if len(items) == 1:
                 if is_locked:
-                    self.locked.append((items[0], error))
+                    self.locked_pairs.append((items[0], error))
                 elif is_of_server:
                     self.suspects.append((items[0], error))
                 else:

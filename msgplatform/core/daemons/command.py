@@ -15,7 +15,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform import env
-from msgplatform.core import logging, structs
+from msgplatform.core import logging
+from msgplatform.core.daemons import structs
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.data import cell_record, ids
 from msgplatform.core.rates.backoff import Backoff
@@ -30,7 +31,7 @@ _LONG_RUN_SECONDS = 10.0
 
 
 class Copy:
-    """One of the child processes, with the time of its next start."""
+    """A child process, with the time of its next start."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = child_process.command(command)

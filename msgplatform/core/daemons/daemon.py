@@ -113,7 +113,7 @@ class Loop:
         self.trouble = Backoff(first=0.2, factor=2.0, cap=10.0)
         # A server that is away may answer again any moment.
         self.away = Backoff(first=0.2, factor=2.0, cap=thread_loop.MAX_AWAY_PAUSE, jitter=0.0)
-        self.beat = beat(worker.heartbeat)
+        self.heartbeat_thread = beat(worker.heartbeat)
         # The watch has its own thread, so that a hanging database delays no work.
         names = daemons.threads if worker.watches else ()
         self.threads: list[thread_loop.ThreadLoop] = [
@@ -128,7 +128,7 @@ class Loop:
     def run(self, drain_seconds: float) -> None:
         worker = self.worker
         log.info("started", role=worker.role, pid=os.getpid())
-        self.beat.start()
+        self.heartbeat_thread.start()
         for thread in self.threads:
             thread.start()
         if self.listener:
@@ -146,7 +146,7 @@ class Loop:
                 self.listener.stop()
             for thread in self.threads:
                 thread.stop()
-            self.beat.stop(WITHDRAW_SECONDS)
+            self.heartbeat_thread.stop(WITHDRAW_SECONDS)
             log.info("stopped", role=worker.role, done=worker.heartbeat.done)
 
     def _one_turn(self) -> float:

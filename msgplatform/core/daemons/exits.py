@@ -68,14 +68,14 @@ def report(exits: Sequence[Exits], finished_exits: Sequence[Exits]) -> None:
     """Store the programs that keep ending on this machine, and remove `finished_exits`. Raises
     RedisError, and OSError when the file could not be written."""
     path = _path()
-    part = path.with_suffix(".part")
+    new_path = path.with_suffix(".part")
     try:
-        part.write_bytes(msgspec.json.encode(exits))
-        part.replace(path)
+        new_path.write_bytes(msgspec.json.encode(exits))
+        new_path.replace(path)
     finally:  # programs may end because of a full disk
-        names = {_name(program) for program in exits}
-        _exits.withdraw(*({_name(program) for program in finished_exits} - names))
-        _exits.report({_name(program): program for program in exits})
+        records = {_name(record): record for record in exits}
+        _exits.withdraw(*({_name(record) for record in finished_exits} - records.keys()))
+        _exits.report(records)
 
 
 def of_platform() -> dict[str, Exits]:
@@ -84,8 +84,8 @@ def of_platform() -> dict[str, Exits]:
     return {row.role: row for row in rows}
 
 
-def everywhere() -> dict[str, Exits]:
-    """Role → its exits; only exits on this machine while Redis does not answer."""
+def of_platform_or_machine() -> dict[str, Exits]:
+    """Like `of_platform`; only exits on this machine while Redis does not answer."""
     with suppress(RedisError):
         return of_platform()
     with suppress(OSError, msgspec.MsgspecError):

@@ -82,12 +82,12 @@ def beat(heartbeat: Heartbeat, is_alive: Callable[[], bool] = lambda: True) -> T
 
 def alive() -> list[Heartbeat]:
     """Every process with a current heartbeat, by role. Raises RedisError."""
-    return [beat for _, beat in sorted(_heartbeats.read().items())]
+    return [heartbeat for _name, heartbeat in sorted(_heartbeats.read().items())]
 
 
-def roles_by_release(beats: Iterable[Heartbeat]) -> dict[str, list[str]]:
+def roles_by_release(heartbeats: Iterable[Heartbeat]) -> dict[str, list[str]]:
     """Release → the roles that run of it. Several releases run during an update."""
     roles: dict[str, set[str]] = {}
-    for beat in beats:
-        roles.setdefault(beat.release, set()).add(beat.role)
+    for heartbeat in heartbeats:
+        roles.setdefault(heartbeat.release, set()).add(heartbeat.role)
     return {release: sorted(roles[release]) for release in sorted(roles)}

@@ -42,7 +42,7 @@ class Snapshot(Generic[T]):
     ) -> None:
         self.known = empty
         self._is_loaded = False
-        self._next = Every(refresh_seconds, clock)
+        self._next_refresh = Every(refresh_seconds, clock)
         self._lock = threading.Lock()
         self._next_after_miss = Every(MISS_SECONDS, clock)
         self._miss_lock = threading.Lock()
@@ -80,7 +80,7 @@ class Snapshot(Generic[T]):
         last_known = self.known
         with self._miss_lock:  # other threads wait for this load
             if self.known is last_known and self._next_after_miss.is_due:
-                self._next.at_once()
+                self._next_refresh.at_once()
                 try:
                     self.refresh()
                 finally:
@@ -92,7 +92,7 @@ class Snapshot(Generic[T]):
             if not self._is_due(at_once):  # another thread has loaded while this one waited
                 return
             # The seconds begin before the load: a database that fails is not asked at every call.
-            self._next.restart()
+            self._next_refresh.restart()
             try:
                 self.known = self.load()
             except UNAVAILABLE as error:
@@ -105,7 +105,7 @@ class Snapshot(Generic[T]):
             self._lock.release()
 
     def _is_due(self, at_once: bool) -> bool:
-        return at_once or not self._is_loaded or self._next.is_due
+        return at_once or not self._is_loaded or self._next_refresh.is_due
 
 
 class Rows(Generic[Row, T]):
@@ -135,23 +135,23 @@ class Rows(Generic[Row, T]):
         With `known`, an earlier result, `rows` are only the rows that changed since. `ids` are the
         ids of all rows that exist now, in the order of the result.
         """
-        usable_rows: dict[int, T] = dict(known or {})
+        objects: dict[int, T] = dict(known or {})
         unusable = dict(self._unusable) if known is not None else {}
         for row in rows:
-            usable_rows.pop(row.pk, None)
+            objects.pop(row.pk, None)
             unusable.pop(row.pk, None)
             try:
-                usable_rows[row.pk] = self._make(row)
+                objects[row.pk] = self._make(row)
             except UNAVAILABLE:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it
                 unusable[row.pk] = self._condition(row, error)
         if known is not None:
-            usable_rows = {pk: usable_rows[pk] for pk in ids if pk in usable_rows}
+            objects = {pk: objects[pk] for pk in ids if pk in objects}
             unusable = {pk: unusable[pk] for pk in ids if pk in unusable}
         self._unusable = unusable
         self.report()
-        return usable_rows
+        return objects
 
     def report(self) -> None:
         """Make the open alerts match the last `usable`: at once if the unusable rows have changed,

@@ -60,8 +60,11 @@ def fail_turn(part: str, error: BaseException) -> None:
 
 def longest_standstill() -> Standstill:
     """The part that has stood still longest; parts with a reason come first."""
-    rows = list(standstills.values())
-    return min(rows, key=lambda row: (not row.why, row.since), default=Standstill())
+    return min(
+        list(standstills.values()),  # a copy, because other threads begin and end turns
+        key=lambda standstill: (not standstill.why, standstill.since),
+        default=Standstill(),
+    )
 
 
 def lack_of_migrations(error: Exception) -> str:

@@ -38,7 +38,7 @@ class Every:
 
 # Seconds that the measured rate takes to follow a change of the real rate.
 _MEMORY_SECONDS = 0.5
-# In a batch of so many items an item costs about twice as much as in a full batch.
+# An item costs about twice as much in a batch of this size as in a full batch.
 _WORTH = 20
 
 

@@ -37,14 +37,15 @@ def write(cell: Cell) -> None:
 
 def check(using: str = "default") -> None:
     """Raises WrongCell with both cells and the way out."""
-    own, recorded = cells.own(), read(using)
-    if own == recorded:
+    own_cell, recorded_cell = cells.own(), read(using)
+    if own_cell == recorded_cell:
         return
+    own_name, own_setting = _describe(own_cell), _setting(own_cell)
     raise WrongCell(
-        f"The database belongs to {_describe(recorded)}, but this program has {_setting(own)}. "
-        f"Set {_setting(recorded)}, or name the database of {_describe(own)} in DATABASE_URL. "
-        f"To make this database {_describe(own)}: stop every program that uses it, and run "
-        f"manage.py set_cell with {_setting(own)}."
+        f"The database belongs to {_describe(recorded_cell)}, but this program has {own_setting}. "
+        f"Set {_setting(recorded_cell)}, or name the database of {own_name} in DATABASE_URL. "
+        f"To make this database {own_name}: stop every program that uses it, and run "
+        f"manage.py set_cell with {own_setting}."
     )
 
 

@@ -5,9 +5,9 @@ time such as `next_at` that means "not due, or leased, until then". A row is fre
 over (or NULL). Leases use the database's clock, so that claims of different machines agree.
 
 Each UPDATE finds rows by primary key and repeats the whole condition, so that only one of two
-claims that chose the same row wins the row. `SKIP LOCKED` is not relied on: SQLite has none, and a
-Spider head ignores it silently. It passes over rows that somebody keeps locked, for a while after
-an UPDATE has waited for one.
+claims that chose the same row wins the row. A claim does not rely on `SKIP LOCKED`: SQLite has
+none, and a Spider head ignores it silently. For a while after an UPDATE has waited for a locked
+row, claims of the table pass over locked rows by it.
 
     free ── claim ──▶ claimed ── release ──▶ free
                       claimed ── renew ──▶ claimed, for longer
@@ -57,20 +57,20 @@ def claim(
     *,
     limit: int,
     lease: float,
-    set: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
     until: str = "lease_until",
 ) -> Claim:
     """Claim up to `limit` free rows of `queryset` for `lease` seconds.
 
     The queryset holds the state filter and the order, on columns of its own table only, and no
     slice (else ValueError). Order by the last columns of its index, or each claim sorts the whole
-    backlog. `set` has further columns to change, as values or expressions.
+    backlog. `changes` are new values of further columns, or expressions for them.
 
     Fewer rows than `limit` means that no other row was free. Inside a transaction of the caller the
     statements belong to it; outside, each statement commits and is repeated after a deadlock or a
     lost connection.
     """
-    free, new_claim, values = _begin(queryset, lease, set or {}, until)
+    free, new_claim, values = _begin(queryset, lease, changes or {}, until)
     while len(new_claim.ids) < limit:
         page_size = min(CHUNK, limit - len(new_claim.ids))
         # No lock: other claims may choose the same rows, and the UPDATE decides.
@@ -90,7 +90,7 @@ def claim_ids(
     ids: Sequence[Any],
     *,
     lease: float,
-    set: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
     until: str = "lease_until",
     read: Sequence[str] = (),
 ) -> Claim:
@@ -99,7 +99,7 @@ def claim_ids(
     Otherwise like `claim`, with ids in the given order. `read` names columns to read into
     `Claim.read` after the claim, because rows may have changed since the caller chose them.
     """
-    free, new_claim, values = _begin(queryset, lease, set or {}, until)
+    free, new_claim, values = _begin(queryset, lease, changes or {}, until)
     for chunk in chunks(ids, CHUNK):
         _take(new_claim, free, chunk, values, until, read)
     return new_claim
@@ -119,17 +119,17 @@ def renew(model: type[models.Model], claim: Claim, lease: float, until: str = "l
 def release(
     model: type[models.Model],
     claim: Claim,
-    set: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
     until: str = "lease_until",
     using: str | None = None,
 ) -> int:
-    """Free the rows that still carry the claim, and change `set` too; returns their number.
+    """Free the rows that still carry the claim, and make `changes` too; returns their number.
 
-    The time column becomes NULL, or now if it cannot be NULL, unless `set` has a value for it.
+    The time column becomes NULL, or now if it cannot be NULL, unless `changes` has a value for it.
     """
     database = using or router.db_for_write(model)
     free_time = None if model._meta.get_field(until).null else Now()
-    values = {"claimed_by": "", until: free_time, **(set or {})}
+    values = {"claimed_by": "", until: free_time, **(changes or {})}
     return _update_claimed(model, claim, values, database)
 
 

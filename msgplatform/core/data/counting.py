@@ -13,12 +13,15 @@ from msgplatform.core.data import chunks
 _TERMS = 400  # SELECTs in one UNION; SQLite takes 500
 # A total of fewer rows is counted anew each time.
 MANY = 10_000
-# Counting takes at most a twentieth of this process's time, for any number of callers.
+# Counts are kept for this many times the duration of their counting: counting then takes at most a
+# twentieth of this process's time, for any number of callers.
 REST = 20
 K = TypeVar("K")
 
 
-def capped(table: str, condition: str, keys: Sequence[Sequence[int]], max_count: int) -> list[int]:
+def count_up_to(
+    table: str, condition: str, keys: Sequence[Sequence[int]], max_count: int
+) -> list[int]:
     """The number of rows, up to `max_count`, that meet the condition with each key, in the order of
     the keys. `condition` is SQL with a placeholder for each number of a key; an index must answer
     it."""
@@ -35,11 +38,9 @@ def capped(table: str, condition: str, keys: Sequence[Sequence[int]], max_count:
 
 
 class KeptCounts(Generic[K]):
-    """Counts by key, kept in this process for REST times the duration of the counting.
-
-    Counts of fewer than MANY rows are not kept. While one thread counts, other threads get the kept
-    counts. An error of `count` is raised, and the kept counts stay.
-    """
+    """Counts by key, kept in this process for a while (REST) unless they are of fewer than MANY
+    rows. While one thread counts, other threads get the kept counts. An error of `count` is raised,
+    and the kept counts stay."""
 
     def __init__(self, count: Callable[[], Mapping[K, int]]) -> None:
         self.count = count

@@ -56,10 +56,10 @@ class Hold(msgspec.Struct):
         return self.floor + int((time.monotonic() - self._taken) * TICKS_PER_SECOND)
 
 
-class _Free(msgspec.Struct, frozen=True):
+class _FreeNode(msgspec.Struct, frozen=True):
     node: int
     last_tick: int
-    exists: bool
+    has_row: bool
 
 
 def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
@@ -72,13 +72,13 @@ def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
     transactions.retrying(partial(cell_record.check, using), using)
     holder = uuid.uuid4().hex
     while True:
-        floor, candidates = transactions.retrying(partial(_free, using), using)
-        if not candidates:
+        floor, free_nodes = transactions.retrying(partial(_read_free_nodes, using), using)
+        if not free_nodes:
             break
-        for free in candidates:
-            ceiling = max(free.last_tick, now, floor) + ticks
-            hold = Hold(free.node, holder, free.last_tick, ceiling, floor)
-            if transactions.retrying(partial(_take, hold, free, lease, using), using):
+        for free_node in free_nodes:
+            ceiling = max(free_node.last_tick, now, floor) + ticks
+            hold = Hold(free_node.node, holder, free_node.last_tick, ceiling, floor)
+            if transactions.retrying(partial(_take, hold, free_node, lease, using), using):
                 ahead = (hold.last - max(now, floor)) / TICKS_PER_SECOND
                 if ahead > _FAR_AHEAD_SECONDS:
                     log.warning("ids_ahead_of_clock", node=hold.node, seconds=round(ahead))
@@ -126,7 +126,7 @@ def release(hold: Hold, using: str) -> None:
         )
 
 
-def _free(using: str) -> tuple[int, list[_Free]]:
+def _read_free_nodes(using: str) -> tuple[int, list[_FreeNode]]:
     """The floor of a node that is taken now, and the free nodes."""
     now = sql.now_sql(using=using)
     free_condition = f"lease_until IS NULL OR lease_until <= {now}"
@@ -139,28 +139,30 @@ def _free(using: str) -> tuple[int, list[_Free]]:
         )
         rows = cursor.fetchall()
     seconds = (sql.read_time(rows[0][0]) - EPOCH).total_seconds() - _BEHIND_SECONDS
-    existing_nodes = {node for _, node, _, _ in rows}
-    fresh = [_Free(node, 0, exists=False) for node in range(NODES) if node not in existing_nodes]
-    random.shuffle(fresh)
-    used = [
-        _Free(node, last, exists=True)
-        for _, node, last, is_free in rows
+    stored_nodes = {node for _, node, _, _ in rows}
+    new_nodes = [
+        _FreeNode(node, 0, has_row=False) for node in range(NODES) if node not in stored_nodes
+    ]
+    random.shuffle(new_nodes)
+    used_nodes = [
+        _FreeNode(node, last_tick, has_row=True)
+        for _, node, last_tick, is_free in rows
         if node is not None and is_free
     ]
-    free = fresh + sorted(used, key=lambda free: free.last_tick)
-    return int(seconds * TICKS_PER_SECOND), free
+    used_nodes.sort(key=lambda free_node: free_node.last_tick)
+    return int(seconds * TICKS_PER_SECOND), new_nodes + used_nodes
 
 
-def _take(hold: Hold, free: _Free, lease: float, using: str) -> bool:
-    if not free.exists:
+def _take(hold: Hold, free_node: _FreeNode, lease: float, using: str) -> bool:
+    if not free_node.has_row:
         columns = ("node", "holder", "lease_until", "last_tick")
-        sql.insert_or_keep(NODE_TABLE, columns, [(free.node, "", None, 0)], using)
+        sql.insert_or_keep(NODE_TABLE, columns, [(free_node.node, "", None, 0)], using)
     free_condition = f"(lease_until IS NULL OR lease_until <= {sql.now_sql(using=using)})"
     with connections[using].cursor() as cursor:
         cursor.execute(
             f"UPDATE {NODE_TABLE} SET holder = %s, last_tick = %s,"  # noqa: S608
             f" lease_until = {sql.now_sql(lease, using)}"
             f" WHERE node = %s AND last_tick = %s AND {free_condition}",
-            (hold.holder, hold.ceiling, hold.node, free.last_tick),
+            (hold.holder, hold.ceiling, hold.node, free_node.last_tick),
         )
         return bool(cursor.rowcount == 1)

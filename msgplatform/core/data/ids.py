@@ -203,11 +203,11 @@ class Allocator:
             hold = self._current()
             if hold is None:
                 return None
-            first = max(hold.last + 1, self._now(hold))
-            if first + n > hold.ceiling:
+            first_tick = max(hold.last + 1, self._now(hold))
+            if first_tick + n > hold.ceiling:
                 return None
-            hold.last = first + n
-            return Block(first, hold.node, n)
+            hold.last = first_tick + n
+            return Block(first_tick, hold.node, n)
 
     @contextlib.contextmanager
     def _one_asks(self) -> Iterator[None]:
@@ -240,9 +240,9 @@ class Allocator:
         ids `at_once`."""
         with self._one_asks():
             hold = self._current()
-            used = _USED_SECONDS * TICKS_PER_SECOND
+            used_ticks = _USED_SECONDS * TICKS_PER_SECOND
             reserve_ticks = hold.ceiling - max(hold.last, self._now(hold)) if hold else 0
-            if (hold or at_once) and reserve_ticks < ahead - used:
+            if (hold or at_once) and reserve_ticks < ahead - used_ticks:
                 self._raise_ceiling(ahead)
                 connections[self._using].close()
 

@@ -55,8 +55,9 @@ def split(loader: MigrationLoader) -> tuple[list[Key], list[Key]]:
     for leaf in loader.graph.leaf_nodes():
         for key in loader.graph.forwards_plan(leaf):
             if key not in applied_keys and key not in late:
-                needs = loader.graph.node_map[key].parents
-                is_late = is_after(loader.graph.nodes[key]) or any(row.key in late for row in needs)
+                parents = loader.graph.node_map[key].parents
+                needs_late = any(parent.key in late for parent in parents)
+                is_late = needs_late or is_after(loader.graph.nodes[key])
                 (late if is_late else early)[key] = None
     return list(early), list(late)
 
@@ -95,12 +96,12 @@ def missing_tables(connection: BaseDatabaseWrapper) -> str:
     database with nothing to migrate.
     """
     table_names = connection.introspection.table_names()
-    missing = sorted(tables_of_migrations(connection).difference(table_names))
-    if not missing:
+    missing_names = sorted(tables_of_migrations(connection).difference(table_names))
+    if not missing_names:
         return ""
     return (
         f"The database {connection.alias} lacks tables that its migrations made "
-        f"({enumerate_tables(missing)}): the load of a dump was cut short. Drop the "
+        f"({enumerate_tables(missing_names)}): the load of a dump was cut short. Drop the "
         "database and load the dump again, and look at the exit status of the load."
     )
 
@@ -149,8 +150,11 @@ def _newest(loader: MigrationLoader) -> dict[str, str]:
 
 def _own_migrations(loader: MigrationLoader) -> dict[Key, Migration]:
     packages = ("msgplatform.", *(f"{flow}." for flow in settings.FLOWS))
-    rows = (loader.disk_migrations or {}).items()
-    return {key: row for key, row in rows if type(row).__module__.startswith(packages)}
+    return {
+        key: migration
+        for key, migration in (loader.disk_migrations or {}).items()
+        if type(migration).__module__.startswith(packages)
+    }
 
 
 def _model(operation: Operation) -> str:
@@ -187,12 +191,15 @@ def _fault(operation: Operation, state: ProjectState, model: Key, is_late: bool)
         # The column may stay as it is, or take more than before.
         old_field, new_field = state.models[model].fields[operation.name], operation.field
         (_, *old_kind, old), (_, *new_kind, new) = old_field.deconstruct(), new_field.deconstruct()
-        other_names = {*new_field.non_db_attrs, "default", "db_default"}
-        other_names |= {"null"} if new_field.null else set()
+        harmless_names = {*new_field.non_db_attrs, "default", "db_default"}
+        harmless_names |= {"null"} if new_field.null else set()
         if (new.get("max_length") or 0) > (old.get("max_length") or 0) > 0:
-            other_names.add("max_length")
-        columns = [{k: v for k, v in row.items() if k not in other_names} for row in (old, new)]
-        is_same = old_kind == new_kind and columns[0] == columns[1]
+            harmless_names.add("max_length")
+        old_options, new_options = (
+            {name: value for name, value in options.items() if name not in harmless_names}
+            for options in (old, new)
+        )
+        is_same = (old_kind, old_options) == (new_kind, new_options)
         return "" if is_same else f"it changes the column: {_LATER}"
     return _INSTEAD.get(type(operation), f"it takes something away or refuses rows: {_LATER}")
 
@@ -203,7 +210,7 @@ class Undo:
 
     def __init__(self, connection: BaseDatabaseWrapper, keys: Sequence[Key]) -> None:
         self._connection, self._keys = connection, keys
-        self._existed = {place for place, _ in self._existing(MigrationLoader(connection))}
+        self._former_places = {place for place, _ in self._existing(MigrationLoader(connection))}
 
     def take_back(self) -> None:
         """Remove what is there now and was not before, of the first migration that is not
@@ -211,17 +218,17 @@ class Undo:
         loader = MigrationLoader(self._connection)
         applied_keys = loader.applied_migrations or {}
         failed_key = next((key for key in self._keys if key not in applied_keys), None)
-        rows = [row for row in self._existing(loader) if row[0][0] == failed_key]
-        for (key, number), operation in reversed(rows):
-            if (key, number) in self._existed:
+        for (key, number), operation in reversed(list(self._existing(loader))):
+            if key != failed_key or (key, number) in self._former_places:
                 continue
+            app = key[0]
             state = loader.project_state(key, at_end=False)
-            for earlier in loader.graph.nodes[key].operations[:number]:
-                earlier.state_forwards(key[0], state)
-            after = state.clone()
-            operation.state_forwards(key[0], after)
+            for earlier_operation in loader.graph.nodes[key].operations[:number]:
+                earlier_operation.state_forwards(app, state)
+            state_after = state.clone()
+            operation.state_forwards(app, state_after)
             with self._connection.schema_editor() as editor:
-                operation.database_backwards(key[0], editor, after, state)
+                operation.database_backwards(app, editor, state_after, state)
 
     def _existing(self, loader: MigrationLoader) -> Iterator[tuple[tuple[Key, int], Operation]]:
         """The operations whose table, column or index is there, with their places."""

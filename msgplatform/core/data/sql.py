@@ -3,6 +3,7 @@
 Statements here are written for a cursor with parameters: a literal % is doubled.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -66,14 +67,13 @@ def insert(
     """Insert rows (sequences in the order of `columns`), many in one statement; all rows or none.
     `constants` are further columns with the same value in every row. `clause` stands after the
     rows."""
-    connection = connections[using]
-    name = connection.ops.quote_name
-    names = ", ".join(map(name, [*columns, *constants]))
-    start = f"INSERT INTO {name(table)} ({names}) VALUES "  # noqa: S608
     row_list = list(rows)
     if not row_list:
         return
-    with transaction.atomic(using, savepoint=False), connection.cursor() as cursor:
+    quote = connections[using].ops.quote_name
+    names = ", ".join(map(quote, [*columns, *constants]))
+    start = f"INSERT INTO {quote(table)} ({names}) VALUES "  # noqa: S608
+    with transaction.atomic(using, savepoint=False), connections[using].cursor() as cursor:
         engines.of(using).insert(cursor, start, row_list, clause, tuple(constants.values()))
 
 
@@ -96,9 +96,10 @@ def insert_or_update(
 
     MySQL demands a value for each column without a default, even of rows that exist.
     """
-    engine, name = engines.of(), connection.ops.quote_name
-    sets = ", ".join(f"{name(c)} = {engine.new_value(name(c))}" for c in columns if c != key)
-    insert(table, columns, rows, clause=f"{engine.upsert([name(key)])}{sets}")
+    engine, quote = engines.of(), connection.ops.quote_name
+    names = [quote(column) for column in columns if column != key]
+    sets = ", ".join(f"{name} = {engine.new_value(name)}" for name in names)
+    insert(table, columns, rows, clause=f"{engine.upsert([quote(key)])}{sets}")
 
 
 def update(
@@ -109,10 +110,10 @@ def update(
     same value in every row."""
     if not rows:
         return
-    name = connection.ops.quote_name
-    values = {name(column): value for column, value in constants.items()}
+    quote = connection.ops.quote_name
+    values = {quote(column): value for column, value in constants.items()}
     with transaction.atomic(savepoint=False), connection.cursor() as cursor:
-        engines.of().update(cursor, name(table), list(map(name, columns)), rows, values)
+        engines.of().update(cursor, quote(table), list(map(quote, columns)), rows, values)
 
 
 def keep_existing(statement: str, table: str, column: str = "id") -> str:
@@ -126,18 +127,19 @@ def keep_existing(statement: str, table: str, column: str = "id") -> str:
 def add_counters(
     table: str, key: Sequence[str], rows: Iterable[tuple[Row, int]], value: str = "value"
 ) -> None:
-    """Add to counters, creating missing ones: rows are (values of `key`, how much).
+    """Add to counters, creating missing ones: rows are (values of `key`, amount).
 
     `key` names the columns of a unique key. Equal keys are added up and rows are sorted, so that
     all processes lock rows in the same order.
     """
-    total: dict[tuple[Any, ...], int] = {}
-    for parts, amount in rows:
-        total[tuple(parts)] = total.get(tuple(parts), 0) + amount
-    engine, name = engines.of(), connection.ops.quote_name
-    column, target = name(value), [name(part) for part in key]
-    clause = f"{engine.upsert(target)}{column} = {column} + {engine.new_value(column)}"
-    counter_rows = [(*parts, amount) for parts, amount in sorted(total.items())]
+    totals: Counter[tuple[Any, ...]] = Counter()
+    for key_values, amount in rows:
+        totals[tuple(key_values)] += amount
+    engine, quote = engines.of(), connection.ops.quote_name
+    column = quote(value)
+    upsert = engine.upsert([quote(name) for name in key])
+    clause = f"{upsert}{column} = {column} + {engine.new_value(column)}"
+    counter_rows = [(*key_values, total) for key_values, total in sorted(totals.items())]
     insert(table, [*key, value], counter_rows, clause=clause)
 
 

@@ -25,7 +25,7 @@ BEFORE_COMMIT = "The transaction had not come to its COMMIT: nothing of it is st
 ATTEMPTS = 5
 _AT_HANDSHAKE = " at '"
 # The lock errors that `retrying` does not repeat in this thread.
-_unrepeated: ContextVar[frozenset[int]] = ContextVar("unrepeated", default=frozenset())
+_unrepeated_codes: ContextVar[frozenset[int]] = ContextVar("unrepeated", default=frozenset())
 
 
 class Locked(Exception):
@@ -61,7 +61,7 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
         except Error as error:
             code = error_code(error)
             is_unknown = is_unknown or _is_unknown(error)
-            is_last = attempt == ATTEMPTS or code in _unrepeated.get()
+            is_last = attempt == ATTEMPTS or code in _unrepeated_codes.get()
             if code not in error_codes.REPEATABLE or is_last:
                 if is_unknown:
                     raise OutcomeUnknown(f"the connection was lost, then: {error}") from error
@@ -77,23 +77,23 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
 def waiting_once() -> Iterator[None]:
     """`retrying` repeats nothing that has waited for a lock, for a caller that looks for the locked
     row then."""
-    token = _unrepeated.set(_unrepeated.get() | {error_codes.LOCK_WAIT_TIMEOUT})
+    token = _unrepeated_codes.set(_unrepeated_codes.get() | {error_codes.LOCK_WAIT_TIMEOUT})
     try:
         yield
     finally:
-        _unrepeated.reset(token)
+        _unrepeated_codes.reset(token)
 
 
 @contextmanager
 def hasty(using: str = "default") -> Iterator[None]:
     """`retrying` repeats no lock error, and a lock is waited for a second, for a caller that tries
     one part of its rows after another."""
-    token = _unrepeated.set(error_codes.OF_LOCKS)
+    token = _unrepeated_codes.set(error_codes.OF_LOCKS)
     try:
         with engines.of(using).lock_wait(connections[using], 1):
             yield
     finally:
-        _unrepeated.reset(token)
+        _unrepeated_codes.reset(token)
 
 
 @contextmanager

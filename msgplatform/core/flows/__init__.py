@@ -1,23 +1,9 @@
-"""The contract that a flow fills in, and the registry of flows.
+"""The contract that a flow fills in (`contract`), and the registry of flows.
 
 Console, `up`, `demo`, `doctor`, `/metrics`, `run_bulk`, the queues and the URL configuration go
 through the registry, so a new flow is a new folder and its name in FLOWS. Each app's `flow.py`
 holds a `Flow`, which `AppConfig.ready()` registers; the platform's settings read the app's
-`settings.py`, if any.
-
-contract   `Flow`: name, permissions, programs and four parts; the installed flows
-messages   `MessageStore`: search fields, and the indexes by which messages are found
-page       the line and the page of one message
-actions    `BulkAction`: actions on many messages, and on one
-bulk_pages their cursor, count and preview
-health     `Health`: overview, alerts, failures, metrics, `doctor`
-setup      `Setup`: first steps
-activity   counters, for charts and statistics
-metric     samples for `/metrics`
-programs   the daemons, their roles and servers
-text       texts and links for people
-
-This module imports no part: a program loads the parts that it uses.
+`settings.py`, if any. This module imports no part: a program loads the parts that it uses.
 """
 
 from __future__ import annotations

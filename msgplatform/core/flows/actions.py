@@ -70,7 +70,7 @@ class Resent(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-def _not_about_one(_id: str, _recipient: str, _by: str) -> tuple[Selection, Sequence[int]]:
+def _refuse_message(_id: str, _recipient: str, _by: str) -> tuple[Selection, Sequence[int]]:
     raise InvalidInput("a message of this flow cannot be resent", "id")
 
 
@@ -106,16 +106,16 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
     why_waiting: Callable[[Sequence[str]], Sequence[str]] = lambda _ids: ()
     has_message_ids: bool = False  # True if its field `ids` takes ids of messages
     makes_messages: bool = False  # `Applied.made` are the messages whose outcome is shown
-    select_message: Callable[[str, str, str], tuple[Selection, Sequence[int]]] = _not_about_one
+    select_message: Callable[[str, str, str], tuple[Selection, Sequence[int]]] = _refuse_message
 
     @property
     def is_resend(self) -> bool:
         """True if the action can resend one message from its page."""
-        return self.select_message is not _not_about_one
+        return self.select_message is not _refuse_message
 
     def count(self, filter: Filter) -> Counted:
         """Count the messages that the action would change, up to a bound. Raises InvalidInput."""
-        return bulk_pages.count_pages(self.select(filter, sql.now()).page)
+        return bulk_pages.count_ids(self.select(filter, sql.now()).page)
 
     def preview(self, filter: Filter) -> Preview:
         """The messages that the action would change now, counted within about two seconds. Raises
@@ -123,8 +123,8 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
         started_at = sql.now()
         if self.describe is None or self.show is None:
             return Preview(self.count(filter), cursor=BulkCursor(started_at).start())
-        page = self.select(filter, started_at).page
-        return self.show(bulk_pages.tally(page, self.describe), started_at)
+        read_page = self.select(filter, started_at).page
+        return self.show(bulk_pages.count_groups(read_page, self.describe), started_at)
 
     def step(self, filter: Filter, cursor: str, limit: int, note: Note = lambda _ids: None) -> Step:
         """Apply the action to about the next `limit` messages after `cursor`; a step may be
@@ -134,24 +134,24 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
         or after making them. A repeated step need not report ids again.
         """
         if not cursor:
-            # The first step only stores the time, as later messages are not the job's, and checks
-            # the filter.
+            # The first step only checks the filter, and stores the time: later messages are not the
+            # job's.
             self.select(filter, sql.now())
-            return Step(BulkCursor.begin(), 0)
-        at = BulkCursor.read(cursor)
-        selection = self.select(filter, at.begun)
-        page = selection.page(at.position, limit)
+            return Step(BulkCursor(sql.now()).start(), 0)
+        place = BulkCursor.read(cursor)
+        selection = self.select(filter, place.begun)
+        page = selection.page(place.position, limit)
         if not page.ids:
-            return Step(at.moved_to(page.position), 0)
+            return Step(place.moved_to(page.position), 0)
         if self.outcome and not self.makes_messages:
             note(page.ids)
         result = selection.apply(page.ids)
         if self.makes_messages:
             note(result.made)
         if result.must_wait:
-            following = at.moved_to(result.position) if result.position else cursor
-            return Step(following, result.done, result.left_because, must_wait=True)
-        return Step(at.moved_to(page.position), result.done, result.left_because)
+            next_cursor = place.moved_to(result.position) if result.position else cursor
+            return Step(next_cursor, result.done, result.left_because, must_wait=True)
+        return Step(place.moved_to(page.position), result.done, result.left_because)
 
     def resend(self, id: str, recipient: str, by: str) -> Resent:
         """Resend one message at once, like a step of a job with one id. Raises the errors of

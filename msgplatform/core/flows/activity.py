@@ -151,18 +151,14 @@ class Activity(msgspec.Struct, frozen=True):
     def condition(self, selection: Mapping[str, str]) -> Q:
         """The counters of the selected groups (dimension → key), as a filter. Raises
         InvalidInput."""
-        condition, dimensions = Q(), self._selected_dimensions(selection)
-        for dimension in dimensions:
+        condition, names = Q(), list[str]()
+        for dimension in self._selected_dimensions(selection):
             condition &= dimension.narrow(selection[dimension.name])
-        others = [
-            dimension
-            for dimension in dimensions
-            if not dimension.is_apart and dimension.name != SYSTEM
-        ]
-        if others and self.is_apart(selection):
-            raise InvalidInput(
-                gettext("This is counted for each alone: choose one of them."), others[0].name
-            )
+            if not dimension.is_apart and dimension.name != SYSTEM:
+                names.append(dimension.name)
+        if names and self.is_apart(selection):
+            words = gettext("This is counted for each alone: choose one of them.")
+            raise InvalidInput(words, names[0])
         return condition
 
     def names_subjects(self, selection: Mapping[str, str]) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.core.flows.page import Hit
@@ -22,7 +21,7 @@ from msgplatform.core.flows.page import Hit
 MAX_COUNT = 100_000
 COUNT_PAGE = 2000
 _COUNT_STEPS = 200  # pages may have few matches: a count must not take minutes
-_SECONDS = 2.0  # a person waits for it
+_SECONDS = 2.0  # for a preview: a person waits for it
 SAMPLE = 5
 SHOWN_GROUPS = 20
 
@@ -69,11 +68,6 @@ class BulkCursor(msgspec.Struct, frozen=True):
     begun: datetime
     position: str = ""
 
-    @classmethod
-    def begin(cls) -> str:
-        """The cursor after the first step."""
-        return cls(sql.now()).start()
-
     def start(self) -> str:
         """The cursor before the first page."""
         return f"{self.begun.isoformat()}|"
@@ -95,7 +89,7 @@ def read_id(text: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_ID):
-        raise _wrong()
+        raise _wrong_cursor()
     return int(text)
 
 
@@ -104,13 +98,13 @@ def read_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise _wrong() from None
+        raise _wrong_cursor() from None
     if moment.tzinfo is None:
-        raise _wrong()
+        raise _wrong_cursor()
     return moment
 
 
-def _wrong() -> InvalidInput:
+def _wrong_cursor() -> InvalidInput:
     return InvalidInput("this is not the cursor of a bulk job", "cursor")
 
 
@@ -121,15 +115,15 @@ class Page(msgspec.Struct, frozen=True):
     position: str
 
 
-def count_pages(page: Callable[[str, int], Page]) -> Counted:
+def count_ids(read_page: Callable[[str, int], Page]) -> Counted:
     """The number of ids in all pages, up to MAX_COUNT."""
     id_count, position = 0, ""
     for _step in range(_COUNT_STEPS):
-        read = page(position, COUNT_PAGE)
-        id_count += len(read.ids)
+        page = read_page(position, COUNT_PAGE)
+        id_count += len(page.ids)
         if id_count > MAX_COUNT:
             return Counted(MAX_COUNT, more=True)
-        position = read.position
+        position = page.position
         if not position:
             return Counted(id_count)
     return Counted(id_count, more=True)
@@ -152,39 +146,39 @@ class Tally(msgspec.Struct, Generic[K]):
         pace: float | None = None,
     ) -> Preview:
         """The preview of these counts; `started_at` is the bound with which the pages were read."""
-        groups = [PreviewGroup(titles[key], n) for key, n in self.groups.most_common(SHOWN_GROUPS)]
+        groups = [
+            PreviewGroup(titles[key], count)
+            for key, count in self.groups.most_common(SHOWN_GROUPS)
+        ]
         return Preview(
             self.counted, groups, self.oldest, self.newest, sample, pace,
             BulkCursor(started_at).start(),
         )  # fmt: skip
 
 
-def tally(
-    page: Callable[[str, int], Page],
+def count_groups(
+    read_page: Callable[[str, int], Page],
     describe: Callable[[Sequence[Any]], Described[K]],
 ) -> Tally[K]:
     """Read pages up to MAX_COUNT ids, for about _SECONDS."""
-    result: Tally[K] = Tally()
-    first_of: dict[K, Any] = {}
-    first: list[Any] = []
-    count, position, more = 0, "", False
-    until = time.monotonic() + _SECONDS
-    while True:
-        read = page(position, COUNT_PAGE)
-        for row_id, group, at in describe(read.ids) if read.ids else ():
-            result.groups[group] += 1
-            first_of.setdefault(group, row_id)
-            if len(first) < SAMPLE:
-                first.append(row_id)
-            result.oldest = at if result.oldest is None else min(result.oldest, at)
-            result.newest = at if result.newest is None else max(result.newest, at)
-        count += len(read.ids)
-        position = read.position
-        if not position:
-            break
-        if count >= MAX_COUNT or time.monotonic() >= until:
-            more = True
-            break
-    result.counted = Counted(count, more)
-    result.sample = list(dict.fromkeys([*list(first_of.values())[:SAMPLE], *first]))[:SAMPLE]
-    return result
+    tally: Tally[K] = Tally()
+    id_by_group: dict[K, Any] = {}
+    first_ids: list[Any] = []
+    id_count, position, has_more = 0, "", True
+    end = time.monotonic() + _SECONDS
+    while has_more and id_count < MAX_COUNT and time.monotonic() < end:
+        page = read_page(position, COUNT_PAGE)
+        rows = describe(page.ids) if page.ids else ()
+        for row_id, group, at in rows:
+            tally.groups[group] += 1
+            id_by_group.setdefault(group, row_id)
+            if len(first_ids) < SAMPLE:
+                first_ids.append(row_id)
+            tally.oldest = at if tally.oldest is None else min(tally.oldest, at)
+            tally.newest = at if tally.newest is None else max(tally.newest, at)
+        id_count += len(page.ids)
+        position, has_more = page.position, bool(page.position)
+    tally.counted = Counted(id_count, has_more)
+    sample_ids = dict.fromkeys([*list(id_by_group.values())[:SAMPLE], *first_ids])
+    tally.sample = list(sample_ids)[:SAMPLE]
+    return tally

@@ -1,4 +1,4 @@
-"""The contract of a flow, a `Flow` in the app's `flow.py`; and the installed flows."""
+"""The contract of a flow: a `Flow` in the app's `flow.py`."""
 
 from __future__ import annotations
 
@@ -53,10 +53,6 @@ class KeyStore(Protocol):
         form, Conflict for a key that names another message here."""
 
 
-def _none() -> tuple[()]:
-    return ()
-
-
 class Flow(msgspec.Struct, kw_only=True, eq=False):
     """A flow: one kind of message, from intake to archive."""
 
@@ -70,13 +66,13 @@ class Flow(msgspec.Struct, kw_only=True, eq=False):
     # The stores of idempotency keys, which move with a business system to another cell.
     key_stores: Sequence[KeyStore] = ()
     # The stores with data of people, in the order of searching and erasing.
-    person_stores: Callable[[], Sequence[PersonStore]] = _none
-    kept: Callable[[], Sequence[KeptData]] = _none  # what is kept for how long
+    person_stores: Callable[[], Sequence[PersonStore]] = tuple
+    kept: Callable[[], Sequence[KeptData]] = tuple  # the kinds of stored data, with their retention
 
     daemons: Sequence[Daemon] = ()
     # Own daemons that people have configured, such as a sender for one subscription; `up` asks
     # every few seconds, and starts and stops these daemons. May raise errors of the database.
-    own_processes: Callable[[], Sequence[Daemon]] = _none
+    own_processes: Callable[[], Sequence[Daemon]] = tuple
     recoveries: Sequence[Recovery] = ()  # after a restore
     urls: str | None = None  # dotted module with the `urlpatterns` that /api/v1/ includes
     root_urls: str | None = None  # the same for addresses outside of /api/, such as /rpc/

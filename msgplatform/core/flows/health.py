@@ -114,10 +114,6 @@ class Runbook(msgspec.Struct, frozen=True):
     model: str = ""
 
 
-def _none(**_options: object) -> tuple[()]:
-    return ()
-
-
 class Health(msgspec.Struct, kw_only=True, eq=False):
     """The state of a flow.
 
@@ -141,14 +137,14 @@ class Health(msgspec.Struct, kw_only=True, eq=False):
     read_status: Callable[[], Status]
     metrics: Callable[[], Iterable[Sample]]
     declared_metrics: Iterable[Metric] = ()
-    oldest_waits: Callable[[], Iterable[Wait]] = _none
-    conditions: Callable[[], Iterable[Condition]] = _none
+    oldest_waits: Callable[[], Iterable[Wait]] = tuple
+    conditions: Callable[[], Iterable[Condition]] = tuple
     condition_kinds: Sequence[str] = ()
-    failures: Callable[..., Sequence[Failure]] = _none
+    failures: Callable[..., Sequence[Failure]] = lambda **_limit: ()
     failures_alert: str = ""  # the kind of alert that reports failures; '': `<name>.failures`
     has_failures_of_systems: bool = False  # each group has `system`; else groups are of all systems
     failures_note: Text = ""  # a sentence about messages that are no failures of the page Failures
-    examine: Callable[[], Iterable[Finding]] = _none
+    examine: Callable[[], Iterable[Finding]] = tuple
     activity: Activity | None = None  # counters for charts and statistics
     runbooks: Mapping[str, Runbook] = msgspec.field(default_factory=dict)  # by the kind of an alert
     runbook_texts: Path | None = None  # the sections of these kinds

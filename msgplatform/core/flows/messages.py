@@ -1,8 +1,7 @@
 """The messages of a flow: search fields, indexes for finding messages, the page of a message.
 
 A flow declares a `MessageStore`; the platform's engine (`msgplatform/messages/engine.py`) searches
-it. A filter maps field names to texts, as in an address; the fields have the readers of these
-texts.
+it. A filter maps the names of fields to texts, as in an address; a field reads its text.
 """
 
 from __future__ import annotations
@@ -92,10 +91,10 @@ class Index(msgspec.Struct, frozen=True):
 
 class Check(msgspec.Struct, frozen=True):
     """A check that a condition on columns cannot express, for filters with one of `fields`.
-    `left(values, ids)` gives the matching ids among the rows that passed the conditions."""
+    `filter_ids(values, ids)` gives the matching ids among the rows that passed the conditions."""
 
     fields: Sequence[str]
-    left: Callable[[Values, Sequence[int]], Collection[int]]
+    filter_ids: Callable[[Values, Sequence[int]], Collection[int]]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,13 +121,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reader:
-    """Reads ids from places of an index, each in descending order. The newest ids of all are among
-    the newest ids of each place, and the oldest among the oldest."""
+    """A reader of ids from places of an index; each of `parts` has descending ids. The newest ids
+    of all are among the newest ids of each part, and the oldest among the oldest."""
 
     def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
         if is_ascending:
-            first = max(last_id + 1, values.get("since", 0))
-            bounds = {f"{id}__gte": first, f"{id}__lt": values.get("until", MAX_ID)}
+            min_id = max(last_id + 1, values.get("since", 0))
+            bounds = {f"{id}__gte": min_id, f"{id}__lt": values.get("until", MAX_ID)}
         else:
             bounds = {f"{id}__lt": last_id, f"{id}__gte": values.get("since", 0)}
         ids: list[int] = []

@@ -37,10 +37,6 @@ class Snippet(msgspec.Struct, frozen=True):
     code: str
 
 
-def _none() -> tuple[()]:
-    return ()
-
-
 class Setup(msgspec.Struct, kw_only=True, eq=False):
     """The first steps with a flow.
 
@@ -50,6 +46,6 @@ class Setup(msgspec.Struct, kw_only=True, eq=False):
     signature, body). All may raise errors of the database and of Redis.
     """
 
-    first_steps: Callable[[], Sequence[FirstStep]] = _none
-    first_calls: Callable[[], Sequence[FirstCall]] = _none
-    snippets: Callable[[], Sequence[Snippet]] = _none
+    first_steps: Callable[[], Sequence[FirstStep]] = tuple
+    first_calls: Callable[[], Sequence[FirstCall]] = tuple
+    snippets: Callable[[], Sequence[Snippet]] = tuple

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 MAX_KEY_LENGTH = 128
 _KEY = re.compile(r"[\x21-\x7e]+")
-_LOOKUP = 100  # keys looked up per statement
+_MAX_LOOKUPS = 100  # keys of one statement
 
 
 class IdempotencyRow(models.Model):
@@ -54,9 +54,9 @@ class IdempotencyRow(models.Model):
         return str(self.key)
 
 
-def key_of(rows: type[IdempotencyRow], id: int) -> str:
+def key_of(model: type[IdempotencyRow], id: int) -> str:
     """The key with which an item was stored, if its row still exists; else ''."""
-    return rows._base_manager.filter(pk=id).values_list("key", flat=True).first() or ""
+    return model._base_manager.filter(pk=id).values_list("key", flat=True).first() or ""
 
 
 class Item(msgspec.Struct, Generic[T]):
@@ -98,7 +98,7 @@ def item(
 
 def store(
     items: Sequence[Item[T]],
-    keys: type[IdempotencyRow],
+    model: type[IdempotencyRow],
     insert: Callable[[Sequence[Item[T]], Any], None],
     flow: str = "",
 ) -> list[Verdict]:
@@ -129,25 +129,26 @@ def store(
             )
             for item in items if item.trace
         }  # fmt: skip
-    verdicts = transactions.retrying(lambda: _store_once(items, keys, insert, open_spans))
-    for item, verdict in zip(items, verdicts, strict=True) if open_spans else ():
-        if span := open_spans.get(item.id):
-            error = verdict.code if verdict.outcome == "rejected" else ""
-            spans.end(span, error=error, message_id=str(verdict.id), outcome=verdict.outcome)
+    verdicts = transactions.retrying(lambda: _store_once(items, model, insert, open_spans))
+    if open_spans:
+        for item, verdict in zip(items, verdicts, strict=True):
+            if span := open_spans.get(item.id):
+                error = verdict.code if verdict.outcome == "rejected" else ""
+                spans.end(span, error=error, message_id=str(verdict.id), outcome=verdict.outcome)
     return verdicts
 
 
 def _store_once(
     items: Sequence[Item[T]],
-    keys: type[IdempotencyRow],
+    model: type[IdempotencyRow],
     insert: Callable[[Sequence[Item[T]], Any], None],
     open_spans: Mapping[int, "spans.Span"],
 ) -> list[Verdict]:
     now = sql.stored(timezone.now())  # once, instead of for each row
     keyed_items = [item for item in items if item.key is not None]
     with transaction.atomic(durable=True):
-        new_ids = _claim_keys(keyed_items, keys, now)
-        repeat_items = [item for item in keyed_items if item.id not in new_ids]
+        new_ids = _claim_keys(keyed_items, model, now)
+        later_items = [item for item in keyed_items if item.id not in new_ids]
         new_items = [item for item in items if item.key is None or item.id in new_ids]
         if new_items:
             insert(new_items, now)
@@ -157,30 +158,30 @@ def _store_once(
                     for item in new_items if item.id in open_spans
                 })  # fmt: skip
         failpoint("intake_before_commit")
-        first = first_ones(repeat_items, keys)
+        first_items = read_first_items(later_items, model)
     failpoint("intake_after_commit")
-    repeat_verdicts = {}
-    for item in repeat_items:
-        first_id, first_hash = first[item.biz, item.key]
-        repeat_verdicts[item.id] = Verdict.duplicate_or_conflict(
+    later_verdicts = {}
+    for item in later_items:
+        first_id, first_hash = first_items[item.biz, item.key]
+        later_verdicts[item.id] = Verdict.duplicate_or_conflict(
             first_hash == item.payload_hash, first_id
         )
-    return [repeat_verdicts.get(item.id) or Verdict("created", item.id) for item in items]
+    return [later_verdicts.get(item.id) or Verdict("created", item.id) for item in items]
 
 
-def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) -> set[int]:
+def _claim_keys(items: Sequence[Item[T]], model: type[IdempotencyRow], now: Any) -> set[int]:
     """Insert the new keys, and return the ids of their items. A key is new if its row has our
     id."""
     if not items:
         return set()
     # Sorted, so that groups with common keys wait for each other instead of deadlocking.
-    rows = sorted(items, key=lambda item: (item.bucket, item.biz, item.key))
+    sorted_items = sorted(items, key=lambda item: (item.bucket, item.biz, item.key))
     sql.insert_or_keep(
-        keys._meta.db_table,
+        model._meta.db_table,
         ("id", "bucket", "biz_id", "key", "payload_hash", "created_at"),
-        [(e.id, e.bucket, e.biz, e.key, e.payload_hash, now) for e in rows],
+        [(i.id, i.bucket, i.biz, i.key, i.payload_hash, now) for i in sorted_items],
     )
-    table = connection.ops.quote_name(keys._meta.db_table)
+    table = connection.ops.quote_name(model._meta.db_table)
     places = ", ".join(["%s"] * len(items))
     with connection.cursor() as cursor:
         # Raw SQL: the statement is the same for every group of this size, and the ORM takes longer
@@ -192,16 +193,18 @@ def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) 
         return {row_id for (row_id,) in cursor.fetchall()}
 
 
-def first_ones(
-    items: Sequence[Item[T]], keys: type[IdempotencyRow]
+def read_first_items(
+    items: Sequence[Item[T]], model: type[IdempotencyRow]
 ) -> dict[tuple[int, str | None], tuple[int, str]]:
     """(biz, key) → id and payload hash of the item that was stored with the key, if any."""
-    first_rows: dict[tuple[int, str | None], tuple[int, str]] = {}
-    for page in chunks(items, _LOOKUP):
+    first_items: dict[tuple[int, str | None], tuple[int, str]] = {}
+    for chunk in chunks(items, _MAX_LOOKUPS):
         condition = Q()
-        for item in page:
+        for item in chunk:
             condition |= Q(bucket=item.bucket, biz_id=item.biz, key=item.key)
-        rows = keys._default_manager.filter(condition)
-        for biz, key, row_id, digest in rows.values_list("biz_id", "key", "id", "payload_hash"):
-            first_rows[biz, key] = (row_id, digest)
-    return first_rows
+        rows = model._default_manager.filter(condition)
+        for biz, key, first_id, first_hash in rows.values_list(
+            "biz_id", "key", "id", "payload_hash"
+        ):
+            first_items[biz, key] = (first_id, first_hash)
+    return first_items

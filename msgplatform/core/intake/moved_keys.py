@@ -31,34 +31,38 @@ class TableKeys:
         # Read the rows by the unique index, page by page.
         columns = ("id", "key", "payload_hash", "created_at")
         for bucket in range(ids.BUCKETS):
-            rows, last = self._model._base_manager.filter(bucket=bucket, biz_id=biz), ""
+            rows, last_key = self._model._base_manager.filter(bucket=bucket, biz_id=biz), ""
             while page := list(
-                rows.filter(key__gt=last).order_by("key").values_list(*columns)[:_PAGE]
+                rows.filter(key__gt=last_key).order_by("key").values_list(*columns)[:_PAGE]
             ):
                 yield from map(list, page)
-                last = page[-1][1]
+                last_key = page[-1][1]
 
     def write(self, biz: int, rows: Sequence[list[Any]]) -> None:
         try:
-            keys = msgspec.convert(rows, list[_Row])
+            new_rows = msgspec.convert(rows, list[_Row])
         except msgspec.ValidationError as error:
             raise InvalidInput(f"a row of {self.name} is malformed: {error}") from None
-        if any(len(key.key) > MAX_KEY_LENGTH or key.id < 0 for key in keys):
+        if any(len(row.key) > MAX_KEY_LENGTH or row.id < 0 for row in new_rows):
             raise InvalidInput(f"a row of {self.name} has a key or an id that is too long")
         # The bucket depends on the system's id, which differs between cells.
         sql.insert_or_keep(
             self._model._meta.db_table,
             ("id", "bucket", "biz_id", "key", "payload_hash", "created_at"),
             [
-                (e.id, ids.bucket(biz, e.key), biz, e.key, e.payload_hash, sql.stored(e.created_at))
-                for e in keys
+                (
+                    row.id, ids.bucket(biz, row.key), biz, row.key, row.payload_hash,
+                    sql.stored(row.created_at),
+                )
+                for row in new_rows
             ],
+        )  # fmt: skip
+        stored_rows = self._model._base_manager.filter(
+            id__in=[row.id for row in new_rows], biz_id=biz
         )
-        key_ids = [key.id for key in keys]
-        stored_rows = self._model._base_manager.filter(id__in=key_ids, biz_id=biz)
-        stored_keys = set(stored_rows.values_list("id", "key"))
-        if missing := {(key.id, key.key) for key in keys} - stored_keys:
+        new_keys = {(row.id, row.key) for row in new_rows}
+        if missing_keys := new_keys - set(stored_rows.values_list("id", "key")):
             raise Conflict(
-                f"{len(missing)} keys of {self.name} name other messages in this cell, such as "
-                f"that of message {min(missing)[0]}"
+                f"{len(missing_keys)} keys of {self.name} name other messages in this cell, such "
+                f"as that of message {min(missing_keys)[0]}"
             )

@@ -98,13 +98,13 @@ def judge_each(
     """
     # None stands for an item that waits for its verdict from `accept`, so that the order is kept.
     verdicts: list[Verdict | None] = []
-    good: list[R] = []
+    parsed_items: list[R] = []
     for item in items:
         try:
-            good.append(read(item))
+            parsed_items.append(read(item))
         except InvalidInput as error:
             verdicts.append(Verdict.rejected(error))
         else:
             verdicts.append(None)
-    accept_verdicts = iter(accept(good) if good else ())
-    return [next(accept_verdicts) if verdict is None else verdict for verdict in verdicts]
+    further_verdicts = iter(accept(parsed_items) if parsed_items else ())
+    return [next(further_verdicts) if verdict is None else verdict for verdict in verdicts]

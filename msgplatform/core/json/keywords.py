@@ -18,9 +18,10 @@ from jsonschema.validators import extend
 
 from msgplatform.core.json import patterns
 
-# A step takes 1 to 5 microseconds. A value of 256 KiB needs 70,000 steps as lines of an order with
-# a schema for each field, and 135,000 as nothing but numbers.
-_STEPS, _BYTES_A_STEP = 20_000, 2
+# The steps of any validation, and the bytes of its value for each further step. A step takes 1 to 5
+# microseconds. A value of 256 KiB needs 70,000 steps as lines of an order with a schema for each
+# field, and 135,000 as nothing but numbers.
+_BASE_STEPS, _VALUE_BYTES_A_STEP = 20_000, 2
 
 
 class TooManySteps(Exception):
@@ -39,7 +40,7 @@ _steps = _Steps()
 
 def begin_steps(size: int) -> None:
     """Count the steps of this thread from now on, for a value of `size` bytes as JSON."""
-    _steps.remaining, _steps.factor = _STEPS + size // _BYTES_A_STEP, 1
+    _steps.remaining, _steps.factor = _BASE_STEPS + size // _VALUE_BYTES_A_STEP, 1
 
 
 def spend(steps: int) -> None:
@@ -52,16 +53,20 @@ def spend(steps: int) -> None:
 _Errors = Iterator[ValidationError]
 _Keyword = Callable[[Any, Any, Any, Any], Any]
 _CONTAINERS = (list, dict)
-# Amounts of cheap work that count as one step: entries read, characters of an error, instructions
-# of a regular expression, values compared, bytes encoded, bits divided.
-_ENTRIES, _CHARACTERS, _INSTRUCTIONS, _VALUES, _BYTES, _BITS = 8, 64, 512, 4, 32, 4096
+# Amounts of cheap work that count as one step.
+_ENTRIES_A_STEP = 8  # read
+_CHARACTERS_A_STEP = 64  # of an error
+_INSTRUCTIONS_A_STEP = 512  # of a regular expression
+_VALUES_A_STEP = 4  # compared
+_BYTES_A_STEP = 32  # encoded
+_BITS_A_STEP = 4096  # divided
 # Digits of a quotient: JSON's integers have 4,300 at most, floats up to 324 behind the point.
 _DECIMALS = Context(prec=5_000)
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
 @lru_cache(maxsize=16)
-def bounded(draft: Any) -> Any:
+def bounded_class(draft: Any) -> Any:
     """A draft's validator class with these keywords."""
     bounded_keywords: dict[str, _Keyword] = {
         **FUNCTIONS,
@@ -86,21 +91,21 @@ def bounded(draft: Any) -> Any:
 def _count_steps(
     keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any
 ) -> _Errors:
-    spend(1 + _entries(value) + _entries(instance))
+    spend(1 + _steps_of_entries(value) + _steps_of_entries(instance))
     for error in keyword(validator, value, instance, schema) or ():
-        spend(len(error.message) // _CHARACTERS)  # the error quotes the value
+        spend(len(error.message) // _CHARACTERS_A_STEP)  # the error quotes the value
         yield error
 
 
-def _entries(value: Any) -> int:
-    return len(value) // _ENTRIES if isinstance(value, _CONTAINERS) else 0
+def _steps_of_entries(value: Any) -> int:
+    return len(value) // _ENTRIES_A_STEP if isinstance(value, _CONTAINERS) else 0
 
 
 def _is_boolean(_checker: TypeChecker, value: Any) -> bool:
     spend(1)
     if isinstance(value, dict):
         for name in ("properties", "patternProperties", "prefixItems", "items"):
-            spend(_entries(value.get(name)))
+            spend(_steps_of_entries(value.get(name)))
     return isinstance(value, bool)
 
 
@@ -110,7 +115,7 @@ def _pattern(_validator: Any, pattern: str, text: Any, _schema: Any) -> _Errors:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    spend(1 + patterns.instructions(pattern) * len(text) // _INSTRUCTIONS)
+    spend(1 + patterns.instructions(pattern) * len(text) // _INSTRUCTIONS_A_STEP)
     return patterns.matches(pattern, text)
 
 
@@ -132,7 +137,7 @@ def _additional_properties(
     properties, by_pattern = schema.get("properties", {}), schema.get("patternProperties", {})
     additional = [
         name for name in instance
-        if name not in properties and not any(_matches(p, name) for p in by_pattern)
+        if name not in properties and not any(_matches(pattern, name) for pattern in by_pattern)
     ]  # fmt: skip
     if isinstance(subschema, dict):
         for name in additional:
@@ -145,7 +150,7 @@ def _additional_properties(
 def _unique_items(_validator: Any, value: Any, items: Any, _schema: Any) -> _Errors:
     if value and isinstance(items, list):
         texts = [msgspec.json.encode(item, order="deterministic") for item in items]
-        spend(sum(map(len, texts)) // _BYTES)
+        spend(sum(map(len, texts)) // _BYTES_A_STEP)
         if len(set(texts)) < len(items):
             yield ValidationError("the items of this list are not all different")
 
@@ -154,7 +159,7 @@ def _multiple_of(_validator: Any, factor: Any, number: Any, _schema: Any) -> _Er
     """Compute in decimals: 19.99 is a multiple of 0.01 in decimals, but not in binary."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return
-    spend(number.bit_length() // _BITS if isinstance(number, int) else 0)
+    spend(number.bit_length() // _BITS_A_STEP if isinstance(number, int) else 0)
     if _DECIMALS.remainder(_exact(number), _exact(factor)):
         yield ValidationError(f"{number!r} is not a multiple of {factor!r}")
 
@@ -170,25 +175,25 @@ FUNCTIONS: dict[str, _Keyword] = {
 
 
 def _compare(keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
-    spend(_values(value) // _VALUES)
+    spend(_count_values(value) // _VALUES_A_STEP)
     yield from keyword(validator, value, instance, schema)
 
 
-def _values(value: Any) -> int:
+def _count_values(value: Any) -> int:
     """The number of values in this value, including the value itself."""
     if not isinstance(value, _CONTAINERS):
         return 1
-    return 1 + sum(map(_values, value.values() if isinstance(value, dict) else value))
+    return 1 + sum(map(_count_values, value.values() if isinstance(value, dict) else value))
 
 
 def _unevaluated(
     keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any
 ) -> _Errors:
-    before = _steps.factor
+    outer_factor = _steps.factor
     # The library looks for each entry in a list of all evaluated entries: a step counts that often.
-    _steps.factor = before * (1 + _entries(instance))
+    _steps.factor = outer_factor * (1 + _steps_of_entries(instance))
     try:
         errors = list(keyword(validator, value, instance, schema))
     finally:
-        _steps.factor = before
+        _steps.factor = outer_factor
     yield from errors

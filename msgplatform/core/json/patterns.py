@@ -13,7 +13,7 @@ import re2
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.lazy_text import lazy_message
 
-_MAX_MEMORY = 256 * 1024  # bytes, of one expression with what RE2 remembers of its texts
+_MAX_MEMORY = 256 * 1024  # bytes, of one expression with RE2's cache of its states
 _MAX_EXPRESSION = 300  # characters of an expression that an error message quotes
 # Escapes of JSON Schema and Python that RE2 writes in another way. Other pairs stay.
 _ESCAPE = re.compile(
@@ -24,7 +24,7 @@ _ESCAPE = re.compile(
 
 
 @lru_cache(maxsize=1024)
-def compiled(pattern: str) -> Any:
+def compile_pattern(pattern: str) -> Any:
     """The expression for RE2. Raises InvalidInput with the reason if it cannot be used."""
     options = re2.Options()
     options.max_mem = _MAX_MEMORY
@@ -45,13 +45,13 @@ def compiled(pattern: str) -> Any:
 
 def matches(pattern: str, text: str) -> bool:
     """True if the expression matches anywhere in the text, as JSON Schema has it."""
-    return compiled(pattern).search(text) is not None
+    return compile_pattern(pattern).search(text) is not None
 
 
 def instructions(pattern: str) -> int:
     """The number of instructions of the compiled expression. At worst RE2 runs all of them for each
     character of a text."""
-    return int(compiled(pattern).programsize)
+    return int(compile_pattern(pattern).programsize)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -1,9 +1,9 @@
 """Accepts matching values a hundred times as fast as `schema`, by jsonschema-rs.
 
 The library counts no steps and knows no decimals. So a schema has a quick validator only if the
-result is the same as with `schema`, in a time that is known before: listed keywords and references,
-numbers that a float holds exactly, no schema that contains itself. Our own functions in `keywords`
-are used here, too.
+result is the same as with `schema`, in a time that is known before: it has only the keywords and
+references listed here, numbers that a float holds exactly, and no schema that contains itself.
+Keywords with a function of our own in `keywords` use this function here, too.
 """
 
 import re
@@ -25,6 +25,8 @@ _MAX_EXACT = 2**53  # integers up to here are exact as floats
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _DRAFT_7 = "http://json-schema.org/draft-07/schema"
 _CLASSES = {_NEWEST: jsonschema_rs.Draft202012Validator, _DRAFT_7: jsonschema_rs.Draft7Validator}
+# Keywords by the work that they make: none, the number of values in the keyword's value, that of a
+# schema, a list of schemas, or a mapping to schemas. Names with NEW are not in draft 7.
 _NOTES = {
     "$comment", "$defs", "default", "definitions", "deprecated", "description", "examples",
     "format", "readOnly", "title", "writeOnly",
@@ -47,7 +49,7 @@ _ALIKE = re.compile(
     rf"(?:[^\\\[\](){{}}|?*+.^$]|{_ESCAPE}|[.^$|?*+)]|\((?:\?:|(?!\?))|\{{\d+(?:,\d*)?\}}"
     rf"|\[\^?-?(?:(?:{_ESCAPE}|{_IN_CLASS})(?:-{_IN_CLASS})?)*-?\])*"
 )
-_EXPRESSIONS = jsonschema_rs.RegexOptions(size_limit=1024 * 1024, dfa_size_limit=256 * 1024)
+_REGEX_OPTIONS = jsonschema_rs.RegexOptions(size_limit=1024 * 1024, dfa_size_limit=256 * 1024)
 _REFERENCE = re.compile(r"#/(\$defs|definitions)/([^/%~]+)")
 
 
@@ -65,11 +67,11 @@ class _Function:
     name: str
 
     def __init__(self, _schema: Any, value: Any, _path: Any) -> None:
-        self._value, self._errors = value, keywords.FUNCTIONS[self.name]
+        self._value, self._find_errors = value, keywords.FUNCTIONS[self.name]
 
     def validate(self, instance: Any) -> None:
         """Raises _Mismatch, TooManySteps."""
-        for _error in self._errors(None, self._value, instance, None) or ():
+        for _error in self._find_errors(None, self._value, instance, None):
             raise _Mismatch
 
 
@@ -103,7 +105,7 @@ def quick_validator(schema: Mapping[str, Any]) -> QuickValidator | None:
         weights = _Weights(schema, address == _NEWEST)
         weight = weights.of(parts)
         validator = _CLASSES[address](
-            dict(schema), validate_formats=False, offline=True, pattern_options=_EXPRESSIONS,
+            dict(schema), validate_formats=False, offline=True, pattern_options=_REGEX_OPTIONS,
             keywords={name: _FUNCTIONS[name] for name in weights.functions},
         )  # fmt: skip
     except (_Unfit, ValueError, jsonschema_rs.ReferencingError):
@@ -117,9 +119,9 @@ class _Weights:
 
     def __init__(self, schema: Mapping[str, Any], is_newest: bool) -> None:
         self._schema, self._is_newest = schema, is_newest
-        self._values = _VALUES | _NEW_VALUES if is_newest else _VALUES
-        self._lists = _LISTS | _NEW_LISTS if is_newest else _LISTS
-        self._mappings = _MAPPINGS | _NEW_MAPPINGS if is_newest else _MAPPINGS
+        self._value_keywords = _VALUES | _NEW_VALUES if is_newest else _VALUES
+        self._list_keywords = _LISTS | _NEW_LISTS if is_newest else _LISTS
+        self._mapping_keywords = _MAPPINGS | _NEW_MAPPINGS if is_newest else _MAPPINGS
         self.functions: set[str] = set()
         # Weight by reference; None during the count.
         self._by_reference: dict[str, int | None] = {}
@@ -139,25 +141,24 @@ class _Weights:
     def _of_keyword(self, name: str, value: Any) -> int:
         if name in _NOTES or name.startswith("x-"):
             return 0
-        if name in self._values:
-            return _values(value)
+        if name in self._value_keywords:
+            return _count_values(value)
         if name == "pattern" and _ALIKE.fullmatch(value):
             return 1 + patterns.instructions(value)
         if name in keywords.FUNCTIONS:
             self.functions.add(name)
-            size = patterns.instructions(value) if name == "pattern" else 0
-            return _FUNCTION_WEIGHT + size
+            return _FUNCTION_WEIGHT + (patterns.instructions(value) if name == "pattern" else 0)
         if name in _SCHEMAS:
             return 1 + self.of(value)
-        if name in self._lists:
+        if name in self._list_keywords:
             return 1 + sum(map(self.of, value))
-        if name in self._mappings:
-            size = 0
+        if name in self._mapping_keywords:
+            weight = sum(1 + self.of(part) for part in value.values())
             if name == "patternProperties":
                 if not all(map(_ALIKE.fullmatch, value)):
                     raise _Unfit
-                size = sum(map(patterns.instructions, value))
-            return size + sum(1 + self.of(below) for below in value.values())
+                weight += sum(map(patterns.instructions, value))
+            return weight
         if name == "$ref" and (match := _REFERENCE.fullmatch(value)):
             return self._of_reference(match[0], match[1], match[2])
         raise _Unfit
@@ -172,13 +173,13 @@ class _Weights:
         return weight
 
 
-def _values(value: Any) -> int:
+def _count_values(value: Any) -> int:
     """The number of values in a keyword's value. Raises _Unfit for numbers that the library may
     round."""
     if isinstance(value, Mapping):
-        return 1 + sum(map(_values, value.values()))
+        return 1 + sum(map(_count_values, value.values()))
     if isinstance(value, list):
-        return 1 + sum(map(_values, value))
+        return 1 + sum(map(_count_values, value))
     if isinstance(value, int | float) and abs(value) > _MAX_EXACT:
         raise _Unfit
     return 1

@@ -25,12 +25,12 @@ from msgplatform.core.json.quick_validator import QuickValidator, quick_validato
 from msgplatform.core.lazy_text import lazy_message
 
 MAX_SCHEMA_BYTES = 64 * 1024
-# The number of errors from which the best is chosen.
-_COMPARED = 20
-_MAX_WORDS = 300  # an error may quote the whole value
+_MAX_COMPARED = 20  # errors from which the best is chosen
+_MAX_CHARACTERS = 300  # of an error, which may quote the whole value
 _INSTRUCTIONS_A_STEP = 16  # of regular expressions that are compiled
 _REFERENCES = ("$ref", "$dynamicRef")
-_PLAIN = re.compile(r"\^?([\w .:/@#-]|\\[.^$-])*\$?")
+# A pattern that is the beginning, the end or a part of a name.
+_PLAIN_PATTERN = re.compile(r"\^?([\w .:/@#-]|\\[.^$-])*\$?")
 _TOO_MANY_STEPS = (
     "it takes too long to compare it with the schema; write the schema with fewer references and "
     "alternatives, or send less in one payload"
@@ -42,7 +42,7 @@ _UNUSABLE = (
 )  # fmt: skip
 
 
-class Wrong(NamedTuple):
+class Fault(NamedTuple):
     """The fault of a value; `path` such as `.lines[2].amount`, '' for the value itself."""
 
     path: str
@@ -56,7 +56,7 @@ class Schema(msgspec.Struct, frozen=True):
     quick: QuickValidator | None
 
 
-def compiled(schema: Mapping[str, Any]) -> Schema:
+def compile_schema(schema: Mapping[str, Any]) -> Schema:
     """The schema, ready for use. Raises InvalidInput that names the fault of the schema."""
     size = len(msgspec.json.encode(schema))
     if size > MAX_SCHEMA_BYTES:
@@ -68,14 +68,14 @@ def compiled(schema: Mapping[str, Any]) -> Schema:
         default_draft = "https://json-schema.org/draft/2020-12/schema"
         words = lazy_message("$schema is the address of a draft: %(draft)s", draft=default_draft)
         raise InvalidInput(words) from None
-    draft = keywords.bounded(draft_class)
+    draft = keywords.bounded_class(draft_class)
     try:
         keywords.begin_steps(size)
         _check_schema(draft, schema)
         _check_references(schema)
         _check_patterns(schema)
         validator: Validator = draft(schema, registry=Registry())
-        _best(validator, None)  # raises for a circular reference
+        _best_error(validator, None)  # raises for a circular reference
     except RecursionError:
         words = lazy_message("The schema is nested too deeply, or refers to itself.")
         raise InvalidInput(words) from None
@@ -85,7 +85,7 @@ def compiled(schema: Mapping[str, Any]) -> Schema:
         )
         raise InvalidInput(words) from None
     except _UNUSABLE as error:
-        words = lazy_message("This schema cannot be used: %(why)s", why=_why(error))
+        words = lazy_message("This schema cannot be used: %(why)s", why=_first_line(error))
         raise InvalidInput(words) from None
     return Schema(validator, quick_validator(schema))
 
@@ -96,7 +96,7 @@ def accepts(schema: Schema, value: Any) -> bool:
     return schema.quick is not None and schema.quick.accepts(value, len(msgspec.json.encode(value)))
 
 
-def first_error(schema: Schema, value: Any) -> Wrong | None:
+def first_error(schema: Schema, value: Any) -> Fault | None:
     """The fault of a value, or None. Raises RecursionError for a value that is nested too
     deeply."""
     size = len(msgspec.json.encode(value))
@@ -104,34 +104,34 @@ def first_error(schema: Schema, value: Any) -> Wrong | None:
         return None
     try:
         keywords.begin_steps(size)
-        error = _best(schema.validator, value)
+        error = _best_error(schema.validator, value)
     except keywords.TooManySteps:
-        return Wrong("", _TOO_MANY_STEPS)
+        return Fault("", _TOO_MANY_STEPS)
     except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value
-        return Wrong("", f"the schema cannot be used for it: {_why(unusable)}")
-    return None if error is None else Wrong(error.json_path.removeprefix("$"), _words(error))
+        return Fault("", f"the schema cannot be used for it: {_first_line(unusable)}")
+    return None if error is None else Fault(error.json_path.removeprefix("$"), _message(error))
 
 
 def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
     """Raises InvalidInput if the schema breaks the draft's own schema."""
-    error = _best(draft(draft.META_SCHEMA), schema)
+    error = _best_error(draft(draft.META_SCHEMA), schema)
     if error is not None:
         where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
-        words = lazy_message("This is not a JSON Schema. %(why)s", why=f"{where}{_words(error)}")
+        words = lazy_message("This is not a JSON Schema. %(why)s", why=f"{where}{_message(error)}")
         raise InvalidInput(words)
 
 
-def _best(validator: Validator, value: Any) -> ValidationError | None:
-    return best_match(islice(validator.iter_errors(value), _COMPARED))
+def _best_error(validator: Validator, value: Any) -> ValidationError | None:
+    return best_match(islice(validator.iter_errors(value), _MAX_COMPARED))
 
 
-def _words(error: ValidationError) -> str:
+def _message(error: ValidationError) -> str:
     text = str(error.message)
-    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
-def _why(error: Exception) -> str:
-    return str(error).partition("\n")[0][:_MAX_WORDS]
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:_MAX_CHARACTERS]
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:
@@ -164,10 +164,12 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
         if isinstance(pattern := part.get("pattern"), str):
             _check_pattern(pattern)
         by_pattern = part.get("patternProperties")
-        for pattern in by_pattern if isinstance(by_pattern, Mapping) else ():
+        if not isinstance(by_pattern, Mapping):
+            continue
+        for pattern in by_pattern:
             _check_pattern(pattern)
             # The library matches names for unevaluatedProperties with a backtracking engine.
-            if is_plain_only and not _PLAIN.fullmatch(pattern):
+            if is_plain_only and not _PLAIN_PATTERN.fullmatch(pattern):
                 words = _(
                     "%(pattern)s: in a schema with unevaluatedProperties, patternProperties may "
                     "name the beginning, the end or a part of a name, such as ^x-"

@@ -17,7 +17,7 @@ def is_same(value: Any, other: Any) -> bool:
 
 # Levels of a value that is stored: MariaDB stores less than 32 (JSON_DEPTH_LIMIT), and the audit
 # log has such a value two levels down.
-MAX_STORED = 29
+MAX_STORED_DEPTH = 29
 # Levels of any value, because functions that show or check a value recurse for each level.
 MAX_DEPTH = 100
 

@@ -155,8 +155,8 @@ class Person:
         """Like `mention`, for each text of a JSON value, without texts that do not mention the
         person."""
         if isinstance(value, Mapping):
-            pairs = {name: self.mentions(inner) for name, inner in value.items()}
-            return {name: mention for name, mention in pairs.items() if mention} | {
+            mentions = {name: self.mentions(inner) for name, inner in value.items()}
+            return {name: mention for name, mention in mentions.items() if mention} | {
                 self.mention(str(name)): MARK for name in value if self.is_in(str(name))
             }
         if isinstance(value, list | tuple):
@@ -169,7 +169,9 @@ class Person:
         """Like `erased`, for each text of a JSON value, and names of fields. A JSON number that is
         a phone number becomes MARK."""
         if isinstance(value, Mapping):
-            return {self.erased(str(k)): self.erased_value(inner) for k, inner in value.items()}
+            return {
+                self.erased(str(name)): self.erased_value(inner) for name, inner in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self.erased_value(part) for part in value]
         if isinstance(value, str):
@@ -186,12 +188,11 @@ def clean(identifiers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     readers = {"phones": _phone, "emails": _email, "users": _user, "leads": _lead}
     if unknown := set(identifiers) - set(readers):
         raise InvalidInput(_("Use %s.") % ", ".join(KINDS), sorted(unknown)[0])
-    clean_identifiers = {
-        kind: sorted({readers[kind](text.strip()) for text in identifiers[kind] if text.strip()})
-        for kind in KINDS
-        if identifiers.get(kind)
-    }
-    clean_identifiers = {kind: values for kind, values in clean_identifiers.items() if values}
+    clean_identifiers: dict[str, list[str]] = {}
+    for kind in KINDS:
+        texts = {text.strip() for text in identifiers.get(kind, ())} - {""}
+        if texts:
+            clean_identifiers[kind] = sorted({readers[kind](text) for text in texts})
     if not clean_identifiers:
         raise InvalidInput(_("Name the person by at least one of the four."), "phones")
     for kind, values in clean_identifiers.items():

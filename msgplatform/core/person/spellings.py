@@ -69,11 +69,13 @@ _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{12,}={0,2}(?![A-Za-z0
 def phone(digits: str) -> str:
     """Matches the number, with or without a prefix of calls abroad, China's country code or a
     trunk's zero."""
-    prefixes = ("00", _COUNTRY, "0")
-    country = "".join(f"(?:{BETWEEN.join(map(_digit, p))}{BETWEEN})?" for p in prefixes)
+    prefixes = "".join(
+        f"(?:{BETWEEN.join(map(_digit, prefix))}{BETWEEN})?" for prefix in ("00", _COUNTRY, "0")
+    )
     # A plus before the number is a part of the number.
     return (
-        rf"(?:(?<!\d)|(?<={'|'.join(CARRIERS)})|{_AFTER_ESCAPE})(?:(?:\+|\uff0b|%(?:25)*2[bB])?{country})"
+        rf"(?:(?<!\d)|(?<={'|'.join(CARRIERS)})|{_AFTER_ESCAPE})"
+        rf"(?:(?:\+|\uff0b|%(?:25)*2[bB])?{prefixes})"
         rf"{BETWEEN.join(map(_digit, digits))}(?!\d)"
     )
 
@@ -96,11 +98,11 @@ def is_whole(match: re.Match[str], phones: Collection[str]) -> bool:
         return True
     digits = _NO_DIGITS.sub("", number).lstrip("0")
     text, (start, end) = match.string, match.span()
-    before = _plain(text[max(0, start - _MAX_ESCAPE) : start])
-    after = _plain(text[end : end + _MAX_ESCAPE])
+    text_before = _plain(text[max(0, start - _MAX_ESCAPE) : start])
+    text_after = _plain(text[end : end + _MAX_ESCAPE])
     is_number = digits in phones or digits.removeprefix(_COUNTRY).lstrip("0") in phones
-    is_begun = before[-1:].isdigit() and not _AFTER_CARRIER.search(before)
-    return is_number and not (is_begun or after[:1].isdigit())
+    is_begun = text_before[-1:].isdigit() and not _AFTER_CARRIER.search(text_before)
+    return is_number and not (is_begun or text_after[:1].isdigit())
 
 
 def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool:
@@ -110,14 +112,16 @@ def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool
         texts.append(_unquote_printable(text))
     for plain_text in texts:
         for _ in range(1 + _MAX_ENCODINGS):
-            letters = plain_text.lower() if plain_text.isascii() else _fold(plain_text)
-            digits = _NO_DIGITS.sub("", letters)
-            if any(phone in digits for phone in phones) or any(mail in letters for mail in emails):
+            folded_text = plain_text.lower() if plain_text.isascii() else _fold(plain_text)
+            digits = _NO_DIGITS.sub("", folded_text)
+            if any(number in digits for number in phones):
+                return True
+            if any(address in folded_text for address in emails):
                 return True
             if not _ENCODED.search(plain_text):
                 break
-            plain_text, before = _decode(plain_text), plain_text
-            if plain_text == before:
+            encoded_text, plain_text = plain_text, _decode(plain_text)
+            if plain_text == encoded_text:
                 break
     return False
 
@@ -127,17 +131,18 @@ def with_base64(text: str, change: Callable[[str], str]) -> str:
 
     def renew(match: re.Match[str]) -> str:
         part = match[0].rstrip("=")
-        is_of_url = "-" in part or "_" in part
+        other_characters = b"-_" if "-" in part or "_" in part else None  # those of URLs
         try:
             content = base64.b64decode(
-                part + "=" * (-len(part) % 4), b"-_" if is_of_url else None, validate=True
+                part + "=" * (-len(part) % 4), other_characters, validate=True
             ).decode()
         except (binascii.Error, UnicodeDecodeError):
             return match[0]
-        if (new := change(content)) == content:
+        if (new_content := change(content)) == content:
             return match[0]
-        text = base64.b64encode(new.encode(), b"-_" if is_of_url else None).decode()
-        return text if match[0].endswith("=") or len(part) % 4 == 0 else text.rstrip("=")
+        new_part = base64.b64encode(new_content.encode(), other_characters).decode()
+        is_padded = match[0].endswith("=") or len(part) % 4 == 0
+        return new_part if is_padded else new_part.rstrip("=")
 
     return _BASE64.sub(renew, text)
 
@@ -212,10 +217,11 @@ def _json_units(character: str) -> str:
 
 @lru_cache(maxsize=512)
 def _character(character: str) -> str:
+    """Matches the character of an address, as it is and as JSON, URLs and HTML encode it."""
     code = ord(character)
     if code > 0x7E:  # of a domain in another script
-        code_text = "".join(f"%{byte:02x}" for byte in character.encode())
-        return rf"(?:{re.escape(character)}|{code_text}|\\+u{code:04x})"
+        in_url = "".join(f"%{byte:02x}" for byte in character.encode())
+        return rf"(?:{re.escape(character)}|{in_url}|\\+u{code:04x})"
     names = "".join(
         f"|{re.escape(name)}"
         for name, text in html.entities.html5.items()

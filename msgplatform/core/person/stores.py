@@ -49,11 +49,6 @@ def nothing_to_do(_person: Person, _rows: Sequence[Row]) -> int:
     return 0
 
 
-def nobody(_person: Person) -> Sequence[str]:
-    """`unconfirmed` of a store whose data goes to no other system."""
-    return ()
-
-
 class PersonStore(msgspec.Struct, frozen=True):
     """A kind of data. Functions raise errors of the database and of Redis.
 
@@ -73,16 +68,16 @@ class PersonStore(msgspec.Struct, frozen=True):
     end: Callable[[Person, Sequence[Row]], int] = nothing_to_do
     prepare: Callable[[Person, Sequence[Row]], int] = nothing_to_do
     redis_prefix: str = ""
-    unconfirmed: Callable[[Person], Sequence[str]] = nobody
+    unconfirmed: Callable[[Person], Sequence[str]] = lambda _person: ()
 
 
 def all_rows(store: PersonStore, person: Person) -> Iterator[Row]:
     """Every row of the person in a store."""
-    cursor, is_first = "", True
-    while cursor or is_first:
-        part = store.find(person, cursor)
-        yield from part.rows
-        cursor, is_first = part.cursor, False
+    row_slice = store.find(person, "")
+    yield from row_slice.rows
+    while row_slice.cursor:
+        row_slice = store.find(person, row_slice.cursor)
+        yield from row_slice.rows
 
 
 # -- tables of texts -----------------------------------------------------------------------------
@@ -126,7 +121,7 @@ class TextTable(msgspec.Struct, frozen=True):
         return count
 
     def _hits(self, person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns of a row in which the person stands: the mentions alone."""
+        """Column → the person's mentions in it, for the columns of a row that have any."""
         return {
             name: person.mentions(
                 value.decode(errors="replace") if isinstance(value, bytes) else value
@@ -164,7 +159,7 @@ def text_store(
 
 
 # -- keys of a Redis -----------------------------------------------------------------------------
-_PAGE = 500  # keys of one slice
+_SCANNED_KEYS = 500  # of one slice
 _READERS: dict[bytes, Callable[[Any, bytes], Any]] = {
     b"string": lambda pipe, key: pipe.get(key),
     b"hash": lambda pipe, key: pipe.hgetall(key),
@@ -189,7 +184,7 @@ def find_keys(
     """
     if not (person.phones or person.emails):
         return Slice(())
-    answer: Any = client.scan(int(cursor or 0), count=_PAGE)
+    answer: Any = client.scan(int(cursor or 0), count=_SCANNED_KEYS)
     next_cursor, keys = answer
     keys = [key for key in keys if not is_skipped(key.decode(errors="replace"))]
     rows = []

@@ -13,7 +13,7 @@ it.
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import django_rq
 import msgspec
@@ -122,8 +122,9 @@ def not_for_workers(*_args: Any) -> None:
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """An order claimed by this process. `data` was put `waited` seconds ago by Redis' clock; 0 for
-    an order of an earlier release. `is_returned`: a dead process had claimed the order before."""
+    """An order claimed by this process, with its id. `data` was put `waited` seconds ago by Redis'
+    clock; 0 for an order of an earlier release. `is_returned`: a dead process had claimed the order
+    before."""
 
     queue: str
     id: str
@@ -164,11 +165,11 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
         return
     with work_redis().pipeline(transaction=True) as pipe:
         jobs: list[Job] = []
-        for name, of_queue in by_queue.items():
+        for name, queue_orders in by_queue.items():
             jobs += _queue(name, work_redis()).enqueue_many(
                 [
                     Queue.prepare_data(_RUN_BY_WORKER, args=(order,), ttl=ttl, description=name)
-                    for order in of_queue
+                    for order in queue_orders
                 ],
                 pipeline=pipe,
             )
@@ -192,22 +193,10 @@ def replace(name: str, orders: Sequence[Any]) -> None:
     put(name, orders, None)
 
 
-class _StoredOrder(NamedTuple):
-    """A claimed order as Redis has it: `data` is not decoded."""
-
-    queue: str
-    job_id: str
-    data: bytes
-    seconds_waited: float
-    is_returned: bool
-
-
 def claim(name: str, seconds: float) -> Claimed | None:
     """Claim the first order of a queue for `seconds`, as plain data; None if the queue is empty."""
-    for order in _claim([name], seconds)[0]:
-        data = _decoder(Any).decode(_data(order.data))[2][0]
-        return Claimed(name, order.job_id, data, order.seconds_waited)
-    return None
+    orders, _queue_count = claim_all([name], seconds, Any)
+    return orders[0] if orders else None
 
 
 def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Claimed], int]:
@@ -217,37 +206,28 @@ def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Cla
     reaches CLAIM_BYTES, so that no process holds a gigabyte. Data that is no `kind` is logged and
     dropped; the lease of its rows brings the work back.
     """
-    readable, unreadable = [], []
-    decode = _decoder(kind).decode
-    orders, queue_count = _claim(names, seconds)
-    for name, job_id, data, seconds_waited, is_returned in orders:
-        try:
-            order = decode(_data(data))[2][0]
-            readable.append(Claimed(name, job_id, order, seconds_waited, is_returned))
-        except (msgspec.DecodeError, zlib.error):
-            log.exception("order_unreadable", queue=name, job=job_id)
-            unreadable.append(Claimed(name, job_id, None, seconds_waited))
-    remove_orders(unreadable)
-    return readable, queue_count
-
-
-def _claim(names: Sequence[str], seconds: float) -> tuple[list[_StoredOrder], int]:
-    """The claimed orders, and the number of queues that were asked.
-
-    One script, so that a killed process leaves an entry with its claim, or no entry.
-    """
     if not names:
         return [], 0
-    lists = [f"rq:queue:{name}{which}" for name in names for which in ("", ":intermediate")]
+    lists = [f"rq:queue:{name}{suffix}" for name in names for suffix in ("", ":intermediate")]
+    # One script, so that a killed process leaves an entry with its claim, or no entry.
     script = work_redis().register_script(_CLAIM)
     answer: Any = script(keys=[CLAIMS, *lists], args=[seconds, CLAIM_BYTES, *names])
     fields = iter(answer)
     queue_count = int(next(fields))
-    orders = zip(fields, fields, fields, fields, fields, strict=True)
-    return [
-        _StoredOrder(names[i], job.decode(), data, float(age or 0), bool(returned))
-        for i, job, data, age, returned in orders
-    ], queue_count
+    readable, unreadable = [], []
+    decode = _decoder(kind).decode
+    rows = zip(fields, fields, fields, fields, fields, strict=True)
+    for index, job_id, data, age, returned in rows:
+        order = Claimed(names[index], job_id.decode(), None, float(age or 0), bool(returned))
+        try:
+            order_data = decode(_data(data))[2][0]
+        except (msgspec.DecodeError, zlib.error):
+            log.exception("order_unreadable", queue=order.queue, job=order.id)
+            unreadable.append(order)
+        else:
+            readable.append(msgspec.structs.replace(order, data=order_data))
+    remove_orders(unreadable)
+    return readable, queue_count
 
 
 @lru_cache(maxsize=16)
@@ -288,7 +268,7 @@ def lengths(names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Numbers of waiting and of claimed orders, per queue, in one round trip."""
     if not names:
         return {}
-    lists = [f"rq:queue:{name}{which}" for name in names for which in ("", ":intermediate")]
+    lists = [f"rq:queue:{name}{suffix}" for name in names for suffix in ("", ":intermediate")]
     answers: Any = work_redis().register_script(_LENGTHS)(keys=lists)
     return dict(zip(names, zip(answers[::2], answers[1::2], strict=True), strict=True))
 
@@ -296,7 +276,7 @@ def lengths(names: Sequence[str]) -> dict[str, tuple[int, int]]:
 def with_orders(names: Collection[str]) -> list[str]:
     """The queues among `names` that may have waiting or claimed orders. Other queues have none.
 
-    This round trip saves asking thousands of empty queues. Of a few names all are returned.
+    This round trip saves asking thousands of empty queues. A few names are returned unfiltered.
     """
     return _with_entries(names, "", ":intermediate")
 
@@ -306,11 +286,11 @@ def with_waiting_orders(names: Collection[str]) -> list[str]:
     return _with_entries(names, "")
 
 
-def _with_entries(names: Collection[str], *endings: str) -> list[str]:
+def _with_entries(names: Collection[str], *suffixes: str) -> list[str]:
     if len(names) <= _MAX_UNFILTERED:
         return list(names)
-    lists: Any = work_redis().register_script(_WITH_ORDERS)(keys=[QUEUES], args=endings)
-    busy_names = (key.decode().removeprefix("rq:queue:") for key in lists)
+    keys: Any = work_redis().register_script(_WITH_ORDERS)(keys=[QUEUES], args=suffixes)
+    busy_names = (key.decode().removeprefix("rq:queue:") for key in keys)
     return [name for name in busy_names if name in names]
 
 

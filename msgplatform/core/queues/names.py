@@ -6,7 +6,7 @@ and lists the queues that Redis knows.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgplatform.core import flows
@@ -15,60 +15,33 @@ from msgplatform.core.connections import RedisError, work_redis
 _KEY_PREFIX = b"rq:queue:"
 
 
-def _queues_of_flows() -> list[str]:
+def _fixed_names() -> list[str]:
     return [name for flow in flows.all() for name in flow.queues]
 
 
-class RqQueues(dict[str, Any]):
-    """RQ_QUEUES: every valid name exists; iteration lists fixed names and names in Redis."""
+class RqQueues(Mapping[str, dict[str, Any]]):
+    """RQ_QUEUES: name of a queue that a flow has, or may have → its options. Iteration gives the
+    fixed names, then the names in Redis, unless Redis is unavailable."""
 
-    def _config(self) -> dict[str, Any]:
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        patterns = (flow.queue_pattern for flow in flows.all() if flow.queue_pattern)
+        if name not in _fixed_names() and not any(re.fullmatch(p, name) for p in patterns):
+            raise KeyError(name)
         return {
             "USE_REDIS_CACHE": "default",  # its client is the platform's own
             "DEFAULT_TIMEOUT": 600,
             "SERIALIZER": "msgplatform.core.queues.jobs.Serializer",
         }
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            raise KeyError(name)
-        return self._config()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401 - it is this very method
-
-    def __contains__(self, name: object) -> bool:
-        """True if a flow has, or may have, a queue of this name."""
-        if not isinstance(name, str):
-            return False
-        patterns = (flow.queue_pattern for flow in flows.all() if flow.queue_pattern)
-        is_fixed = name in _queues_of_flows()
-        return is_fixed or any(re.fullmatch(pattern, name) for pattern in patterns)
-
-    def names(self) -> list[str]:
-        """Fixed names first, then names from Redis, unless Redis is unavailable."""
+    def __iter__(self) -> Iterator[str]:
         try:
             keys: Any = work_redis().smembers("rq:queues")
         except RedisError:
             keys = set()
-        queue_names = {key.removeprefix(_KEY_PREFIX).decode() for key in keys}
-        fixed_names = _queues_of_flows()
-        return [
-            *fixed_names,
-            *sorted(name for name in queue_names.difference(fixed_names) if name in self),
-        ]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
+        fixed_names = _fixed_names()
+        yield from fixed_names
+        names = {key.removeprefix(_KEY_PREFIX).decode() for key in keys}.difference(fixed_names)
+        yield from sorted(name for name in names if name in self)
 
     def __len__(self) -> int:
-        return len(self.names())
-
-    def keys(self) -> Any:
-        return self.names()
-
-    def items(self) -> Any:
-        return [(name, self._config()) for name in self.names()]
-
-    def values(self) -> Any:
-        return [self._config() for _ in self.names()]
+        return sum(1 for _name in self)

@@ -3,7 +3,8 @@
 An owner renews its queue while it holds any of the queue's orders. An order that was claimed from a
 queue without an owner, or by another process than the owner, is a stray: its holder is dead or
 stands still, long before the claim is over, and another process may take the order back. So a
-process that could not renew in time works on no order before it has renewed, and called `held`.
+process that could not renew in time works on no order before it has renewed, and called
+`filter_claimed`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -127,10 +128,10 @@ def strays(names: Sequence[str], owner: str, own_ids: Collection[str]) -> list[t
     if not names:
         return []
     keys = [key for name in names for key in (OWNER + name, f"rq:queue:{name}:intermediate")]
-    claimed: Any = work_redis().register_script(_CLAIMED)(keys=keys, args=[owner])
+    id_lists: Any = work_redis().register_script(_CLAIMED)(keys=keys, args=[owner])
     return [
         (name, id)
-        for name, job_ids in zip(names, claimed, strict=True)
+        for name, job_ids in zip(names, id_lists, strict=True)
         for id in map(bytes.decode, job_ids)
         if id not in own_ids
     ]
@@ -148,21 +149,24 @@ return held
 """
 
 
-def held(orders: Sequence[Claimed]) -> list[Claimed]:
+def filter_claimed(orders: Sequence[Claimed]) -> list[Claimed]:
     """The orders, among these claimed ones, that no process has taken back. One script."""
     if not orders:
         return []
-    keys = [key for o in orders for key in (f"rq:queue:{o.queue}:intermediate", f"rq:job:{o.id}")]
-    indices: Any = work_redis().register_script(_HELD)(keys=keys, args=[o.id for o in orders])
+    keys: list[str] = []
+    for order in orders:
+        keys += [f"rq:queue:{order.queue}:intermediate", f"rq:job:{order.id}"]
+    ids = [order.id for order in orders]
+    indices: Any = work_redis().register_script(_HELD)(keys=keys, args=ids)
     return [orders[index - 1] for index in indices]
 
 
 def take_back(orders: Sequence[tuple[str, str]], owner: str) -> list[tuple[str, str]]:
-    """Put strays (queue, job id) back at the front of their queues, marked as returned; gives the
+    """Put strays (queue, job id) back at the front of their queues, marked as returned; returns the
     strays that still exist. A queue with a new owner is left to that owner.
 
-    A holder that is alive after all calls `held`. `jobs.remove_orders` removes an order that it has
-    finished, wherever the order is.
+    A holder that is alive after all calls `filter_claimed`. An order that it has finished is
+    removed by `jobs.remove_orders`, wherever the order is.
     """
     with work_redis().pipeline(transaction=False) as pipe:
         script = work_redis().register_script(_TAKE_BACK)

@@ -215,16 +215,16 @@ def _recover_registries(queues: Sequence[Queue], is_only_copy: Callable[[str], b
     for (queue, registry_key, _max_score), members in zip(registries, member_lists, strict=True):
         for member in members:
             # StartedJobRegistry has "<job>:<execution>"; a job id has no colon.
-            job = member.partition(b":")[0].decode(errors="replace")
-            job_keys = [Result.get_key(job), ExecutionRegistry(job, connection).key]
+            job_id = member.partition(b":")[0].decode(errors="replace")
+            job_keys = [Result.get_key(job_id), ExecutionRegistry(job_id, connection).key]
             lists = [queue.key, queue.intermediate_queue_key]
             outcome: Any = script(
-                keys=[registry_key, *lists, CLAIMS, Job.key_for(job), *job_keys],
-                args=[member, job, f"{queue.name}|{job}", now, int(is_only_copy(queue.name))],
+                keys=[registry_key, *lists, CLAIMS, Job.key_for(job_id), *job_keys],
+                args=[member, job_id, f"{queue.name}|{job_id}", now, int(is_only_copy(queue.name))],
             )
             if outcome:
                 log.warning(
-                    "rq_worker_left_order", queue=queue.name, job=job, became=outcome.decode()
+                    "rq_worker_left_order", queue=queue.name, job=job_id, became=outcome.decode()
                 )
                 order_count += 1
     return order_count
@@ -240,11 +240,11 @@ def _forget_dead_workers(queues: Sequence[Queue]) -> None:
     with connection.pipeline(transaction=False) as pipe:
         for key in workers:
             pipe.exists(key)
-        alive = pipe.execute()
-    dead = [key for key, exists in zip(workers, alive, strict=True) if not exists]
-    if dead:
+        answers = pipe.execute()
+    dead_workers = [key for key, exists in zip(workers, answers, strict=True) if not exists]
+    if dead_workers:
         with connection.pipeline(transaction=True) as pipe:
-            pipe.srem(REDIS_WORKER_KEYS, *dead)
+            pipe.srem(REDIS_WORKER_KEYS, *dead_workers)
             for queue in queues:
-                pipe.srem(WORKERS_BY_QUEUE_KEY % queue.name, *dead)
+                pipe.srem(WORKERS_BY_QUEUE_KEY % queue.name, *dead_workers)
             pipe.execute()

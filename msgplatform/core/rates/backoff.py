@@ -11,7 +11,7 @@ class Uniform(Protocol):
     def uniform(self, a: float, b: float, /) -> float: ...
 
 
-def jittered(seconds: float, jitter: float, rng: Uniform = random) -> float:
+def add_jitter(seconds: float, jitter: float, rng: Uniform = random) -> float:
     """`seconds` times a random factor from 1 − jitter to 1 + jitter (jitter 0 … 1)."""
     if not jitter:
         return seconds
@@ -30,7 +30,7 @@ def delay(
         raise ValueError(f"attempts count from 1, got {attempt}")
     if not schedule:
         raise ValueError("the schedule is empty")
-    return jittered(schedule[min(attempt, len(schedule)) - 1], jitter, rng)
+    return add_jitter(schedule[min(attempt, len(schedule)) - 1], jitter, rng)
 
 
 class Backoff:
@@ -56,11 +56,11 @@ class Backoff:
         self._pause = first
 
     def next(self) -> float:
-        """The present pause. The following pause is longer."""
+        """The present pause (seconds). The following pause is longer."""
         pause = self._pause
         # Jitter is added only to the result, so that it does not change the growth of pauses.
         self._pause = min(self._cap, pause * self._factor)
-        return jittered(pause, self._jitter, self._rng)
+        return add_jitter(pause, self._jitter, self._rng)
 
     def reset(self) -> None:
         """Start again at the first pause."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from msgplatform.core.rates.backoff import Uniform, jittered
+from msgplatform.core.rates.backoff import Uniform, add_jitter
 
 
 class State(StrEnum):
@@ -50,6 +50,14 @@ class Policy(msgspec.Struct, frozen=True):
 _SLICES = 10  # the window moves in tenths
 
 
+class _Slice(msgspec.Struct):
+    """The results in a tenth of the window."""
+
+    number: int
+    results: int = 0
+    failures: int = 0
+
+
 class Breaker:
     """Ask `allow(now)` before each call and report each result with the time the call started."""
 
@@ -61,8 +69,8 @@ class Breaker:
         self.opened_at = 0.0  # when a failure last opened the breaker
         self._since: float | None = None  # results of calls that started earlier are ignored
         self._retry_at = 0.0  # open: when a probe may start; half-open: when another may
-        self._row = 0
-        self._slices: deque[list[int]] = deque()  # [number of the slice, results, failures]
+        self._failures_in_a_row = 0
+        self._slices: deque[_Slice] = deque()
 
     def resume(self, now: float, wait: float, opened_in_a_row: int, opened_at: float) -> None:
         """Take over the state of another breaker of the same receiver, which is open for `wait`
@@ -97,7 +105,7 @@ class Breaker:
         """Note that `calls` calls succeeded. The first one started at `start` (default: now)."""
         if self._is_stale(now, start):
             return
-        self._row = 0
+        self._failures_in_a_row = 0
         if self.state is State.HALF_OPEN:
             self.state = State.CLOSED
             self.opened_in_a_row = 0
@@ -112,15 +120,15 @@ class Breaker:
         if self.state is State.HALF_OPEN:
             self._open(now)
             return
-        self._row += 1
+        self._failures_in_a_row += 1
         self._count(now, 1, failures=1)
         policy = self.policy
-        results = sum(part[1] for part in self._slices)
-        failures = sum(part[2] for part in self._slices)
-        share_is_too_high = (
+        results = sum(part.results for part in self._slices)
+        failures = sum(part.failures for part in self._slices)
+        is_share_too_high = (
             results >= policy.min_results and failures >= policy.failure_share * results
         )
-        if self._row >= policy.failures_in_a_row or share_is_too_high:
+        if self._failures_in_a_row >= policy.failures_in_a_row or is_share_too_high:
             self._open(now)
 
     def _is_stale(self, now: float, start: float | None) -> bool:
@@ -133,7 +141,7 @@ class Breaker:
         policy = self.policy
         # The exponent is bounded so that years of failures do not overflow a float.
         growth = policy.factor ** min(self.opened_in_a_row, 64)
-        pause = jittered(min(policy.cap, policy.first * growth), policy.jitter, self._rng)
+        pause = add_jitter(min(policy.cap, policy.first * growth), policy.jitter, self._rng)
         self.state = State.OPEN
         self.opened_in_a_row += 1
         self.opened_at = now
@@ -143,14 +151,14 @@ class Breaker:
     def _change(self, now: float) -> None:
         """Note a change of state: results of earlier calls are ignored from now on."""
         self._since = now
-        self._row = 0
+        self._failures_in_a_row = 0
         self._slices.clear()
 
     def _count(self, now: float, calls: int, failures: int) -> None:
         number = int(now * _SLICES // self.policy.window)
-        while self._slices and self._slices[0][0] <= number - _SLICES:
+        while self._slices and self._slices[0].number <= number - _SLICES:
             self._slices.popleft()
-        if not self._slices or self._slices[-1][0] != number:
-            self._slices.append([number, 0, 0])
-        self._slices[-1][1] += calls
-        self._slices[-1][2] += failures
+        if not self._slices or self._slices[-1].number != number:
+            self._slices.append(_Slice(number))
+        self._slices[-1].results += calls
+        self._slices[-1].failures += failures

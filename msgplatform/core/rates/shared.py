@@ -77,11 +77,11 @@ def parse_rate(text: str | None) -> Rate | None:
     return Rate(int(match[1]), _SECONDS[match[2]])
 
 
-class Spent(msgspec.Struct, frozen=True):
-    """The state of a quota: `left` units remain for `reset` seconds, until the window ends."""
+class Usage(msgspec.Struct, frozen=True):
+    """The state of a quota: `remaining` units for `reset` seconds, until the window ends."""
 
     is_allowed: bool
-    left: int
+    remaining: int
     reset: float
 
     @property
@@ -117,13 +117,13 @@ class Quota:
     def __init__(self, redis: Callable[[], Redis]) -> None:
         self._redis = redis
 
-    def spend(self, key: str, limit: int, seconds: float, count: int = 1) -> Spent:
+    def spend(self, key: str, limit: int, seconds: float, count: int = 1) -> Usage:
         """Count `count` units; none if they exceed `limit`. With `count` 0 only check whether
         another unit would be allowed."""
         arguments = [limit, int(seconds * 1000), count]
         answer: Any = self._script(keys=[key], args=arguments, client=self._redis())
         is_allowed, remaining, milliseconds = answer
-        return Spent(bool(is_allowed), int(remaining), float(milliseconds) / 1000)
+        return Usage(bool(is_allowed), int(remaining), float(milliseconds) / 1000)
 
     @cached_property
     def _script(self) -> Script:

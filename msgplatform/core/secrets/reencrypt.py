@@ -71,17 +71,18 @@ def register_json(model_label: str, field: str, keys: tuple[str, ...]) -> None:
 
 def columns() -> list[Column]:
     """The encrypted columns of every installed model."""
-    columns: list[Column] = []
+    encrypted_columns: list[Column] = []
     for model in apps.get_models():
         using, options = router.db_for_write(model), model._meta
         # Local fields: an inherited field is a column of the parent's table, and found there.
         if options.managed and not options.proxy:
-            fields = [f for f in options.local_concrete_fields if isinstance(f, EncryptedTextField)]
-            columns += [Column(model, field.name, using) for field in fields]
+            for field in options.local_concrete_fields:
+                if isinstance(field, EncryptedTextField):
+                    encrypted_columns.append(Column(model, field.name, using))
         if options.label in _json_fields:
             field_name, keys = _json_fields[options.label]
-            columns.append(JSONColumn(model, field_name, using, keys))
-    return columns
+            encrypted_columns.append(JSONColumn(model, field_name, using, keys))
+    return encrypted_columns
 
 
 def count(column: Column) -> Counter[State]:
@@ -102,11 +103,10 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
     A value that no key decrypts stays as it is.
     """
     if isinstance(column, JSONColumn):
-        keys = list(column.rows.values_list("pk", flat=True))
-        for page_keys in chunks(keys, size):
-            for pk in page_keys:
+        for pks in chunks(list(column.rows.values_list("pk", flat=True)), size):
+            for pk in pks:
                 transactions.retrying(partial(_renew_row, column, pk), column.using)
-            yield len(page_keys)
+            yield len(pks)
         return
     connection, was_clear = connections[column.using], False
     engine = engines.of(column.using)
@@ -115,13 +115,13 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
         was_clear = was_clear or any(
             not encryption.is_encrypted(stored_text) for _, stored_text in page
         )
-        new = [
+        changes = [
             (pk, stored_text, encryption.encrypt(encryption.decrypt(stored_text)))
             for pk, stored_text in page
             if encryption.state(stored_text) in _RENEWED
         ]
-        if new:
-            transactions.retrying(partial(_write, column, new), column.using)
+        if changes:
+            transactions.retrying(partial(_write, column, changes), column.using)
         failpoint("reencrypt.page")
         yield len(page)
     if was_clear and not connection.in_atomic_block:
@@ -129,7 +129,7 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
 
 
 def _renew_row(column: JSONColumn, pk: Any) -> None:
-    """Locked, as the library writes the whole value back."""
+    """Encrypt the texts of a row. The row is locked, as the library writes the whole value back."""
     with transaction.atomic(column.using):
         row = column.rows.select_for_update().filter(pk=pk).first()
         if row is None:
@@ -146,13 +146,12 @@ def _renew_row(column: JSONColumn, pk: Any) -> None:
 def sealed_columns() -> list[Column]:
     """The columns with sealed values, the archive's last, because most values move there. Their
     tables are large: reading a table takes a while."""
-    columns = [
-        Column(model, field.name, router.db_for_write(model))
-        for model in apps.get_models()
-        for field in model._meta.local_concrete_fields
-        if isinstance(field, SealedBinaryField)
-    ]
-    return sorted(columns, key=lambda column: column.using != DEFAULT_DB_ALIAS)
+    all_columns: list[Column] = []
+    for model in apps.get_models():
+        for field in model._meta.local_concrete_fields:
+            if isinstance(field, SealedBinaryField):
+                all_columns.append(Column(model, field.name, router.db_for_write(model)))
+    return sorted(all_columns, key=lambda column: column.using != DEFAULT_DB_ALIAS)
 
 
 def renew_sealed(column: Column) -> Iterator[Counter[State]]:
@@ -160,18 +159,18 @@ def renew_sealed(column: Column) -> Iterator[Counter[State]]:
     values as they were. Values that no key decrypts, and values in clear text, stay as they are."""
     for page in _sealed_pages(column):
         states: Counter[State] = Counter()
-        new = []
-        for pk, stored in page:
+        changes = []
+        for pk, old in page:
             try:
-                content = encryption.reseal(stored)
+                new = encryption.reseal(old)
             except Undecryptable:
                 states[State.UNREADABLE] += 1
                 continue
-            states[State.CURRENT if content is None else State.OLD] += 1
-            if content is not None:
-                new.append((pk, stored, content))
-        if new:
-            transactions.retrying(partial(_write_sealed, column, new), column.using)
+            states[State.CURRENT if new is None else State.OLD] += 1
+            if new is not None:
+                changes.append((pk, old, new))
+        if changes:
+            transactions.retrying(partial(_write_sealed, column, changes), column.using)
         failpoint("reencrypt.sealed_page")
         yield states
 
@@ -185,17 +184,16 @@ def _sealed_pages(column: Column) -> Iterator[list[tuple[Any, bytes]]]:
     rows = column.rows
     while span := list(rows.values_list("pk", flat=True)[:_SPAN]):
         rows_of_span = sealed_rows.filter(pk__gte=span[0], pk__lte=span[-1])
-        keys = list(rows_of_span.values_list("pk", flat=True))
-        for page_keys in chunks(keys, SEALED_PAGE):
-            page = column.rows.filter(pk__in=page_keys)
+        for pks in chunks(list(rows_of_span.values_list("pk", flat=True)), SEALED_PAGE):
+            page = column.rows.filter(pk__in=pks)
             yield [(pk, bytes(value)) for pk, value in page.values_list("pk", column.field)]
         rows = column.rows.filter(pk__gt=span[-1])
 
 
-def _write_sealed(column: Column, new: list[tuple[Any, bytes, bytes]]) -> None:
+def _write_sealed(column: Column, changes: list[tuple[Any, bytes, bytes]]) -> None:
     with transaction.atomic(column.using):
-        for pk, stored, content in new:
-            column.rows.filter(pk=pk, **{column.field: stored}).update(**{column.field: content})
+        for pk, old, new in changes:
+            column.rows.filter(pk=pk, **{column.field: old}).update(**{column.field: new})
 
 
 def _pages(column: Column, size: int) -> Iterator[list[tuple[Any, str]]]:
@@ -206,13 +204,13 @@ def _pages(column: Column, size: int) -> Iterator[list[tuple[Any, str]]]:
         rows = column.rows.filter(pk__gt=page[-1][0])
 
 
-def _write(column: Column, new: list[tuple[Any, str, str]]) -> None:
-    """Rows are compared by digest: it covers every byte on any database (collations do not), and
-    puts no clear text into a statement."""
+def _write(column: Column, changes: list[tuple[Any, str, str]]) -> None:
+    """Write the new texts over unchanged old texts. Old texts are compared by digest, which covers
+    every byte on any database (collations do not), and puts no clear text into a statement."""
     with transaction.atomic(column.using):
         rows = column.rows.alias(stored_digest=SHA256(column.stored))
-        for pk, old_text, new_text in new:
-            digest = hashlib.sha256(old_text.encode()).hexdigest()
-            value = models.Value(new_text, output_field=models.TextField())
+        for pk, old, new in changes:
+            digest = hashlib.sha256(old.encode()).hexdigest()
+            value = models.Value(new, output_field=models.TextField())
             rows.filter(pk=pk, stored_digest=digest).update(**{column.field: value})
         failpoint("reencrypt.write")

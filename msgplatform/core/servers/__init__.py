@@ -1,1 +1,1 @@
-"""Private Redis servers, and child processes that end with their parent."""
+"""Private Redis servers, child processes that end with their parent, and the errors in logs."""

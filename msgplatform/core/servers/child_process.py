@@ -29,8 +29,8 @@ PARENT_VARIABLE = "MSGPLATFORM_PARENT"
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 # A sender holds a socket for every transfer; the usual soft limit of 1024 is too low for that.
 _OPEN_FILES = 65536
-# A program that ran this long (seconds) is started again at once.
-_LONG_RUN = 5.0
+# A program that ran this long is started again at once.
+_LONG_RUN_SECONDS = 5.0
 _FIRST_PAUSE = 0.25
 
 
@@ -54,30 +54,30 @@ def quick_exits(record: str, now: float) -> int:
     """The number of quick exits in a row, from the record of the last start."""
     try:
         start_text, count = record.split()
-        ran = now - float(start_text)
+        seconds = now - float(start_text)
         # A negative time: the record was written before the machine's last start.
-        return int(count) + 1 if 0 <= ran < _LONG_RUN else 0
+        return int(count) + 1 if 0 <= seconds < _LONG_RUN_SECONDS else 0
     except ValueError:
         return 0
 
 
-def pause(quick: int, longest: float) -> float:
+def pause(exit_count: int, longest: float) -> float:
     """Seconds to wait before the next start: none after one quick exit, then 0.25, 0.5, 1 …"""
-    if quick < 2:
+    if exit_count < 2:
         return 0.0
-    return min(longest, _FIRST_PAUSE * 2.0 ** min(quick - 2, 30))
+    return min(longest, _FIRST_PAUSE * 2.0 ** min(exit_count - 2, 30))
 
 
-def pace(record: Path, longest: float) -> None:
+def pace(record_file: Path, longest: float) -> None:
     """Slow down a program that keeps exiting at once, but never give up starting it."""
     try:
-        last = record.read_text()
+        record = record_file.read_text()
     except OSError:
-        last = ""
-    quick = quick_exits(last, time.monotonic())
-    time.sleep(pause(quick, longest))
+        record = ""
+    exit_count = quick_exits(record, time.monotonic())
+    time.sleep(pause(exit_count, longest))
     try:
-        record.write_text(f"{time.monotonic()} {quick}")
+        record_file.write_text(f"{time.monotonic()} {exit_count}")
     except OSError:  # a full disk: the next start does not know of this one
         time.sleep(longest)
 

@@ -30,7 +30,7 @@ _TAIL_LINES = 15
 _LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
 # Ports that were given out stay bound here, without a listener: `free_port` of another process
 # chooses another port, but a server may listen on such a port.
-_reserved: list[sockets.socket] = []
+_reserved_sockets: list[sockets.socket] = []
 
 
 class ServerMissing(Permanent):
@@ -70,7 +70,8 @@ def free_port() -> int:
         first_outgoing = int(_LOCAL_PORTS.read_text().split()[0])
     except (OSError, ValueError):
         first_outgoing = 0
-    for _ in range(100 if first_outgoing > 2 * _LOWEST_PORT else 0):
+    try_count = 100 if first_outgoing > 2 * _LOWEST_PORT else 0
+    for _ in range(try_count):
         port = _LOWEST_PORT + secrets.randbelow(first_outgoing - _LOWEST_PORT)
         holder = sockets.socket()
         try:
@@ -81,7 +82,7 @@ def free_port() -> int:
         # Set these options after `bind`: before, they would allow binding beside another holder.
         for option in (sockets.SO_REUSEADDR, sockets.SO_REUSEPORT):
             holder.setsockopt(sockets.SOL_SOCKET, option, 1)
-        _reserved.append(holder)
+        _reserved_sockets.append(holder)
         return port
     with sockets.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -104,13 +105,13 @@ def is_in_use(host: str, port: int) -> bool:
     return False
 
 
-def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+def tail(log: Path, line_count: int = _TAIL_LINES) -> str:
     """The last lines of a log, or a note that there are none."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         text = ""
-    return "\n".join(text.splitlines()[-lines:]) or f"({log} is empty)"
+    return "\n".join(text.splitlines()[-line_count:]) or f"({log} is empty)"
 
 
 class PrivateServer:
@@ -135,8 +136,8 @@ class PrivateServer:
     @property
     def pid(self) -> int | None:
         """The running server's pid."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if self._process and running else None
+        is_running = self._process is not None and self._process.poll() is None
+        return self._process.pid if self._process and is_running else None
 
     def prepare(self) -> None:
         """Make the folders, before another program runs `argv`."""
@@ -144,7 +145,7 @@ class PrivateServer:
         private_directory(self.socket.parent)
 
     def start(self) -> Self:
-        """Start it and wait until it answers. Raises ServerMissing, ServerFailed."""
+        """Start the server and wait until it answers. Raises ServerMissing, ServerFailed."""
         if self.pid:
             return self
         self.prepare()

@@ -5,9 +5,4 @@ Traces are off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. While they are off, Op
 imported, and no row, key or field is written or read. A message is traced if its caller's
 `traceparent` says so, or, without one, at the rate OTEL_TRACES_SAMPLER_ARG. Later programs read
 this decision from the message: from its row of `message_trace`, or in Redis from its own fields.
-
-context        `traceparent` (W3C Trace Context), and the decision whether a message is traced
-spans          spans of messages and of batches, for the flows; the table `message_trace`
-figures        numbers of exported and dropped spans
-exemplars      of histograms: their last observations that were traced
 """

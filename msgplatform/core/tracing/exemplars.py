@@ -58,11 +58,13 @@ def read() -> dict[Key, Exemplar]:
         rows: Any = work_redis().hgetall(_EXEMPLARS)
     except RedisError:
         return {}
-    kept, now = {}, time.time()
+    exemplars, now = {}, time.time()
     for field, row in rows.items():
         with suppress(ValueError):  # a field of another program must not hide ours
-            name, *labels, bound = field.decode().split("\x1f")
+            metric, *labels, bound = field.decode().split("\x1f")
             trace_id, value, at = row.decode().split(" ")
             if now - float(at) < MAX_EXEMPLAR_SECONDS:
-                kept[name, tuple(labels), bound] = Exemplar(trace_id, float(value), float(at))
-    return kept
+                exemplars[metric, tuple(labels), bound] = Exemplar(
+                    trace_id, float(value), float(at)
+                )
+    return exemplars

@@ -14,10 +14,10 @@ from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.flows.metric import Metrics, Sample
 from msgplatform.core.tracing.context import is_on
 
-_SPANS, _FAILING = "platform:spans", "platform:traces"
+_SPANS_KEY, _FAILURES_KEY = "platform:spans", "platform:traces"
 _EXPORTED, _DROPPED = "exported", "dropped"
 # A process that cannot export reports again within this time.
-_FAILING_SECONDS = 90.0
+_FAILURE_SECONDS = 90.0
 _MAX_WHY = 200
 
 METRICS = Metrics()
@@ -26,13 +26,13 @@ _COUNT = METRICS.counter(
 )
 
 
-class Failing(msgspec.Struct):
-    """A process whose spans the collector does not take, and why."""
+class ExportFailure(msgspec.Struct):
+    """The reason why the collector does not take the spans of a process."""
 
     why: str
 
 
-_failing = Presence(work_redis, _FAILING, Failing, _FAILING_SECONDS)
+_failures = Presence(work_redis, _FAILURES_KEY, ExportFailure, _FAILURE_SECONDS)
 
 
 class Tally:
@@ -52,18 +52,18 @@ class Tally:
         with suppress(RedisError):
             for outcome, total in totals.items():
                 if new := total - self._reported[outcome]:
-                    work_redis().hincrby(_SPANS, outcome, new)
+                    work_redis().hincrby(_SPANS_KEY, outcome, new)
                     self._reported[outcome] = total
             if self.failure:
-                _failing.report({self._name: Failing(self.failure[:_MAX_WHY])})
+                _failures.report({self._name: ExportFailure(self.failure[:_MAX_WHY])})
             elif self._has_failed:
-                _failing.withdraw(self._name)
+                _failures.withdraw(self._name)
             self._has_failed = bool(self.failure)
 
 
-def failing() -> dict[str, str]:
+def failures() -> dict[str, str]:
     """Process (host:pid) → why the collector does not take its spans. Raises RedisError."""
-    return {name: state.why for name, state in _failing.read().items()}
+    return {name: failure.why for name, failure in _failures.read().items()}
 
 
 def samples() -> Iterator[Sample]:
@@ -71,7 +71,7 @@ def samples() -> Iterator[Sample]:
     if not is_on():
         return
     try:
-        counts: Any = work_redis().hgetall(_SPANS)
+        counts: Any = work_redis().hgetall(_SPANS_KEY)
     except RedisError:
         return
     for outcome in (_EXPORTED, _DROPPED):

@@ -49,13 +49,13 @@ def start(
 _starters: list[Callable[..., Span]] = []
 
 
-def set_exporter(start: Callable[..., Span]) -> None:
+def set_exporter(starter: Callable[..., Span]) -> None:
     """Set the function that begins exported spans. Without an exporter there are no traces."""
-    _starters[:] = [start]
+    _starters[:] = [starter]
 
 
 def end(span: Span, *, at: int | None = None, error: str = "", **attributes: Value) -> None:
-    """End a span, with the reason why its work failed, if it did."""
+    """End a span. `error` is the reason why its work failed, '' for success."""
     span.set_attributes(_prefix(attributes))
     if error:
         from opentelemetry.trace import StatusCode
@@ -107,15 +107,15 @@ def record_steps(
     batch = record_batch(f"{name} batch", started_at, [step.parent for step in steps], size)
     for step in steps:
         record(
-            name, step.parent, started_at, kind=kind, ended_at=None, links=[batch],
-            error=step.error, **step.attributes,
+            name, step.parent, started_at, kind=kind, links=[batch], error=step.error,
+            **step.attributes,
         )  # fmt: skip
 
 
 def context_of(span: Span) -> Context:
     """The context of the span, as the parent of its children."""
-    of_span = span.get_span_context()
-    return Context(f"{of_span.trace_id:032x}", f"{of_span.span_id:016x}")
+    ids = span.get_span_context()
+    return Context(f"{ids.trace_id:032x}", f"{ids.span_id:016x}")
 
 
 def contexts(texts: Mapping[int, str]) -> dict[int, Context]:
@@ -127,10 +127,10 @@ def contexts(texts: Mapping[int, str]) -> dict[int, Context]:
 _TABLE, _CHUNK = "message_trace", 500
 
 
-def store_contexts(contexts: Mapping[int, Context]) -> None:
+def store_contexts(context_by_message: Mapping[int, Context]) -> None:
     """Store the contexts of messages, in the messages' transaction. May be repeated."""
-    if contexts:
-        rows = [(message, context.text) for message, context in contexts.items()]
+    if context_by_message:
+        rows = [(message, context.text) for message, context in context_by_message.items()]
         sql.insert_or_keep(_TABLE, ("id", "traceparent"), rows)
 
 
@@ -140,8 +140,8 @@ def read_contexts(ids: Iterable[int]) -> dict[int, Context]:
         return {}
     texts: dict[int, str] = {}
     with connection.cursor() as cursor:
-        for page in chunks(sorted(set(ids)), _CHUNK):
-            numbers = ",".join(map(str, map(int, page)))
+        for chunk in chunks(sorted(set(ids)), _CHUNK):
+            numbers = ",".join(map(str, map(int, chunk)))
             cursor.execute(f"SELECT id, traceparent FROM {_TABLE} WHERE id IN ({numbers})")  # noqa: S608
             texts.update(cursor.fetchall())
     return contexts(texts)
@@ -159,7 +159,9 @@ def now() -> int:
 
 def _prefix(attributes: Mapping[str, Value]) -> dict[str, Value]:
     """The attributes with the platform's prefix, unless OpenTelemetry's conventions name them."""
-    return {_CONVENTIONS.get(name, f"msgplatform.{name}"): v for name, v in attributes.items()}
+    return {
+        _CONVENTIONS.get(name, f"msgplatform.{name}"): value for name, value in attributes.items()
+    }
 
 
 # Names of OpenTelemetry's semantic conventions.

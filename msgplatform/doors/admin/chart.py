@@ -69,7 +69,7 @@ class Chart(msgspec.Struct, frozen=True):
         return json.dumps({
             "times": list(self.times),
             "unit": self.unit,
-            "units": durations.written_units(),
+            "units": durations.age_units(),
             "leastTop": self.min_top,
             "lastIsOpen": self.last_is_open,
             "lines": [

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.core import durations
 from msgplatform.core.json.text import parse_json
-from msgplatform.core.json.values import MAX_STORED, is_same
+from msgplatform.core.json.values import MAX_STORED_DEPTH, is_same
 from msgplatform.core.secrets.fields import Unreadable
 from msgplatform.doors.admin import Textarea, TextInput
 
@@ -152,7 +152,7 @@ class JsonField(forms.Field):
     def to_python(self, value: Any) -> Any:
         text = str(value or "").strip()
         _no_null(text)
-        return parse_json(text, MAX_STORED) if text else None
+        return parse_json(text, MAX_STORED_DEPTH) if text else None
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from msgplatform.core import flows, logging, personal
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.flows.text import Text
-from msgplatform.core.lazy_text import translated
+from msgplatform.core.lazy_text import translate_text
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.admin.base import ModelAdmin
 from msgplatform.doors.admin.confirmation import confirmed
@@ -62,7 +62,7 @@ def send_form(
         field = error.field if isinstance(error, InvalidInput) else ""
         if not isinstance(error, InvalidInput):
             log.warning("form_refused", form=type(form).__name__, why=str(error)[:200])
-        text = (sentences or {}).get(type(error)) or translated(error.args[0])
+        text = (sentences or {}).get(type(error)) or translate_text(error.args[0])
         form.add_error(field if field in form.fields else None, str(text))
         return None
 

@@ -114,7 +114,9 @@ def look() -> Condition:
             unseen, acknowledged_count, failures, [], [], problem, alert_keys=alert_keys
         )
     missing = sorted(program_roles() - {beat.role for beat in daemons})
-    texts = {role: lazy_text.translated(end.text) for role, end in sorted(exits_by_role.items())}
+    texts = {
+        role: lazy_text.translate_text(end.text) for role, end in sorted(exits_by_role.items())
+    }
     return Condition(
         unseen, acknowledged_count, failures, daemons, missing, exits=texts, alert_keys=alert_keys
     )

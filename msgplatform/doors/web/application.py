@@ -18,8 +18,9 @@ from django.urls.resolvers import RoutePattern
 from django.utils.module_loading import import_string
 from rest_framework.permissions import SAFE_METHODS
 
-from msgplatform.core import flows, logging, web_requests
+from msgplatform.core import flows, logging
 from msgplatform.core.tracing import context
+from msgplatform.core.web import request_counts
 from msgplatform.doors.api.access import throttling
 from msgplatform.doors.api.intake import SingleIntake
 from msgplatform.doors.api.problems.error_pages import API_PREFIX
@@ -92,7 +93,7 @@ class Application:
             # The wait for an event is not the platform's own time.
             seconds = time.perf_counter() - start - waited
             route = self._route_of(scope["path"])
-            web_requests.ANSWERED.count(route, scope["method"], status, seconds)
+            request_counts.ANSWERED.count(route, scope["method"], status, seconds)
         if self._logs:
             log.info(
                 "request",

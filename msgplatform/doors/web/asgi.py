@@ -10,10 +10,11 @@ import time
 from django.urls import reverse
 from django.utils.module_loading import import_string
 
-from msgplatform.core import features, logging, structs, web_requests
-from msgplatform.core.daemons import bounded_call, heartbeats
+from msgplatform.core import features, logging
+from msgplatform.core.daemons import bounded_call, heartbeats, structs
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids, server
+from msgplatform.core.web import request_counts
 from msgplatform.doors.web import stopping, wsgi  # `wsgi` first, because it sets Django up
 from msgplatform.doors.web.application import Application, intakes
 from msgplatform.doors.web.django_app import DjangoApp
@@ -86,7 +87,7 @@ bounded_call.switch_on()
 _refuse_another_cell()
 # Requests without the database are answered while it is unavailable or hangs.
 ids.keep_ahead(at_once=True)
-web_requests.keep_adding()
+request_counts.keep_adding()
 server.keep_reporting(heartbeats.WEB)
 _loop = asyncio.get_event_loop()  # granian has set the loop that it will run
 _beat(_loop)

@@ -20,9 +20,9 @@ from django.utils.http import parse_header_parameters
 
 from msgplatform.core import logging
 from msgplatform.core.connections import briefly
-from msgplatform.core.long_polls import HAS_WAITED
 from msgplatform.core.sandbox import DELAY_HEADER, MAX_DELAY_SECONDS
 from msgplatform.core.tracing import context
+from msgplatform.core.web.long_polls import HAS_WAITED
 from msgplatform.doors.web.bodies import (
     MIN_PACE,
     PIECE,

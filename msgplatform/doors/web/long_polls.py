@@ -1,4 +1,4 @@
-"""Long polls: requests whose answer waits in the event loop, see `core/long_polls.py`."""
+"""Long polls: requests whose answer waits in the event loop, see `core/web/long_polls.py`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from msgplatform.core.long_polls import HEADER, SECONDS, WAITING
+from msgplatform.core.web.long_polls import HEADER, SECONDS, WAITING
 from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
 from msgplatform.doors.web import bodies, stopping
 from msgplatform.doors.web.bodies import Answer

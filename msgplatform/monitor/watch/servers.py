@@ -99,7 +99,7 @@ def report_memory() -> None:
 
 def report_traces() -> None:
     """One alert while programs cannot export the spans of traces. Raises RedisError."""
-    failing = figures.failing()
+    failing = figures.failures()
     names = sorted(failing)
     holding = [
         Condition(

@@ -14,10 +14,11 @@ from django.conf import settings
 from msgspec import structs
 
 from msgplatform import env as environment
-from msgplatform.core import flows, logging, public_address
+from msgplatform.core import flows, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.flows.programs import BULK, Daemon, redis_roles
 from msgplatform.core.servers.private_server import RedisServer, private_directory
+from msgplatform.core.web import public_address
 from msgplatform.operation.supervision import address, preparation, releases
 from msgplatform.operation.supervision.config import Program
 from msgplatform.operation.supervision.program_watch import ProgramWatch

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
-from msgplatform.core.logged_errors import last_words
+from msgplatform.core.servers.logged_errors import last_words
 from msgplatform.operation.supervision.config import NEXT
 
 HUNG_SECONDS = 60.0

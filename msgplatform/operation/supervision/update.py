@@ -26,7 +26,7 @@ from msgplatform.core.daemons import heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import migration_stages
 from msgplatform.core.errors import PlatformError
-from msgplatform.core.logged_errors import last_words
+from msgplatform.core.servers.logged_errors import last_words
 from msgplatform.core.servers.private_server import tail
 from msgplatform.doors.web import static_files
 from msgplatform.operation.supervision import address, releases

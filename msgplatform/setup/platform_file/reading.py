@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from msgplatform.core.json.values import MAX_STORED, depth
+from msgplatform.core.json.values import MAX_STORED_DEPTH, depth
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, references, text
 from msgplatform.setup.platform_file.kinds import Kind
@@ -201,8 +201,8 @@ class _Reader:
             if field_name not in fields:
                 words = f"There is no such field. {_choices(field_name, writable)}"
                 self._faults.append(entry.fault((field_name,), words))
-            elif depth(value) > MAX_STORED:
-                words = f"This is nested more than {MAX_STORED} levels deep."
+            elif depth(value) > MAX_STORED_DEPTH:
+                words = f"This is nested more than {MAX_STORED_DEPTH} levels deep."
                 self._faults.append(entry.fault((field_name,), words))
             elif fields[field_name].source in kind.secret_fields:
                 try:

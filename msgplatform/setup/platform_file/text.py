@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from msgplatform.core.json.values import MAX_STORED, levels
+from msgplatform.core.json.values import MAX_STORED_DEPTH, levels
 
 MAX_BYTES = 1024 * 1024  # maximum bytes of one file
 _MAX_NODES = 100_000
 _TOO_MANY = f"The file has more than {_MAX_NODES} values: divide it."
-_MAX_DEPTH = MAX_STORED + 3  # maximum depth of a value below file, section and entry
+_MAX_DEPTH = MAX_STORED_DEPTH + 3  # maximum depth of a value below file, section and entry
 
 Path = tuple[str | int, ...]
 

@@ -40,7 +40,7 @@ def until_over(claim: claims.Claim) -> None:
 def test_rows_come_in_the_queryset_s_order_marked_and_leased() -> None:
     make(10)
     before = sql.now()
-    claim = claims.claim(PENDING.order_by("-id"), limit=3, lease=60, set={"state": "running"})
+    claim = claims.claim(PENDING.order_by("-id"), limit=3, lease=60, changes={"state": "running"})
     after = sql.now()
     assert claim.ids == [10, 9, 8]
     assert re.fullmatch("[0-9a-f]{32}", claim.token)
@@ -121,7 +121,7 @@ def work(number):
     pending = BulkJob.objects.filter(state="pending").order_by("id")
     def once():
         with transaction.atomic(durable=True):
-            claim = claims.claim(pending, limit=40, lease=600, set={"state": "done"})
+            claim = claims.claim(pending, limit=40, lease=600, changes={"state": "done"})
             AuditLog.objects.bulk_create(
                 AuditLog(actor=claim.token, action="split", target=str(id)) for id in claim.ids
             )
@@ -205,8 +205,8 @@ def test_a_lease_that_is_over_but_not_taken_can_still_be_renewed() -> None:
 
 def test_released_rows_are_free_at_once() -> None:
     make(3)
-    claim = claims.claim(PENDING, limit=3, lease=600, set={"state": "running"})
-    assert claims.release(BulkJob, claim, set={"state": "pending", "done": F("done") + 1}) == 3
+    claim = claims.claim(PENDING, limit=3, lease=600, changes={"state": "running"})
+    assert claims.release(BulkJob, claim, changes={"state": "pending", "done": F("done") + 1}) == 3
     row = BulkJob.objects.order_by("id")[0]
     assert (row.claimed_by, row.lease_until, row.done) == ("", None, 1)
     assert len(claims.claim(PENDING, limit=3, lease=600).ids) == 3
@@ -229,7 +229,7 @@ def test_due_rows_are_claimed_by_their_due_time() -> None:
     due = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.PENDING).order_by("next_at")
     claim = claims.claim(
         due, limit=10, lease=60, until="next_at",
-        set={"status": ReceiveMsg.Status.QUEUED, "updated_at": Now()},
+        changes={"status": ReceiveMsg.Status.QUEUED, "updated_at": Now()},
     )  # fmt: skip
     assert claim.ids == [3, 1]
     queued = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED)
@@ -243,7 +243,7 @@ def test_due_rows_are_claimed_by_their_due_time() -> None:
 def test_released_for_later() -> None:
     deliveries(-HOUR)
     claim = claims.claim(ReceiveMsg.objects.all(), limit=9, lease=60, until="next_at")
-    assert claims.release(ReceiveMsg, claim, set={"next_at": Now() + HOUR}, until="next_at") == 1
+    assert claims.release(ReceiveMsg, claim, changes={"next_at": Now() + HOUR}, until="next_at") == 1
     assert ReceiveMsg.objects.get().next_at > sql.now() + HOUR / 2
 
 

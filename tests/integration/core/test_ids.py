@@ -126,7 +126,7 @@ def test_in_a_cell_the_database_makes_the_same_ids(cell: Cell, settings: Any) ->
     block = ids.Block(1 << 40, 3, len(parents))
     made = by_sql(block, parents)
     assert made == block.ids(parents)
-    assert {cell.cell_of(each) for each in made} == {cell.number}
+    assert {cell.number_of(each) for each in made} == {cell.number}
 
 
 def test_an_allocator_in_use_writes_seldom_and_an_idle_one_never(

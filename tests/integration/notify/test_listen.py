@@ -13,8 +13,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import F
 from django.db.models.functions import Now
 
-from msgplatform.core import long_polls
 from msgplatform.core.data import ids, sql
+from msgplatform.core.web import long_polls
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from msgplatform.monitor.watch import of_flows

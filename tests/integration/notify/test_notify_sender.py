@@ -702,13 +702,13 @@ class TestDeadSender:
         """Only one renewal says that the ownership has lapsed."""
         slow, held = self.stands_still(biz)
         slow._owned_at -= 601
-        ask = owners.held
+        ask = owners.filter_claimed
 
         def fail_once(orders: Any) -> Any:
-            monkeypatch.setattr(owners, "held", ask)
+            monkeypatch.setattr(owners, "filter_claimed", ask)
             raise RedisError("away")
 
-        monkeypatch.setattr(owners, "held", fail_once)
+        monkeypatch.setattr(owners, "filter_claimed", fail_once)
         slow._next_renewal.at_once()
         with pytest.raises(RedisError):
             slow._keep()

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from msgplatform.core import flows
-from msgplatform.core.json.values import MAX_STORED
+from msgplatform.core.json.values import MAX_STORED_DEPTH
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import ApiKey, AuditLog, Biz
@@ -118,11 +118,11 @@ def test_what_is_nested_as_deeply_as_can_be_stored(manager: Manager, name: str) 
         return {name: nested(levels) if name == "example" else {"const": nested(levels - 1)}}
 
     for path in ("event-types/order.paid", "systems/orders/event-types/order.paid"):
-        assert manager.send("PUT", path, body(MAX_STORED)).status_code == 201
+        assert manager.send("PUT", path, body(MAX_STORED_DEPTH)).status_code == 201
         # The audit log has the value before and after.
-        changed = {**body(MAX_STORED), "description": "Paid."}
+        changed = {**body(MAX_STORED_DEPTH), "description": "Paid."}
         assert manager.send("PUT", path, changed).status_code == 200
-        answer = manager.send("PUT", path, body(MAX_STORED + 1))
+        answer = manager.send("PUT", path, body(MAX_STORED_DEPTH + 1))
         assert [e["field"] for e in problem(answer, 400, "invalid-input")["errors"]] == [name]
         assert manager.send("DELETE", path).status_code == 204
     assert not EventType.objects.exists()

@@ -8,7 +8,7 @@ import redis
 from django.test import override_settings
 from pytest_django import DjangoAssertNumQueries
 
-from msgplatform.core import long_polls
+from msgplatform.core.web import long_polls
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.doors.api.access.key_cache import ApiCaller
 from msgplatform.doors.api.access.throttling import client_address

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from msgplatform.core import web_requests
 from msgplatform.core.connections import RedisError
-from msgplatform.core.web_requests import Requests
+from msgplatform.core.web import request_counts
+from msgplatform.core.web.request_counts import Requests
 from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from tests.support.api_server import Server
@@ -24,7 +24,7 @@ MESSAGES = "/api/v1/messages"
 def told() -> dict[tuple[str, ...], float]:
     """(route, method, status), or (route, bucket), or (route) for the sum → value."""
     found = {}
-    for sample in web_requests.samples():
+    for sample in request_counts.samples():
         bound = (sample.bound,) if sample.bound else ()
         found[(*sample.labels.values(), *bound)] = sample.value
     return found
@@ -33,7 +33,7 @@ def told() -> dict[tuple[str, ...], float]:
 class TestSums:
     @pytest.fixture(autouse=True)
     def nothing_of_this_process(self, work_redis: redis.Redis, monkeypatch: Any) -> None:
-        monkeypatch.setattr(web_requests, "ANSWERED", Requests())
+        monkeypatch.setattr(request_counts, "ANSWERED", Requests())
 
     def test_processes_are_added_up(self) -> None:
         one, other = Requests(), Requests()
@@ -51,39 +51,39 @@ class TestSums:
         assert found["/rpc",] == pytest.approx(20.06)
 
     def test_a_wrong_record_blinds_nobody(self, work_redis: redis.Redis) -> None:
-        web_requests.ANSWERED.count("/rpc", "POST", 200, 0.02)
+        request_counts.ANSWERED.count("/rpc", "POST", 200, 0.02)
         for field in ("n", "n /rpc", "b /rpc x", "s /other", b"\xff", "", "b /rpc 99999999"):
             work_redis.hset("web:requests", field, "many")
         assert told()["/rpc", "POST", "200"] == 1
 
     def test_a_bound_belongs_to_its_bucket(self) -> None:
-        web_requests.ANSWERED.count("/rpc", "GET", 200, 0.005)
+        request_counts.ANSWERED.count("/rpc", "GET", 200, 0.005)
         assert told()["/rpc", "0.005"] == 1
 
     def test_methods_that_callers_make_up_are_one(self) -> None:
         for number in range(50):
-            web_requests.ANSWERED.count("/rpc", f"FETCH{number}", 405, 0.001)
+            request_counts.ANSWERED.count("/rpc", f"FETCH{number}", 405, 0.001)
         assert told()["/rpc", "other", "405"] == 50
 
     def test_nothing_is_forgotten_or_doubled_while_redis_is_away(
         self, settings: Any, work_redis: redis.Redis
     ) -> None:
         url = settings.REDIS_URL
-        web_requests.ANSWERED.count("/rpc", "GET", 200, 0.001)
-        web_requests.ANSWERED.add()
+        request_counts.ANSWERED.count("/rpc", "GET", 200, 0.001)
+        request_counts.ANSWERED.add()
         settings.REDIS_URL = "unix:///no/such/redis.sock"
-        web_requests.ANSWERED.count("/rpc", "GET", 200, 0.001)
+        request_counts.ANSWERED.count("/rpc", "GET", 200, 0.001)
         with pytest.raises(RedisError):
-            web_requests.ANSWERED.add()
+            request_counts.ANSWERED.add()
         assert told() == {}
         settings.REDIS_URL = url
         assert told()["/rpc", "GET", "200"] == 2
 
     def test_a_flush_begins_anew(self, work_redis: redis.Redis) -> None:
-        web_requests.ANSWERED.count("/rpc", "GET", 200, 0.001)
+        request_counts.ANSWERED.count("/rpc", "GET", 200, 0.001)
         assert told()["/rpc", "GET", "200"] == 1
         work_redis.flushall()
-        web_requests.ANSWERED.count("/rpc", "GET", 200, 0.001)
+        request_counts.ANSWERED.count("/rpc", "GET", 200, 0.001)
         assert told()["/rpc", "GET", "200"] == 1
 
 

@@ -74,13 +74,13 @@ def test_strays_go_back_in_front_and_are_told_apart(work_redis: redis.Redis) -> 
     assert owners.strays([QUEUE], "a", []) == [], "the queue is another's, and so are its orders"
     assert owners.take_back(stray_ids, "a") == []
     assert owners.strays([QUEUE], "b", [own.id]) == stray_ids
-    assert owners.held([own, *others]) == [own, *others]
+    assert owners.filter_claimed([own, *others]) == [own, *others]
     assert owners.take_back([*stray_ids, (QUEUE, "gone")], "b") == stray_ids
-    assert owners.held([own, *others]) == [own]
+    assert owners.filter_claimed([own, *others]) == [own]
     assert owners.take_back(stray_ids, "b") == [], "they are back already"
     again, _ = jobs.claim_all([QUEUE], 30, Any)
     assert [(each.data, each.is_returned) for each in again] == [({"n": 1}, True)]
-    assert owners.held([own, *others]) == [own], "also when another has claimed it since"
+    assert owners.filter_claimed([own, *others]) == [own], "also when another has claimed it since"
     jobs.remove_orders([own, *others, *again])  # whose process was alive after all
     last, _ = jobs.claim_all([QUEUE], 30, Any)
     assert [(each.data, each.is_returned) for each in last] == [({"n": 3}, False)]

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from msgplatform.core import structs
+from msgplatform.core.daemons import structs
 from msgplatform.env import BASE_DIR
 
 # Each round has classes that nobody has decoded yet, one in a field of the other. Without
@@ -11,7 +11,7 @@ from msgplatform.env import BASE_DIR
 _ROUNDS = """
 import sys, threading
 import msgspec
-from msgplatform.core import structs
+from msgplatform.core.daemons import structs
 
 sys.setswitchinterval(1e-6)
 data = b'{"a":1,"inner":{"b":"x","c":[1]},"d":{"e":2},"z":5}'
@@ -51,7 +51,7 @@ def test_the_classes_of_the_web_are_made_ready() -> None:
     code = (
         "from msgplatform.doors.web import wsgi\nfrom django.urls import get_resolver\n"
         "get_resolver().url_patterns\n"
-        "from msgplatform.core import structs\nprint(structs.prepare())"
+        "from msgplatform.core.daemons import structs\nprint(structs.prepare())"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=BASE_DIR, capture_output=True, text=True, timeout=300,

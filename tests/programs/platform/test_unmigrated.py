@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.core.logged_errors import unexpected_errors
+from msgplatform.core.servers.logged_errors import unexpected_errors
 from tests.cluster import ROOT
 from tests.program_host import start_program
 

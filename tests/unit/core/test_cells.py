@@ -69,7 +69,7 @@ def _ids_of_cells(settings: Any, buckets: list[int]) -> Iterator[int]:
     for number in range(CELLS):
         settings.CELL = Cell(number, CELLS)
         for id in ids.Block(5, 3, len(buckets)).ids(buckets):
-            assert settings.CELL.cell_of(id) == number
+            assert settings.CELL.number_of(id) == number
             yield id
 
 

@@ -35,7 +35,7 @@ ORDER = {
     ],
 )
 def test_what_is_wrong_with_a_value(value: Any, path: str | None, words: str) -> None:
-    wrong = json_schema.first_error(json_schema.compiled(ORDER), value)
+    wrong = json_schema.first_error(json_schema.compile_schema(ORDER), value)
     if path is None:
         assert wrong is None
     else:
@@ -82,7 +82,7 @@ def test_what_is_wrong_with_a_value(value: Any, path: str | None, words: str) ->
 )
 def test_schemas_that_cannot_be_used(schema: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInput, match=words.replace("$", r"\$")):
-        json_schema.compiled(schema)
+        json_schema.compile_schema(schema)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_schemas_that_cannot_be_used(schema: dict[str, Any], words: str) -> None
     ],
 )
 def test_a_value_for_which_the_schema_cannot_be_used(schema: dict[str, Any], value: Any) -> None:
-    wrong = json_schema.first_error(json_schema.compiled(schema), value)
+    wrong = json_schema.first_error(json_schema.compile_schema(schema), value)
     assert wrong is not None
     assert "cannot be used for it" in wrong.reason
 
 
 def test_a_property_may_be_named_like_a_keyword() -> None:
-    schema = json_schema.compiled({"properties": {"uniqueItems": {"type": "string"}}})
+    schema = json_schema.compile_schema({"properties": {"uniqueItems": {"type": "string"}}})
     assert json_schema.first_error(schema, {"uniqueItems": "yes"}) is None
 
 
@@ -113,20 +113,20 @@ def test_other_drafts_by_their_name() -> None:
     """What draft 4 says with a boolean, later ones say with a number."""
     schema = {"maximum": 5, "exclusiveMaximum": True}
     draft4 = {"$schema": "http://json-schema.org/draft-04/schema#", **schema}
-    assert json_schema.first_error(json_schema.compiled(draft4), 5) is not None
+    assert json_schema.first_error(json_schema.compile_schema(draft4), 5) is not None
     with pytest.raises(InvalidInput, match="exclusiveMaximum"):
-        json_schema.compiled(schema)
+        json_schema.compile_schema(schema)
 
 
 def test_a_long_value_is_not_quoted_whole() -> None:
-    wrong = json_schema.first_error(json_schema.compiled({"type": "string"}), ["x" * 5000])
+    wrong = json_schema.first_error(json_schema.compile_schema({"type": "string"}), ["x" * 5000])
     assert wrong is not None
     assert len(wrong.reason) <= 301
 
 
 def test_long_lists_are_compared_in_one_pass() -> None:
     """Pair by pair, as the library does it, this would take minutes."""
-    schema = json_schema.compiled({"uniqueItems": True})
+    schema = json_schema.compile_schema({"uniqueItems": True})
     items = [{"n": n} for n in range(20_000)]
     assert json_schema.first_error(schema, items) is None
     assert json_schema.first_error(schema, [*items, {"n": 7}]) is not None
@@ -146,7 +146,7 @@ def test_long_lists_are_compared_in_one_pass() -> None:
     ],
 )
 def test_patterns_as_json_schema_has_them(pattern: str, text: str, matches: bool) -> None:
-    schema = json_schema.compiled({"pattern": pattern})
+    schema = json_schema.compile_schema({"pattern": pattern})
     assert (json_schema.first_error(schema, text) is None) == matches
 
 
@@ -178,7 +178,7 @@ DEPENDENT = {
     ids=["references", "enum", "errors", "properties", "names", "unevaluated", "instructions"],
 )  # fmt: skip
 def test_a_validation_that_would_take_too_long_is_ended(schema: Any, value: Any) -> None:
-    validator = json_schema.compiled(schema)
+    validator = json_schema.compile_schema(schema)
     began = time.thread_time()
     wrong = json_schema.first_error(validator, value)
     assert wrong is not None
@@ -199,19 +199,19 @@ def test_a_payload_of_the_largest_size_is_validated() -> None:
         },
     }
     any_of = {"anyOf": [{"required": ["other"]}, {"$ref": "#/$defs/line"}]}
-    schema = json_schema.compiled({"items": any_of, "$defs": {"line": line}})
+    schema = json_schema.compile_schema({"items": any_of, "$defs": {"line": line}})
     lines = [
         {"sku": f"ABC-{n}", "quantity": 3, "price": "12.00", "currency": "CNY"}
         for n in range(3_900)
     ]
     assert json_schema.first_error(schema, lines) is None
     assert json_schema.first_error(schema, [*lines, {}]) is not None
-    numbers = json_schema.compiled({"items": {"type": "number"}})
+    numbers = json_schema.compile_schema({"items": {"type": "number"}})
     assert json_schema.first_error(numbers, [1] * 130_000) is None
 
 
 def multiples(factor: float, *numbers: float) -> list[bool]:
-    schema = json_schema.compiled({"multipleOf": factor})
+    schema = json_schema.compile_schema({"multipleOf": factor})
     return [json_schema.first_error(schema, number) is None for number in numbers]
 
 

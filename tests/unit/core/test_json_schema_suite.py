@@ -34,7 +34,7 @@ def judge(name: str) -> tuple[Counter[str], set[tuple[str, str]], list[str]]:
         schema = group["schema"]
         try:
             # A schema of an event type is an object.
-            validator = json_schema.compiled(
+            validator = json_schema.compile_schema(
                 {"allOf": [schema]} if isinstance(schema, bool) else schema
             )
         except InvalidInput as error:

@@ -7,7 +7,7 @@ from django.utils import translation
 from django.utils.translation import gettext_lazy
 
 from msgplatform.core import lazy_text
-from msgplatform.core.lazy_text import LazyMessage, dump, lazy_message, load, translate
+from msgplatform.core.lazy_text import LazyMessage, dump, lazy_message, load, translate_stored
 
 FAILING = "The subscription %(name)s is failing"
 CHINESE = "zh-hans"
@@ -17,7 +17,7 @@ def read(text: str, language: str) -> str:
     """Through the database, by somebody of this language."""
     kept = json.loads(json.dumps(dump(text)))
     with translation.override(language):
-        return str(translate(kept))
+        return str(translate_stored(kept))
 
 
 def test_it_is_in_the_language_of_the_settings_whoever_makes_it() -> None:
@@ -59,8 +59,8 @@ def test_a_stored_text_is_a_parameter_of_another_text() -> None:
     assert "subscription" not in read(outer, CHINESE)
     assert load("no code knows it") == "no code knows it"
     with translation.override(CHINESE):
-        assert lazy_text.translated(inner) == read(inner, CHINESE)
-        assert lazy_text.translated("as it is") == "as it is"
+        assert lazy_text.translate_text(inner) == read(inner, CHINESE)
+        assert lazy_text.translate_text("as it is") == "as it is"
 
 
 @pytest.mark.parametrize("text", ["100 % full", "%(name)s", "", "错误"])

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from msgplatform.core.logged_errors import unexpected_errors
+from msgplatform.core.servers.logged_errors import unexpected_errors
 
 _PROGRAM = """
 from msgplatform.core import logging

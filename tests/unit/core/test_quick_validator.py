@@ -28,7 +28,7 @@ def both(schema: json_schema.Schema, value: Any) -> tuple[bool, bool]:
 
 def compiled(schema: Any) -> json_schema.Schema | None:
     try:
-        return json_schema.compiled({"allOf": [schema]} if isinstance(schema, bool) else schema)
+        return json_schema.compile_schema({"allOf": [schema]} if isinstance(schema, bool) else schema)
     except InvalidInput:
         return None
 
@@ -185,7 +185,7 @@ STRINGS = st.one_of(st.text(CHARACTERS, max_size=6), st.text(max_size=4))
 )  # fmt: skip
 @given(EXPRESSIONS, st.lists(STRINGS, min_size=1, max_size=8))
 def test_both_engines_match_the_same(expression: str, strings: list[str]) -> None:
-    quick = json_schema.compiled({"pattern": expression}).quick
+    quick = json_schema.compile_schema({"pattern": expression}).quick
     assert quick is not None
     assert quick.weight < 100, "the library's own engine"
     for text in strings:
@@ -208,7 +208,7 @@ def test_both_engines_match_the_same(expression: str, strings: list[str]) -> Non
     ],
 )
 def test_expressions_that_are_left_to_re2(expression: str) -> None:
-    quick = json_schema.compiled({"pattern": expression}).quick
+    quick = json_schema.compile_schema({"pattern": expression}).quick
     assert quick is not None
     assert quick.weight > 100
     for text in ("", "a", "b", "&", "-", "k", "\u212a", "\xa0", "é", "\u4e00", "a\n", "\ufeff"):
@@ -247,7 +247,7 @@ def test_expressions_that_are_left_to_re2(expression: str) -> None:
     ],
 )
 def test_what_engines_read_in_different_ways(schema: Any, value: Any, is_valid: bool) -> None:
-    validators = json_schema.compiled(schema)
+    validators = json_schema.compile_schema(schema)
     assert validators.quick is not None
     assert both(validators, value) == (is_valid, is_valid)
 
@@ -273,7 +273,7 @@ def test_what_engines_read_in_different_ways(schema: Any, value: Any, is_valid: 
     ],
 )
 def test_schemas_that_only_the_other_validator_reads(schema: Any) -> None:
-    assert json_schema.compiled(schema).quick is None
+    assert json_schema.compile_schema(schema).quick is None
 
 
 # -- bounds --------------------------------------------------------------------------------------
@@ -283,14 +283,14 @@ def test_schemas_that_only_the_other_validator_reads(schema: Any) -> None:
 )
 def test_the_largest_numbers_and_the_deepest_lists(schema: Any) -> None:
     """As far as JSON of a payload can be read at all."""
-    validators = json_schema.compiled(schema)
+    validators = json_schema.compile_schema(schema)
     for text in ("1" + "0" * 4000, "-1" + "0" * 4000, "1" + "0" * 30, "[" * 500 + "]" * 500):
         quickly, slowly = both(validators, msgspec.json.decode(text))
         assert quickly == slowly, text[:2]
 
 
 def test_a_value_that_is_large_for_its_schema_is_left_to_the_other_one() -> None:
-    quick = json_schema.compiled({"items": {"pattern": "a"}}).quick
+    quick = json_schema.compile_schema({"items": {"pattern": "a"}}).quick
     assert quick is not None
     assert quick.accepts(["a"], MAX_WORK // quick.weight)
     assert not quick.accepts(["a"], MAX_WORK // quick.weight + 1)
@@ -312,7 +312,7 @@ def test_no_validation_takes_long() -> None:
         ({"items": {"type": "integer"}}, 1),
     ]
     for schema, part in heavy:
-        quick = json_schema.compiled(schema).quick
+        quick = json_schema.compile_schema(schema).quick
         assert quick is not None, schema
         size = min(MAX_WORK // quick.weight, 256 * 1024)
         items = [part] * (size // (len(msgspec.json.encode(part)) + 1))

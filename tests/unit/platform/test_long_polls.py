@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from msgplatform.core.long_polls import HEADER, WAITING
+from msgplatform.core.web.long_polls import HEADER, WAITING
 from msgplatform.doors.web import bodies, long_polls
 from msgplatform.doors.web.bodies import Answer
 from msgplatform.doors.web.long_polls import LongPolls

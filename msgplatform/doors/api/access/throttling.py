@@ -20,9 +20,10 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from msgplatform.core import logging, long_polls
+from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
-from msgplatform.core.rates.shared import Quota, Rate, Spent, parse_rate
+from msgplatform.core.rates.shared import Quota, Rate, Usage, parse_rate
+from msgplatform.core.web import long_polls
 from msgplatform.doors.api.access.key_cache import ApiCaller
 
 log = logging.get(__name__)
@@ -73,7 +74,7 @@ def is_within(key: str, rate: Rate) -> bool:
     return usage is not None and not usage.wait
 
 
-def _take(key: str, rate: Rate, add: int = 1) -> Spent | None:
+def _take(key: str, rate: Rate, add: int = 1) -> Usage | None:
     """Count `add` requests. None while Redis is unavailable."""
     global _paused_until
     if time.monotonic() < _paused_until:
@@ -158,7 +159,7 @@ def _fill_reserve(caller: ApiCaller, rate: Rate) -> None:
         if usage is None:
             _reserves[caller.key_id] = _Reserve(count, time.monotonic() + rate.seconds)
         elif usage.is_allowed:
-            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + usage.reset, usage.left)
+            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + usage.reset, usage.remaining)
 
 
 class ApiKeyThrottle(BaseThrottle):
@@ -181,7 +182,7 @@ class ApiKeyThrottle(BaseThrottle):
         has_waited = bool(request.META.get(long_polls.HAS_WAITED))
         usage = _take(f"{scope}:{origin}", rate, 0 if has_waited else 1)
         if usage:
-            request.META[HEADERS] = _headers(rate, usage.left, usage.reset)
+            request.META[HEADERS] = _headers(rate, usage.remaining, usage.reset)
             self.waiting = 0.0 if has_waited else usage.wait
         if self.waiting == 0 and scope == "write" and isinstance(caller, ApiCaller):
             _fill_reserve(caller, rate)

@@ -107,7 +107,7 @@ class FailureListView(QueryView):
                     results.append({
                         **msgspec.structs.asdict(failure),
                         "flow": flow.name,
-                        "place": lazy_text.translated(failure.where),
+                        "place": lazy_text.translate_text(failure.where),
                         "example": failure.said,
                         "resend": resend if failure.action in flow.actions else None,
                     })  # fmt: skip

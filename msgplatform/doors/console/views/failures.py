@@ -139,7 +139,7 @@ def _flow_failures(
     for group in sorted(groups, key=lambda group: group.last_at, reverse=True):
         # An answer is content, and may contain personal data.
         content = group.said if clear else personal.mask_content(group.said)
-        where, answer = lazy_text.translated(group.where), answer_title(str(group.answer))
+        where, answer = lazy_text.translate_text(group.where), answer_title(str(group.answer))
         group = msgspec.structs.replace(group, where=where, said=content, answer=answer)
         groups_by_place[group.subject].append(group)
     places = []

@@ -95,7 +95,7 @@ def _other_cell(query: str) -> dict[str, str] | None:
     this_cell = cells.own()
     if not _ID.fullmatch(query) or this_cell.is_only:
         return None
-    number = this_cell.cell_of(int(query))
+    number = this_cell.number_of(int(query))
     # An id begins with its time: a time in the future is no id.
     if number == this_cell.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
         return None

@@ -4,7 +4,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.company.signing_in import pages
-from msgplatform.core import public_address
+from msgplatform.core.web import public_address
 from msgplatform.models import AuditLog
 
 

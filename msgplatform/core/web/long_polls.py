@@ -40,10 +40,10 @@ class Waiting:
         """Call `wake(False)` once when the topic is woken. An earlier request for the topic gets
         `wake(True)`, because this request has its place now."""
         with self._lock:
-            earlier = self._wake_of.get(topic)
+            wake_earlier = self._wake_of.get(topic)
             self._wake_of[topic] = wake
-        if earlier is not None:
-            earlier(True)
+        if wake_earlier is not None:
+            wake_earlier(True)
         for call in self._at_add:
             call()
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,18 +29,18 @@ def unexpected_errors(logs: Path | str, expected_events: Collection[str] = ()) -
     `logs` is a folder with `*.log` files, the path of a log file, or the text of a log. A traceback
     outside of the JSON lines is the event TRACEBACK.
     """
+    if isinstance(logs, str):
+        logs_by_name = {"": logs}
+    else:
+        paths = sorted(logs.glob("*.log")) if logs.is_dir() else [logs]
+        logs_by_name = {
+            path.name: path.read_text(encoding="utf-8", errors="replace") for path in paths
+        }
     lines = []
-    texts = {"": logs} if isinstance(logs, str) else {
-        path.name: path.read_text(encoding="utf-8", errors="replace")
-        for path in (sorted(logs.glob("*.log")) if logs.is_dir() else [logs])
-    }  # fmt: skip
-    for name, log in texts.items():
-        last_texts: dict[str, str] = {}
-        counts: dict[str, int] = {}
-        for entry in read_errors(log):
-            if entry.event not in expected_events:
-                last_texts[entry.event] = entry.text
-                counts[entry.event] = counts.get(entry.event, 0) + 1
+    for name, log in logs_by_name.items():
+        errors = [error for error in read_errors(log) if error.event not in expected_events]
+        counts = Counter(error.event for error in errors)
+        last_texts = {error.event: error.text for error in errors}
         prefix = f"{name}: " if name else ""
         lines += [
             f"{prefix}{event} ({counts[event]}): {text}" for event, text in last_texts.items()
@@ -53,8 +54,8 @@ def last_words(text: str) -> str:
         if not line.startswith("{"):
             if line.strip():
                 return line.strip()[:_MAX_EXAMPLE]
-        elif entry := next(_read_json_line(line), None):
-            return f"{entry.event}: {entry.text}"[:_MAX_EXAMPLE]
+        elif error := _read_json_line(line):
+            return f"{error.event}: {error.text}"[:_MAX_EXAMPLE]
     return ""
 
 
@@ -63,7 +64,8 @@ def read_errors(text: str) -> Iterator[LoggedError]:
     lines = iter(text.splitlines())
     for line in lines:
         if line.startswith("{"):
-            yield from _read_json_line(line)
+            if error := _read_json_line(line):
+                yield error
         elif line.startswith(_TRACEBACK):
             yield LoggedError(TRACEBACK, _error_line(lines)[:_MAX_EXAMPLE])
         elif match := _WEB_SERVER_ERROR.match(line):
@@ -76,19 +78,20 @@ def _error_line(lines: Iterator[str]) -> str:
     return next((line for line in lines if line.strip() and not line[0].isspace()), "")
 
 
-def _read_json_line(line: str) -> Iterator[LoggedError]:
-    """The error of a JSON line; nothing for a line of another level."""
+def _read_json_line(line: str) -> LoggedError | None:
+    """The error of a JSON line; None for a line of another level."""
     try:
         entry = json.loads(line)
     except ValueError:  # a killed process has written a part of the line
-        return
-    if isinstance(entry, dict) and entry.get("level") in _LEVELS:
-        traceback = str(entry.get("exception", "")).rpartition(_TRACEBACK)[2]
-        reason = _error_line(iter(traceback.splitlines())) or entry.get("why", "")
-        facts = ", ".join(
-            f"{name}={value}"
-            for name, value in entry.items()
-            if name not in {"event", "level", "logger", "timestamp", "exception", "why"}
-        )
-        text = " · ".join(part for part in (reason, facts) if part)
-        yield LoggedError(str(entry.get("event", "")), text[:_MAX_EXAMPLE])
+        return None
+    if not isinstance(entry, dict) or entry.get("level") not in _LEVELS:
+        return None
+    traceback = str(entry.get("exception", "")).rpartition(_TRACEBACK)[2]
+    reason = _error_line(iter(traceback.splitlines())) or entry.get("why", "")
+    facts = ", ".join(
+        f"{name}={value}"
+        for name, value in entry.items()
+        if name not in {"event", "level", "logger", "timestamp", "exception", "why"}
+    )
+    text = " · ".join(part for part in (reason, facts) if part)
+    return LoggedError(str(entry.get("event", "")), text[:_MAX_EXAMPLE])

@@ -30,7 +30,7 @@ _REQUESTS = METRICS.counter(
     "client left before it had sent its body",
     *("route", "method", "status"),
 )
-_TOOK = METRICS.histogram(
+_SECONDS_BY_ROUTE = METRICS.histogram(
     "web_request_seconds", "From the head of a request to its answer, by route", "route"
 )
 
@@ -64,8 +64,8 @@ class Requests:
             fields: Counter[str] = Counter()
             seconds: defaultdict[str, float] = defaultdict(float)  # by route
             for key, row in rows.items():
-                before = self._added.get(key) or itertools.repeat(0)
-                *buckets, total = [now - old for now, old in zip(row, before, strict=False)]
+                added_row = self._added.get(key) or itertools.repeat(0)
+                *buckets, duration = [new - old for new, old in zip(row, added_row, strict=False)]
                 if not any(buckets):
                     continue
                 route, method, status = key
@@ -73,14 +73,14 @@ class Requests:
                 for place, number in enumerate(buckets):
                     if number:
                         fields[f"{_BUCKET} {route} {place}"] += int(number)
-                seconds[route] += total
+                seconds[route] += duration
             if not fields:
                 return
             with work_redis().pipeline() as pipe:
                 for field, number in fields.items():
                     pipe.hincrby(_KEY, field, number)
-                for route, total in seconds.items():
-                    pipe.hincrbyfloat(_KEY, f"{_SECONDS} {route}", round(total, 6))
+                for route, duration in seconds.items():
+                    pipe.hincrbyfloat(_KEY, f"{_SECONDS} {route}", round(duration, 6))
                 pipe.execute()
             self._added = rows
 
@@ -109,11 +109,11 @@ def samples() -> Iterator[Sample]:
             elif kind == _BUCKET:
                 buckets.setdefault(route, Counter())[int(rest[0])] = int(value)
             else:
-                yield _TOOK.of(float(value), route=route)
+                yield _SECONDS_BY_ROUTE.of(float(value), route=route)
         except (ValueError, IndexError):  # a field of another program must not hide ours
             continue
     for route, counts in buckets.items():
-        running = 0
+        total = 0
         for place, upper_bound in enumerate([*map(str, BOUNDS), "+Inf"]):
-            running += counts[place]
-            yield _TOOK.bucket(upper_bound, running, route=route)
+            total += counts[place]
+            yield _SECONDS_BY_ROUTE.bucket(upper_bound, total, route=route)
