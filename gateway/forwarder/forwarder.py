@@ -5,8 +5,8 @@ was killed in between, the next one publishes again under the same key, which ch
 frozen forwarder never publishes an ending after a higher one: the forwarder that published the
 higher ending published both.
 
-    list:report ─ lease_some ─▶ zset:reporting ─ announce, publish ─▶ list:finish (to the pump)
-                                      │ the lease is over: the next forwarder takes it
+    list:report ─ take ─▶ zset:reporting ─ announce, publish ─▶ list:finish (to the pump)
+                                │ the lease is over: the next forwarder takes it
 """
 
 from collections.abc import Sequence
@@ -58,11 +58,11 @@ class Forwarder(Worker):
             self._next_overdue.restart()
         count = 0
         if self._gather.is_due:
-            lease = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
+            lease = store.take(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
             count = len(lease.entries)
             self._gather.note_batch(count)
             bisect.isolate(lease.entries, partial(self._forward_reports, lease), _set_aside)
-        mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
+        mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS).entries
         bisect.isolate(mos, self._forward_mos, _set_aside)
         count += len(mos)
         self.heartbeat.done += count

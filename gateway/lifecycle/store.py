@@ -224,15 +224,11 @@ def overdue(count: int) -> int:
 
 
 # -- forwarder and pump --------------------------------------------------------------------------
-def take(source: str, lease_key: str, limit: int, lease: float) -> list[str]:
-    """Move entries of a list into its leased set. Entries of a holder that is gone come before
-    them, and alone."""
-    return lease_some(source, lease_key, limit, lease).entries
-
-
-def lease_some(source: str, lease_key: str, limit: int, lease: float) -> Lease:
-    """Do `take`; the lease tells later whether the caller still has the entries (`is_leased`)."""
-    until, entries = scripts.run("take", [limit, lease], [source, lease_key])
+def take(source: str, lease_key: str, limit: int, seconds: float) -> Lease:
+    """Move entries of a list into its leased set for `seconds`. Entries of a holder that is gone
+    come before them, and alone. The lease tells later whether the caller still has the entries
+    (`is_leased`)."""
+    until, entries = scripts.run("take", [limit, seconds], [source, lease_key])
     return Lease([entry.decode() for entry in entries], lease_key, float(until))
 
 

@@ -38,7 +38,7 @@ _CLOCKS_APART = timedelta(minutes=10)  # maximum difference of two machines' clo
 
 def settle(limit: int) -> int:
     """Look up `limit` Reports at most; returns how many are settled."""
-    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, limit, AGAIN_SECONDS)
+    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, limit, AGAIN_SECONDS).entries
     settled_entries = bisect.isolate(entries, _settle_some, _set_aside)
     store.drop(keys.UNMATCHED, settled_entries)
     return len(settled_entries)

@@ -199,7 +199,7 @@ class Steps(RuleBasedStateMachine):
 
     def _take(self, work: Work, source: str, leased: str, most: int, lost: bool) -> None:
         """As they were read at once."""
-        work.leased = store.lease_some(source, leased, most, seconds(lost))
+        work.leased = store.take(source, leased, most, seconds(lost))
         ids = work.leased.entries
         assert len(ids) == len(set(ids)) <= most
         work.read = store.read(ids)

@@ -131,7 +131,7 @@ class TestPump:
             report(seqno)
             Forwarder().turn()
             take = (keys.LIST_FINISH, keys.FINISHING, 10, 60)
-            until(bool, lambda: store.take(*take))
+            until(bool, lambda: store.take(*take).entries)
             thaw(process)
         assert not SgipMt.objects.exists()
 

@@ -86,7 +86,7 @@ class TestEndings:
 
     def test_what_turns_out_while_it_is_published(self, shop: Caller) -> None:
         _, seqno = unknown(shop)
-        ids = store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60)
+        ids = store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60).entries
         read = {found.id: found.final for found in store.read(ids)}
         report(seqno)
         assert store.published(read) == 0, "what was published is not its ending any more"

@@ -73,7 +73,7 @@ def report(message: Mt, seqno: int, state: int = 0, error: int = 0, node: int = 
 
 
 def finals() -> dict[str, str]:
-    ids = store.take(keys.LIST_REPORT, keys.REPORTING, 1000, 60)
+    ids = store.take(keys.LIST_REPORT, keys.REPORTING, 1000, 60).entries
     return {found.mt.id: found.final for found in store.read(ids)}
 
 
@@ -111,7 +111,7 @@ def test_the_keys_of_one_message_after_each_step(sms_redis: Any) -> None:
     }  # fmt: skip
     assert kept(sms_redis) == reported
 
-    assert store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60) == [name]
+    assert store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60).entries == [name]
     (found,) = store.read([name])
     assert (found.final, found.results) == ("delivered", {1: 0})
     assert found.sent == [Sent(1, NODE, TS, 5)]
@@ -119,7 +119,7 @@ def test_the_keys_of_one_message_after_each_step(sms_redis: Any) -> None:
     assert store.pass_on(keys.REPORTING, keys.LIST_FINISH, [name]) == 1
     assert kept(sms_redis) == (reported - {"list:report"}) | {"list:finish"}
 
-    assert store.take(keys.LIST_FINISH, keys.FINISHING, 10, 60) == [name]
+    assert store.take(keys.LIST_FINISH, keys.FINISHING, 10, 60).entries == [name]
     assert store.forget([found]) == {name}
     assert kept(sms_redis) == {"mt-GID", "mt-minutes"}
 
@@ -590,7 +590,7 @@ class TestMo:
         assert mo_store.accept([(self.mo(1), sequence), (self.mo(2), sequence)]) == [True, False]
         assert mo_store.accept([(self.mo(3), sequence)]) == [False]
         seen = {key.decode() for key in sms_redis.scan_iter(f"{keys.mo_seen(*sequence)}:*")}
-        assert store.take(keys.LIST_MO, keys.MO_REPORTING, 10, 60) == [self.mo(1).id]
+        assert store.take(keys.LIST_MO, keys.MO_REPORTING, 10, 60).entries == [self.mo(1).id]
         assert [mo.id for mo in mo_store.read([self.mo(1).id])] == [self.mo(1).id]
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, [self.mo(1).id])
         store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, 10, 60)
@@ -631,7 +631,7 @@ class TestMo:
     def test_hundreds_are_one_step(self, sms_redis: Any) -> None:
         mos = [(self.mo(number), (NODE, TS, number)) for number in range(300)]
         assert mo_store.accept(mos) == [True] * 300
-        taken = store.take(keys.LIST_MO, keys.MO_REPORTING, 500, 60)
+        taken = store.take(keys.LIST_MO, keys.MO_REPORTING, 500, 60).entries
         assert taken == [mo.id for mo, _ in mos]
         assert mo_store.read(taken) == [mo for mo, _ in mos]
 
