@@ -65,14 +65,14 @@ decode_mt = msgspec.json.Decoder(Mt).decode
 class ClaimedMessage(msgspec.Struct, frozen=True):
     """A pending message that a sender has claimed.
 
-    `todo` are the parts to send (empty: all), `most` bounds the users of its Submit (0: no bound).
-    If other parts were sent before, the text had `parts` of them, cut by `ascii_limit` (0: by a
-    version that did not note it).
+    `part_numbers` are the parts to send (empty: all), `max_users` bounds its Submit's users (0:
+    no bound). If other parts were sent before, the text had `parts` of them, cut by `ascii_limit`
+    (0: by a version that did not note it).
     """
 
     mt: Mt
-    todo: tuple[int, ...]
-    most: int
+    part_numbers: tuple[int, ...]
+    max_users: int
     tries: int
     parts: int = 0
     ascii_limit: int = 0

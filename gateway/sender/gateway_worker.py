@@ -16,7 +16,7 @@ from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ClaimedMessage, Mt, Response
 from gateway.sender.link import Link
-from gateway.sender.packing import Counters, Pace, Pack, packs, submits, user_count
+from gateway.sender.packing import Counters, Pace, Pack, make_packs, make_submits, user_count
 from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
 from msgplatform.core import logging
@@ -150,16 +150,16 @@ class GatewayWorker:
 
     def _send(self, capacity: int) -> int:
         """Send the next packs that fit, as far as the speed limit lets them go."""
-        waiting = sum(len(pack.todo) for pack in self._packs)
+        waiting = sum(len(pack.part_numbers) for pack in self._packs)
         if waiting < capacity and not (waiting and self.gateway.row.speed_limit):
             self._claim(capacity)
         fitting: list[Pack] = []
         used = 0
         for pack in self._packs:
-            if fitting and used + len(pack.todo) > capacity:
+            if fitting and used + len(pack.part_numbers) > capacity:
                 break
             fitting.append(pack)
-            used += len(pack.todo)
+            used += len(pack.part_numbers)
         packs = self.pace.affordable(fitting, self.gateway.row.speed_limit)
         for _ in packs:
             self._packs.popleft()
@@ -184,12 +184,12 @@ class GatewayWorker:
         self._packs.extend(
             bisect.isolate(
                 sendable,
-                lambda half: packs(half, self.gateway),
+                lambda half: make_packs(half, self.gateway),
                 lambda item, error: self._end_unsendable([item.mt], error),
                 _is_blameless,
             )
         )
-        is_filled = sum(len(pack.todo) for pack in self._packs) >= capacity
+        is_filled = sum(len(pack.part_numbers) for pack in self._packs) >= capacity
         self._most = max(capacity, self._most // 2) if is_filled else self._most * 2
 
     def _submit(self, packs: list[Pack]) -> int:
@@ -198,7 +198,7 @@ class GatewayWorker:
         tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in packs for mt in pack.messages}
         new_submits = bisect.isolate(
             packs,
-            lambda half: submits(half, self.gateway, self._counters),
+            lambda half: make_submits(half, self.gateway, self._counters),
             lambda pack, error: self._end_unsendable(pack.messages, error),
             _is_blameless,
         )

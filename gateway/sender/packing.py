@@ -28,20 +28,20 @@ class Pack(msgspec.Struct, frozen=True):
 
     messages: Sequence[Mt]
     parts: sgip.Parts
-    todo: Sequence[int]
+    part_numbers: Sequence[int]
     ascii_limit: int
 
     @property
     def cost(self) -> int:
         """Number of short messages: one for each part to each recipient."""
-        return len(self.todo) * len(self.messages)
+        return len(self.part_numbers) * len(self.messages)
 
 
-def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
+def make_packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
     """Messages of equal text and options, as many in a pack as a Submit takes."""
     groups: dict[object, list[ClaimedMessage]] = {}
     for item in claims:
-        group_key = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
+        group_key = item.mt.pack, item.part_numbers, item.max_users, item.parts, item.ascii_limit
         groups.setdefault(group_key, []).append(item)
     packs = []
     for group in groups.values():
@@ -52,14 +52,14 @@ def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
         is_packed = ascii_limit == 160
         parts = _split(first.mt.text, first.mt.signature, is_packed, first.mt.udh_reference)
         max_bytes = max(map(len, parts.contents))
-        max_users = gateway.row.users_per_submit
-        size = sgip.users_per_submit(max_bytes, min(first.most or max_users, max_users))
-        todo = first.todo or tuple(range(1, len(parts.contents) + 1))
+        user_limit = gateway.row.users_per_submit
+        size = sgip.users_per_submit(max_bytes, min(first.max_users or user_limit, user_limit))
+        part_numbers = first.part_numbers or tuple(range(1, len(parts.contents) + 1))
         count = len(parts.contents)
         if first.parts and first.parts != count:
             raise ValueError(f"its text was cut into {first.parts} parts, and is into {count} now")
         distinct = _distinct([item.mt for item in group], size)
-        packs += [Pack(messages, parts, todo, ascii_limit) for messages in distinct]
+        packs += [Pack(messages, parts, part_numbers, ascii_limit) for messages in distinct]
     return packs
 
 
@@ -100,11 +100,11 @@ class Counters:
         return counters
 
 
-def submits(packs: Sequence[Pack], gateway: Gateway, counters: Counters) -> list[NewSubmit]:
+def make_submits(packs: Sequence[Pack], gateway: Gateway, counters: Counters) -> list[NewSubmit]:
     """Each pack's Submits with sequences of their own, ready to be remembered and written."""
     # One time for all Submits: the counters keep their sequences apart.
     ts = sgip.timestamp(datetime.now(UTC))
-    parts = [(pack, part) for pack in packs for part in pack.todo]
+    parts = [(pack, part) for pack in packs for part in pack.part_numbers]
     new_submits = []
     for (pack, part), counter in zip(parts, counters.take(len(parts)), strict=True):
         mt, seqno = pack.messages[0], counter & 0xFFFFFFFF

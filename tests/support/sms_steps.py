@@ -24,7 +24,7 @@ from gateway.lifecycle.messages import (
 )
 from gateway.models import SmsGateway
 from gateway.sender import rerouting
-from gateway.sender.packing import Counters, packs, submits
+from gateway.sender.packing import Counters, make_packs, make_submits
 from tests.support.sms_model import Message, Model, Packet
 from tests.support.sms_places import Places
 
@@ -95,7 +95,7 @@ class Steps(RuleBasedStateMachine):
             for id, message in self.model.claimable(way).items()
         }
         claimed = store.claim(way, holder, most, seconds(lost))
-        got = {item.mt.id: (list(item.todo), item.most, item.tries) for item in claimed}
+        got = {item.mt.id: (list(item.part_numbers), item.max_users, item.tries) for item in claimed}
         assert len(got) == len(claimed) <= most
         assert {id: may.get(id) for id in got} == got
         assert len(got) == len(may) or most < len(self.model.messages)
@@ -107,8 +107,8 @@ class Steps(RuleBasedStateMachine):
     def send_some(self, whose: tuple[str, int], count: int, lost: bool) -> None:
         """The oldest of somebody's hand; their Reports may be overdue at once."""
         (holder, way), some = whose, self.out_of(whose, count)
-        new = submits(packs(some, gateway(way)), gateway(way), Counters())
-        bounds = {item.mt.id: item.most or USERS for item in some}
+        new = make_submits(make_packs(some, gateway(way)), gateway(way), Counters())
+        bounds = {item.mt.id: item.max_users or USERS for item in some}
         for submit in new:
             assert len(submit.members) <= min(bounds[member.id] for member in submit.members)
         expected = self.model.submit(way, holder, new, lost)

@@ -233,7 +233,7 @@ class TestClaims:
         assert not one.was_sent
         assert divert(GATEWAY, [(one, 8)]) == 1
         (claimed,) = store.claim(8, "me", 10, 30)
-        assert claimed.todo == ()
+        assert claimed.part_numbers == ()
         # Over the other gateway its text needs two parts only.
         parts = [NewSubmit(3 + n, TS, NODE, n, 2, b"", members) for n in (1, 2)]
         assert store.submit(8, "me", parts, 60.0, WAIT) == parts
@@ -250,7 +250,7 @@ class TestClaims:
         respond(1, "refused", 6)
         seen, _following = look(FRONT)
         assert divert(GATEWAY, [(one, 8) for one in seen]) == 2
-        assert [(c.most, c.todo) for c in store.claim(8, "me", 10, 30)] == [(1, ())] * 2
+        assert [(c.max_users, c.part_numbers) for c in store.claim(8, "me", 10, 30)] == [(1, ())] * 2
 
     def test_a_busy_gateway_that_is_gone_for_good_ends_its_messages(self) -> None:
         accept(mt(1))
@@ -357,7 +357,7 @@ class TestResponses:
         submit(mt(1), seqno=1)
         respond(1, "again", 11)
         (claimed,) = claim()
-        assert (claimed.tries, claimed.todo) == (1, ())
+        assert (claimed.tries, claimed.part_numbers) == (1, ())
         submit(mt(1), seqno=2)
         assert report(mt(1), 1) == "matched", "a Report for the first sequence counts too"
         assert finals() == {mt(1).id: "delivered"}
@@ -425,7 +425,7 @@ class TestResponses:
         accept(*messages)
         seqno, packs = 0, []
         while claimed := claim():
-            sizes = {c.most or 4 for c in claimed}
+            sizes = {c.max_users or 4 for c in claimed}
             (most,) = sizes
             for start in range(0, len(claimed), most):
                 pack = [c.mt for c in claimed[start : start + most]]
@@ -446,14 +446,14 @@ class TestResponses:
         parts = [NewSubmit(n, TS, NODE, n, 2, b"f", both) for n in (1, 2)]
         assert store.submit(GATEWAY, "me", parts, 60.0) == parts
         respond(1, "refused", 6)
-        assert {c.most for c in claim()} == {1}
+        assert {c.max_users for c in claim()} == {1}
         submit(bad, seqno=3, parts=2)
         submit(good, seqno=4, parts=2)
         respond(3, "refused", 6)
         respond(4)
         respond(2, "refused", 6)
         assert finals() == {bad.id: "failed"}
-        assert [(c.mt.id, c.todo, c.most) for c in claim()] == [(good.id, (2,), 1)]
+        assert [(c.mt.id, c.part_numbers, c.max_users) for c in claim()] == [(good.id, (2,), 1)]
 
     def test_with_report_flag_2_the_response_is_the_end(self) -> None:
         accept(mt(1, report_flag=2))
