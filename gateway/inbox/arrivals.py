@@ -61,7 +61,7 @@ class Arrivals:
     worker's thread takes from `_waiting`, the MOs' thread from `_mos`."""
 
     def __init__(self, net: NetThread, wake_event: threading.Event, directory: Directory) -> None:
-        self._net, self._changed, self._directory = net, wake_event, directory
+        self._net, self._wake_event, self._directory = net, wake_event, directory
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
@@ -74,13 +74,13 @@ class Arrivals:
         )
 
     @property
-    def open(self) -> int:
-        """Requests that have no response yet."""
+    def open_count(self) -> int:
+        """The number of requests that have no response yet."""
         return len(self._waiting) + len(self._reports) + len(self._mos)
 
     @property
-    def done(self) -> int:
-        """Requests that are safe and answered."""
+    def done_count(self) -> int:
+        """The number of requests that are safe and answered."""
         return self._reports_done + self._mos_done
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ class Arrivals:
                 waiting.append(Arrival(connection, gateway, request))
         if self._mos:
             self._mo_thread.wake()
-        self._changed.set()
+        self._wake_event.set()
 
     def log_refused(self, connection: Connection, event: sgip.Ignored) -> None:
         """Log a request that its session refused, because an SMG does not repeat a refused MO. One

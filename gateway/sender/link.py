@@ -55,7 +55,7 @@ class Link:
         self.bound_since: dict[Connection, float] = {}
         self._idle: set[Connection] = set()  # connections that were unbound as idle
         self.received = 0
-        self._arrivals, self._changed = arrivals, wake_event
+        self._arrivals, self._wake_event = arrivals, wake_event
         self._submits = PendingSubmits(gateway.row.response_timeout)
         # The worker's thread counts the first, the loop the second: the difference is on its way.
         self._given_count = self._taken_count = 0
@@ -73,7 +73,7 @@ class Link:
         return sum(connection.capacity for connection in list(self.bound_since)) - coming
 
     @property
-    def open(self) -> int:
+    def open_count(self) -> int:
         """The number of given Submits without a response."""
         return len(self._submits) + self._given_count - self._taken_count
 
@@ -180,7 +180,7 @@ class Link:
             self.received += len(requests)
             self._arrivals.put(connection, self.gateway.id, requests)
         self._pump()
-        self._changed.set()
+        self._wake_event.set()
 
     def sweep(self) -> None:
         """Forget Submits that waited for longer than a response may take."""
@@ -238,7 +238,7 @@ class Link:
 
     def _unreachable(self, error: Exception) -> None:
         self._down(f"no connection: {str(error) or 'it took too long'}")
-        self._changed.set()
+        self._wake_event.set()
 
     def _down(self, why: str) -> None:
         """A connection ended or was not made. Nothing changes while there is another connection."""

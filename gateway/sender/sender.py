@@ -57,9 +57,9 @@ class SmsSender(Worker):
         self._closing: dict[int, tuple[GatewayWorker, Future[None]]] = {}
         self.net = NetThread()
         # Set by the net's thread, and by the wake-up signal of accepted messages.
-        self.changed = threading.Event()
-        self.arrivals = Arrivals(self.net, self.changed, self.directory)
-        self._listener = Listener(signals.SENDER, self.changed.set)
+        self.wake_event = threading.Event()
+        self.arrivals = Arrivals(self.net, self.wake_event, self.directory)
+        self._listener = Listener(signals.SENDER, self.wake_event.set)
         self._only = frozenset(only)
         self._stranded = Stranded(self.name)
         self._refresher = ThreadLoop("refresher", self.directory.refresh, every=_REFRESH_SECONDS)
@@ -77,7 +77,7 @@ class SmsSender(Worker):
         """A round over all gateways; waits for changes itself when there is nothing to do."""
         if not self.directory.known.gateways:  # a first turn must not wait for the refresher
             self.directory.refresh()
-        self.changed.clear()
+        self.wake_event.clear()
         self._report_links()
         self._finish_closing()
         self._follow_directory()
@@ -97,14 +97,14 @@ class SmsSender(Worker):
             self._idle.reset()
         else:
             is_short = any(worker.pace.is_short for worker in self.workers.values())
-            self.changed.wait(min(self._idle.next(), _SHORT_SECONDS if is_short else _IDLE_SECONDS))
+            self.wake_event.wait(min(self._idle.next(), _SHORT_SECONDS if is_short else _IDLE_SECONDS))
         return True
 
     def drain(self, deadline: float) -> None:
         """Claim nothing more, give back messages that were not remembered, await the responses."""
         workers = self.workers.values()
         while time.monotonic() < deadline:
-            self.changed.clear()
+            self.wake_event.clear()
             try:
                 for worker in workers:
                     worker.release()
@@ -114,9 +114,9 @@ class SmsSender(Worker):
             except UNAVAILABLE as error:
                 log.warning("draining_waits", why=str(error)[:200])
             is_busy = self._closing or any(worker.is_busy for worker in workers)
-            if not is_busy and not self.arrivals.open:
+            if not is_busy and not self.arrivals.open_count:
                 return
-            self.changed.wait(0.1)
+            self.wake_event.wait(0.1)
 
     def stop(self) -> None:
         self._listener.stop()
@@ -159,7 +159,7 @@ class SmsSender(Worker):
             # This sender's share of the gateway's connections.
             share = presence.share(gateway.row.connections, self.name, senders)
             if gateway_id not in self.workers:
-                link = Link(gateway, share, self.arrivals, self.changed)
+                link = Link(gateway, share, self.arrivals, self.wake_event)
                 self.net.call(link.start)
                 self.workers[gateway_id] = GatewayWorker(gateway, link, self.name, self.net.call)
             elif share != (link := self.workers[gateway_id].link).connections:
@@ -171,7 +171,7 @@ class SmsSender(Worker):
         gateway_id = worker.gateway.id
         del self.workers[gateway_id]
         closing = self.net.begin(worker.link.stop(_UNBIND_SECONDS))
-        closing.add_done_callback(lambda _future: self.changed.set())
+        closing.add_done_callback(lambda _future: self.wake_event.set())
         self._closing[gateway_id] = worker, closing
 
     def _finish_closing(self) -> None:
