@@ -47,7 +47,7 @@ _LOG_SECONDS = 10.0  # seconds between log lines about requests that a session r
 _MAX_ALERTS = 100
 _UNTIL_PUT = 60.0  # seconds; `put` ends the pause
 _STOP_SECONDS = 1.0
-_OF_SUBMIT = 0  # ReportType of a Submit; gateways that forward a Deliver use the other one
+_SUBMIT_REPORT = 0  # ReportType of a Submit's Report; that of a Deliver is another one
 
 
 class Arrival(msgspec.Struct, eq=False):
@@ -137,19 +137,19 @@ class Arrivals:
 
     def _make_reports_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         now = time.time()
-        of_submits: dict[Arrival, ReportIn] = {}
+        reports: dict[Arrival, ReportIn] = {}
         for arrival in arrivals:
             report = arrival.request
-            if isinstance(report, sgip.Report) and report.report_type == _OF_SUBMIT:
+            if isinstance(report, sgip.Report) and report.report_type == _SUBMIT_REPORT:
                 node, ts, seqno = report.submit_sequence
-                of_submits[arrival] = ReportIn(
+                reports[arrival] = ReportIn(
                     seqno, ts, node, sgip.international(report.user_number), report.state,
                     report.error_code, now, self._directory.reports_on(arrival.gateway),
                 )  # fmt: skip
-        became = store.report(list(of_submits.values())) if of_submits else []
-        foreign = [a for a, what in zip(of_submits, became, strict=True) if what == "foreign"]
+        outcomes = store.report(list(reports.values())) if reports else []
+        foreign = [a for a, outcome in zip(reports, outcomes, strict=True) if outcome == "foreign"]
         if foreign and self._next_alert.take():
-            first, report_in = foreign[0], of_submits[foreign[0]]
+            first, report_in = foreign[0], reports[foreign[0]]
             gateway = self._directory.known.receiving.get(first.gateway)
             name = gateway.name if gateway else str(first.gateway)
             event = alerts.AlertEvent.of(
