@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
-from gateway import notifications, replicas, sgip
+from gateway import notifications, replicas
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from gateway.monitor import failures
@@ -182,9 +182,8 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     """A Report names our node id and a counter: two operators may send Reports with equal ones."""
     hosts: dict[int, dict[str, str]] = defaultdict(dict)
     for row in gateways:
-        node = row.node_id
         try:
-            node = sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node
+            node = row.sp_node_id()
         except ValueError as error:
             yield Error(
                 f"the gateway {row.name} has no node id: {error}",

@@ -57,7 +57,7 @@ def report(message: Finished, directory: Directory) -> Event:
         error_code=code, error=sentence, parts=message.parts, accepted_at=iso(message.accepted_at),
         submitted_at=iso(message.submitted_at), reported_at=iso(message.reported_at),
     )  # fmt: skip
-    return _event(mt.biz, payload, mt.account in directory.known.batching)
+    return _event(mt.biz, payload, mt.account in directory.known.batching_ids)
 
 
 def is_taken(event_type: str, biz: int) -> bool:

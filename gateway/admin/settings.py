@@ -95,7 +95,7 @@ class SmsGatewayAdmin(ResourceAdmin):
     search_help_text = _("Name or host")
     readonly_fields = ["created_at"]
 
-    address = cells.column(_("address"), lambda row: f"{row.host}:{row.port}")
+    address = cells.column(_("address"), lambda row: row.address)
 
     @admin.display(description=_("links"))
     def up(self, row: Any) -> SafeString:

@@ -84,7 +84,7 @@ class Router:
         """Gateway ids in the order in which they are tried. Raises InvalidInput."""
         fitting: list[tuple[Gateway, int]] = []  # (gateway, length of its longest prefix that fits)
         for gateway in self._directory.known.gateways.values():
-            if account.gateways and gateway.id not in account.gateways:
+            if account.gateway_ids and gateway.id not in account.gateway_ids:
                 continue
             lengths = [len(p) for p in gateway.prefixes if user_number.startswith(p)]
             if lengths or not gateway.prefixes:  # a gateway without prefixes takes all

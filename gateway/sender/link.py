@@ -93,7 +93,7 @@ class Link:
     def states(self) -> list[LinkState]:
         """Each connection's state, or why there is none, for the console and other senders."""
         gateway = self.gateway.id
-        where = f"{self.gateway.row.host}:{self.gateway.row.port}"
+        where = self.gateway.row.address
         if not self.bound_since:
             kind, problem = ("submit", self.problem) if self.connections else ("standby", "")
             return [LinkState(gateway, kind, where, time.time(), problem=problem)]

@@ -91,7 +91,7 @@ class SmsSender(Worker):
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only and not outbound.is_off():
-            closed_ids = self.directory.known.closed
+            closed_ids = self.directory.known.closed_ids
             count += self._stranded.turn(closed_ids, self._absent, self._bound)
         if count:
             self._idle.reset()
@@ -210,7 +210,7 @@ class SmsSender(Worker):
             if gateway_id in self.workers:
                 states += self.workers[gateway_id].link.states()
             else:  # report before connecting: all processes must know its share
-                where = f"{gateway.row.host}:{gateway.row.port}"
+                where = gateway.row.address
                 problem = outbound.OFF if outbound.is_off() else ""
                 states.append(
                     presence.LinkState(gateway_id, "standby", where, time.time(), problem=problem)
