@@ -166,8 +166,8 @@ class Directory(Snapshot[Known]):
         best = [account for account in candidates if len(account.row.sp_number) == longest]
         # On a number that several accounts share, the keyword decides, then an account without
         # keywords, which takes all other MOs.
-        beginning = fold(text)
-        by_keyword = [a for a in best if any(beginning.startswith(fold(k)) for k in a.keywords)]
+        match_text = fold(text)
+        by_keyword = [a for a in best if any(match_text.startswith(fold(k)) for k in a.keywords)]
         fallbacks = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
         return next(iter(by_keyword or fallbacks or (best if len(best) == 1 else [])), None)
 

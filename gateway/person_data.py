@@ -54,25 +54,25 @@ def _end_open(person: Person, rows: Sequence[Row]) -> int:
 def _find_copies(person: Person, cursor: str) -> Slice:
     members, following = archived_store.page(cursor, _BATCHES)
     rows: list[Row] = []
-    for member, kept_at in members:
-        batch = archived_store.read(member)
+    for member, time in members:
+        batch = archived_store.unpack(member)
         erased_batch = _erased_batch(person, batch)
         pairs: list[tuple[Any, Any]] = [
             *zip(batch.messages, erased_batch.messages, strict=True),
             *zip(batch.mos, erased_batch.mos, strict=True),
         ]
         if copies := [_export(person, old) for old, changed in pairs if old != changed]:
-            rows.append(Row(kept_at, {"messages": copies}))
+            rows.append(Row(time, {"messages": copies}))
     return Slice(rows, following)
 
 
 def _erase_copies(person: Person, rows: Sequence[Row]) -> int:
     count = 0
-    for kept_at in dict.fromkeys(row.key for row in rows):
-        for member in archived_store.kept_at(kept_at):
-            batch = archived_store.read(member)
+    for time in dict.fromkeys(row.key for row in rows):
+        for member in archived_store.members_at(time):
+            batch = archived_store.unpack(member)
             if (erased_batch := _erased_batch(person, batch)) != batch:
-                new = archived_store.written(erased_batch)
+                new = archived_store.pack(erased_batch)
                 count += int(scripts.run("rekeep", [member, new]))
     return count
 

@@ -279,7 +279,7 @@ def scan(cursor: int, count: int) -> tuple[int, list[tuple[Mt, str]]]:
     """A step of a walk through all messages, which looks at about `count` keys: the next cursor, 0
     at the end, and messages with their endings."""
     client: Any = sms_redis()
-    following, names = client.scan(cursor, match=keys.EVERY_MT, count=count)
+    following, names = client.scan(cursor, match=keys.MT_PATTERN, count=count)
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.hmget(name, "msg", "final")
