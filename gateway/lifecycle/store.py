@@ -139,7 +139,7 @@ def _with_reference(mt: Mt, reference: int) -> Mt:
 
 
 def next_seqnos(count: int) -> range:
-    """`count` counters that no other caller gets; they wrap at 32 bits."""
+    """The next `count` counters, which no other caller gets; they wrap at 32 bits."""
     last = int(scripts.run("seqnos", [count], [keys.SEQNO]))
     return range(last - count + 1, last + 1)
 
@@ -159,15 +159,14 @@ def submit(
     them.
     """
     arguments: list[scripts.Argument] = [gateway, holder, patience, report_wait, len(submits)]
-    for submit in submits:
-        users = {member.user_number: member.id for member in submit.members}
+    for new in submits:
+        users = {member.user_number: member.id for member in new.members}
         arguments += [
-            submit.seqno, submit.ts, submit.node, submit.part, submit.parts, submit.ascii_limit,
-            submit.frame, msgspec.json.encode(users), len(submit.members),
-            *(member.id for member in submit.members),
+            new.seqno, new.ts, new.node, new.part, new.parts, new.ascii_limit, new.frame,
+            msgspec.json.encode(users), len(new.members), *(member.id for member in new.members),
         ]  # fmt: skip
     answers = scripts.run_replicated("submit", arguments)
-    return [submit for submit, may in zip(submits, answers, strict=True) if may]
+    return [new for new, may_write in zip(submits, answers, strict=True) if may_write]
 
 
 def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
@@ -179,7 +178,7 @@ def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
 
 
 def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
-    """(name, frame) of Submits without an answer, to be written again byte for byte."""
+    """Pairs (name, frame) of Submits without an answer, to be written again byte for byte."""
     if settings.SMS_REPLICAS:
         # Wait for the replicas before a try is counted: without them no Submit is handed out.
         scripts.run_replicated("replicate", [])
@@ -208,13 +207,14 @@ def report(reports: Sequence[ReportIn]) -> list[str]:
     """Apply Reports. The result of each is `matched`, `waiting`, `repeated`, `unmatched` or
     `foreign` (from a gateway that did not get the Submit). All are safe then."""
     arguments: list[scripts.Argument] = []
-    for item in reports:
+    for report_in in reports:
         arguments += [
-            f"{item.seqno}:{item.ts}", item.node, item.user_number, item.state, item.error,
-            " ".join(["", *map(str, item.gateways), ""]) if item.gateways else "",
-            msgspec.json.encode(item),
+            f"{report_in.seqno}:{report_in.ts}", report_in.node, report_in.user_number,
+            report_in.state, report_in.error,
+            " ".join(["", *map(str, report_in.gateways), ""]) if report_in.gateways else "",
+            msgspec.json.encode(report_in),
         ]  # fmt: skip
-    return [what.decode() for what in scripts.run_replicated("report", arguments)]
+    return [outcome.decode() for outcome in scripts.run_replicated("report", arguments)]
 
 
 def overdue(count: int) -> int:
@@ -293,5 +293,5 @@ def forget(messages: Iterable[Finished]) -> set[str]:
     A message whose ending changed meanwhile stays: it will be published and archived once more. A
     message with newer facts, such as the Report of another part, stays too.
     """
-    flat = [value for m in messages for value in (m.id, m.final, str(m.facts))]
+    flat = [value for m in messages for value in (m.id, m.final, str(m.fact_count))]
     return {id.decode() for id in scripts.run("forget", flat)} if flat else set()

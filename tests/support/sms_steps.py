@@ -191,7 +191,7 @@ class Steps(RuleBasedStateMachine):
             for read in work.read:
                 message = self.model.messages[read.id]
                 if not message.gone:
-                    message.archived, message.archived_facts = read.final, read.facts
+                    message.archived, message.archived_facts = read.final, read.fact_count
         else:
             archived = self.pumping.pop(who).read
             expected = self.model.forget(archived)
