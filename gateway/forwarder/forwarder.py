@@ -54,7 +54,7 @@ class Forwarder(Worker):
     def turn(self) -> bool:
         """Forward one batch of each kind; true when there was any."""
         self.directory.refresh()
-        if self._next_overdue.is_due and store.overdue(BATCH) < BATCH:
+        if self._next_overdue.is_due and store.end_overdue(BATCH) < BATCH:
             self._next_overdue.restart()
         count = 0
         if self._gather.is_due:
@@ -120,7 +120,7 @@ class Forwarder(Worker):
             for id in message_ids
             if event_id
         }
-        store.published({message.id: message.final for message in messages}, event_of)
+        store.finish_published({message.id: message.final for message in messages}, event_of)
         # These ids have no messages any more: an earlier entry of the same id was archived.
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids

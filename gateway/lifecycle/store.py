@@ -1,16 +1,16 @@
 """MTs in Redis: each step one script, for hundreds of messages, repeatable.
 
     accept ─▶ pending ── submit ──▶ submitted ── respond: accepted ──▶ responded
-                 ▲                    │    │                               │ report, overdue
+                 ▲                    │    │                               │ report, end_overdue
                  └─ respond: again ◀──┘    │ respond: refused; report      ▼
-                 │                         └───────────────────────────▶ reported ─ published ─▶
-                 └─ end: expired, cannot be sent ─────────────────────────▲   archived, forget
+                 │                         └───────────────────────────▶ reported ─ finish_published
+                 └─ end: expired, cannot be sent ─────────────────────────▲  ─▶ archived, forget
 
-Silence ends it too: `due` after the last repeat without a response, `overdue` without a Report.
+Silence ends it too: `repeat` after the last try without a response, `end_overdue` without a Report.
 How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
 Nothing here knows SGIP's meaning of a result: the caller decides whether a response is accepted, to
 be tried again or a refusal. Every function raises RedisError when Redis is unavailable; those that
-wait for replicas (accept, first_calls, submit, due, report) also raise what
+wait for replicas (accept, first_calls, submit, repeat, report) also raise what
 `scripts.run_replicated` raises.
 """
 
@@ -155,8 +155,8 @@ def submit(
 
     All parts of a message that are to be sent come in one call. A Submit may not be written when
     another sender has the lease of a member, or a member has ended. After `report_wait` seconds
-    (0: never) the messages are `overdue`, also when their gateway is gone and no sender repeats
-    them.
+    (0: never) `end_overdue` ends the messages, also when their gateway is gone and no sender
+    repeats them.
     """
     arguments: list[scripts.Argument] = [gateway, holder, patience, report_wait, len(submits)]
     for new in submits:
@@ -177,7 +177,7 @@ def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
     return [outcome.decode() for outcome in scripts.run("respond", arguments)]
 
 
-def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
+def repeat(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
     """Pairs (name, frame) of Submits without an answer, to be written again byte for byte."""
     if settings.SMS_REPLICAS:
         # Wait for the replicas before a try is counted: without them no Submit is handed out.
@@ -217,7 +217,7 @@ def report(reports: Sequence[ReportIn]) -> list[str]:
     return [outcome.decode() for outcome in scripts.run_replicated("report", arguments)]
 
 
-def overdue(count: int) -> int:
+def end_overdue(count: int) -> int:
     """End messages that waited too long: for a Report as `unknown`, or with report flag 0 as
     `accepted`; for a gateway as `failed`. Returns their number."""
     return int(scripts.run("overdue", [count]))
@@ -246,7 +246,7 @@ def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
     return dict(zip(endings, scripts.run("announce", flat), strict=True)) if flat else {}
 
 
-def published(endings: Mapping[str, str], events: Mapping[str, int] | None = None) -> int:
+def finish_published(endings: Mapping[str, str], events: Mapping[str, int] | None = None) -> int:
     """Move messages whose ending was published (id → final) on to the archive; returns how many.
     `events` has the event of each ending that shares one.
 

@@ -135,7 +135,7 @@ class GatewayWorker:
         began = time.monotonic()
         # With a speed limit one Submit at a time: its number of users is known only afterwards.
         limit = 1 if rate else capacity
-        due_submits = store.due(self.gateway.id, self.patience, self.gateway.row.resends, limit)
+        due_submits = store.repeat(self.gateway.id, self.patience, self.gateway.row.resends, limit)
         if len(due_submits) < limit:
             self._next_repeat.restart()
         if rate:

@@ -176,7 +176,7 @@ class Steps(RuleBasedStateMachine):
         else:
             read = {m.id: m.final for m in self.forwarding.pop(who).read}
             self.model.pass_on(read)
-            store.published(read)
+            store.finish_published(read)
 
     def pump_on(self, who: str, most: int, lost: bool) -> None:
         """Its next step: take and read, write, forget."""

@@ -66,7 +66,7 @@ def unknown(shop: Caller) -> tuple[str, int]:
     message = send(shop.biz)
     (seqno,) = submit(gateway_id(), wait=1e-6)[message]
     respond(seqno)
-    assert store.overdue(10) == 1
+    assert store.end_overdue(10) == 1
     return message, seqno
 
 
@@ -89,7 +89,7 @@ class TestEndings:
         ids = store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60).entries
         read = {found.id: found.final for found in store.read(ids)}
         report(seqno)
-        assert store.published(read) == 0, "what was published is not its ending any more"
+        assert store.finish_published(read) == 0, "what was published is not its ending any more"
         Forwarder().turn()
         assert states() == ["delivered"]
 
@@ -112,7 +112,7 @@ class TestEndings:
         (seqno,) = submit(gateway_id())[message]
         sms = sms_redis()
         sms.zadd(keys.submit_due(gateway_id()), {f"{seqno}:{TS}": 0})
-        assert store.due(gateway_id(), 0.0, 0, 10) == []
+        assert store.repeat(gateway_id(), 0.0, 0, 10) == []
         respond(seqno)
         assert store.read([message])[0].final == "accepted"
 
@@ -234,7 +234,7 @@ class TestSwitchedOff:
             60.0,
             1e-6,
         )
-        assert store.overdue(10) == 1
+        assert store.end_overdue(10) == 1
         assert store.read([message])[0].final == "unknown"
 
     def test_the_events_of_an_account_keep_its_name(self, shop: Caller) -> None:
@@ -264,7 +264,7 @@ class TestLateReports:
         respond(second)
         (newer,) = submit(gateway_id(), wait=1e-6)[message]
         respond(newer)
-        store.overdue(10)
+        store.end_overdue(10)
         Forwarder().turn()
         Pump().turn()
         for seqno in (first, second):

@@ -104,7 +104,7 @@ class Once(RuleBasedStateMachine):
 
     @rule(way=ways)
     def repeat(self, way: int) -> None:
-        due = store.due(way, OVER, REPEATS, 100)
+        due = store.repeat(way, OVER, REPEATS, 100)
         self.coming += [Copy(name, repeated=True) for name, _frame in due]
 
     @precondition(lambda self: self.coming)

@@ -193,7 +193,7 @@ class TestClaims:
         submit(mt(1), seqno=1, wait=1e-6)
         respond(1, "again", 88)
         (claimed,) = claim()
-        assert store.overdue(10) == 1
+        assert store.end_overdue(10) == 1
         assert finals() == {claimed.mt.id: "failed"}
         assert not submit(mt(1), seqno=2)
         assert store.release(GATEWAY, "me", [claimed.mt.id]) == 1
@@ -257,7 +257,7 @@ class TestClaims:
         claim()
         submit(mt(1), seqno=1, wait=1e-6)
         respond(1, "again", 88)
-        assert store.overdue(10) == 1
+        assert store.end_overdue(10) == 1
         assert finals() == {mt(1).id: "failed"}
         assert claim() == []
 
@@ -382,7 +382,7 @@ class TestResponses:
         claim()
         submit(mt(1), seqno=1)
         sms_redis.zadd(keys.submit_due(GATEWAY), {f"1:{TS}": 0})
-        assert store.due(GATEWAY, 60, 2, 10) == [(f"1:{TS}", b"frame-1")]
+        assert store.repeat(GATEWAY, 60, 2, 10) == [(f"1:{TS}", b"frame-1")]
         assert respond(1, verdict, 88) == "unanswered"
         assert claim() == []
         assert sms_redis.zcard(keys.submit_due(GATEWAY)) == 1, "it will be repeated once more"
@@ -395,7 +395,7 @@ class TestResponses:
         submit(mt(1), seqno=1)
         submit(mt(2), seqno=2)
         sms_redis.zadd(keys.submit_due(GATEWAY), {f"1:{TS}": 0})
-        assert len(store.due(GATEWAY, 60, 2, 10)) == 1
+        assert len(store.repeat(GATEWAY, 60, 2, 10)) == 1
         assert [respond(seqno, "used", 9) for seqno in (1, 2)] == ["done", "done"]
         assert finals() == {mt(1).id: "accepted", mt(2).id: "failed"}
 
@@ -404,9 +404,9 @@ class TestResponses:
         claim()
         submit(mt(1), seqno=1, wait=1e-6)
         submit(mt(2), mt(3), seqno=2, wait=1e-6)
-        assert store.overdue(10) == 3
+        assert store.end_overdue(10) == 3
         assert set(finals().values()) == {"unknown"}
-        store.published({mt(1).id: "unknown"})
+        store.finish_published({mt(1).id: "unknown"})
         assert respond(1, "refused", 23) == "done"
         assert respond(2, "refused", 23) == "done"
         assert finals() == {mt(1).id: "failed"}, "of two it is not known who is to blame"
@@ -537,7 +537,7 @@ class TestReports:
         claim()
         submit(mt(1), seqno=1, wait=1e-6)
         respond(1)
-        assert store.overdue(10) == 1
+        assert store.end_overdue(10) == 1
         assert finals() == {mt(1).id: "unknown"}
         store.pass_on(keys.REPORTING, keys.LIST_FINISH, [mt(1).id])
         unknown = store.read([mt(1).id])
@@ -553,9 +553,9 @@ class TestSilence:
         claim()
         new = NewSubmit(1, TS, NODE, 1, 1, b"bytes", [Member(mt(1).id, mt(1).user_number)])
         store.submit(GATEWAY, "me", [new], 0.0)
-        assert store.due(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
-        assert store.due(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
-        assert store.due(GATEWAY, 0.0, 2, 10) == []
+        assert store.repeat(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
+        assert store.repeat(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
+        assert store.repeat(GATEWAY, 0.0, 2, 10) == []
         assert finals() == {mt(1).id: "unknown"}
 
     def test_with_report_flag_0_it_means_that_nothing_failed(self) -> None:
@@ -570,7 +570,7 @@ class TestSilence:
         assert store.submit(GATEWAY, "me", parts, 60.0, 1e-6) == parts
         for seqno in (0, 1, 2):
             respond(seqno)
-        assert store.overdue(10) == 2
+        assert store.end_overdue(10) == 2
         assert finals() == {whole.id: "accepted", half.id: "unknown"}
 
     def test_an_answer_ends_it(self) -> None:
@@ -578,7 +578,7 @@ class TestSilence:
         claim()
         submit(mt(1), seqno=1)
         respond(1)
-        assert store.due(GATEWAY, 60, 2, 10) == []
+        assert store.repeat(GATEWAY, 60, 2, 10) == []
 
 
 class TestMo:
