@@ -24,7 +24,7 @@ from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.errors import Undecryptable
 
 # The minimum version for redis-py and our scripts.
-OLDEST_REDIS = (6, 2)
+MIN_REDIS = (6, 2)
 REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 
 
@@ -32,14 +32,14 @@ REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """The archive must keep a message for as long as it may be resent, and longer than the message
     needs to get there. `rows_check` knows gateways that wait longer for a Report."""
-    days, min_days = settings.SMS_ARCHIVE_DAYS, _least_archive_days(REPORT_HOURS)
+    days, min_days = settings.SMS_ARCHIVE_DAYS, _min_archive_days(REPORT_HOURS)
     if days == 0 or days >= min_days:
         return []
     return [
         Error(
             f"SMS_ARCHIVE_DAYS={days} is too short: messages may be sent again for "
-            f"{failures.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead; "
-            f"then they wait {REPORT_HOURS:g} hours for a Report",
+            f"{failures.MAX_RESEND_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days "
+            f"ahead; then they wait {REPORT_HOURS:g} hours for a Report",
             hint=f"Set SMS_ARCHIVE_DAYS to {min_days} or more, or to 0 (kept for ever).",
             obj="SMS_ARCHIVE_DAYS",
             id="gateway.E001",
@@ -47,10 +47,10 @@ def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMes
     ]
 
 
-def _least_archive_days(report_hours: float) -> int:
+def _min_archive_days(report_hours: float) -> int:
     """A day longer than a message may take until it is archived or too old to be resent."""
     days_to_archive: int = settings.SMS_SCHEDULE_DAYS + math.ceil(report_hours / 24)
-    return 1 + max(failures.OLDEST_DAYS, days_to_archive)
+    return 1 + max(failures.MAX_RESEND_DAYS, days_to_archive)
 
 
 @register(Tags.database)
@@ -85,7 +85,7 @@ def redis_check() -> list[CheckMessage]:
         # A hosted Redis may forbid CONFIG. One pattern for both options: Redis 6.2 takes no second.
         with suppress(ResponseError):
             options |= client.config_get("*appendfsync*")
-        of_replicas = list(replicas.problems(info))
+        replica_problems = list(replicas.problems(info))
     except RedisError as error:
         return [
             Warning(
@@ -95,7 +95,7 @@ def redis_check() -> list[CheckMessage]:
                 id="gateway.W201",
             )
         ]
-    return [*_judge_options(options), *of_replicas]
+    return [*_judge_options(options), *replica_problems]
 
 
 def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
@@ -125,19 +125,19 @@ def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
             id="gateway.W209",
         )
     elif options["aof"] != "0":
-        for option, right in (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")):
-            if options.get(option, right) != right:
+        for option, safe_value in (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")):
+            if options.get(option, safe_value) != safe_value:
                 yield Error(
                     "the SMS Redis answers before its file is on disk "
                     f"({option} {options[option]})",
-                    hint=f"Set `{option} {right}` in its configuration file, and at once with "
-                    f"`redis-cli CONFIG SET {option} {right}`; otherwise a killed Redis or a power "
-                    "cut loses accepted messages.",
+                    hint=f"Set `{option} {safe_value}` in its configuration file, and at once with "
+                    f"`redis-cli CONFIG SET {option} {safe_value}`; otherwise a killed Redis or a "
+                    "power cut loses accepted messages.",
                     obj="SMS_REDIS_URL",
                     id="gateway.E204",
                 )
     numbers = tuple(int(part) for part in options["version"].split(".")[:2] if part.isdigit())
-    if (numbers or OLDEST_REDIS) < OLDEST_REDIS:
+    if (numbers or MIN_REDIS) < MIN_REDIS:
         yield Error(
             f"the SMS Redis is version {options['version']}",
             hint="Use Redis 6.2 or later, or Valkey.",
@@ -272,7 +272,7 @@ def _default_accounts(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
 def _late_reports(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     days = settings.SMS_ARCHIVE_DAYS
     for row in gateways:
-        min_days = _least_archive_days(row.report_hours)
+        min_days = _min_archive_days(row.report_hours)
         if row.report_hours > REPORT_HOURS and 0 < days < min_days:
             yield Warning(
                 f"SMS_ARCHIVE_DAYS={days} is too short for the gateway {row.name}, which waits "

@@ -28,7 +28,7 @@ from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
-OLDEST_DAYS = 30  # older messages are not resent
+MAX_RESEND_DAYS = 30  # older messages are not resent
 _RESULT = "result "
 GATEWAY = Subject(
     "gateway",
@@ -108,7 +108,7 @@ def resend_key(message: int | str) -> str:
 
 def failures(limit: int = MAX_FAILURES) -> list[Failure]:
     """The failures of each gateway, by answer."""
-    since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
+    since = timezone.localtime() - timedelta(days=MAX_RESEND_DAYS)
 
     def details(group: FailureGroup, row: SmsGateway | None) -> dict[str, Any]:
         why = group.answer

@@ -24,7 +24,6 @@ from msgplatform.core.servers.private_server import is_in_use
 
 log = logging.get(__name__)
 
-_REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory itself knows when it is due
 _REFUSALS_SECONDS = 1.0  # seconds between looks for alerts about strangers and wrong logins
 _LATE_SECONDS = 5.0  # seconds between looks for long MOs with missing parts
@@ -54,7 +53,7 @@ class SmsReceiver(Worker):
         self._refusals = ThreadLoop(
             "refusals", self.authentication.report_refused, every=_REFUSALS_SECONDS
         )
-        self._next_report, self._next_late = Every(_REPORT_SECONDS), Every(_LATE_SECONDS)
+        self._next_report, self._next_late = Every(presence.REPORT_SECONDS), Every(_LATE_SECONDS)
         self._next_port_warning = Every(_PORT_SECONDS)
 
     @property

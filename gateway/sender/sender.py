@@ -34,7 +34,6 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
-_REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
 _UNBIND_SECONDS = 3.0  # seconds for the responses and for the answer to Unbind
 _IDLE_SECONDS = 1.0  # maximum pause of a turn
@@ -64,7 +63,7 @@ class SmsSender(Worker):
         self._stranded = Stranded(self.name)
         self._refresher = ThreadLoop("refresher", self.directory.refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=_IDLE_SECONDS)
-        self._next_report = Every(_REPORT_SECONDS)
+        self._next_report = Every(presence.REPORT_SECONDS)
         self._links: list[presence.LinkState] = []
 
     def start(self) -> None:
