@@ -18,6 +18,7 @@ from gateway import presence, sgip
 from gateway.directory import Account, Directory, Gateway
 from gateway.lifecycle import keys
 from gateway.lifecycle.store import Allowance
+from gateway.models.settings import MAX_NUMBER
 from msgplatform.core.characters import phone_number
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
@@ -27,12 +28,11 @@ from msgplatform.core.tracing.context import Start
 
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
-_MAX_NUMBER = 21  # digits: the width of a number's field in SGIP
 # The maximum validity that GSM counts in days. SGIP writes two digits of a year: a time far ahead
 # would be in another century.
 MAX_EXPIRE_DAYS = 30
 _REFERENCE = re.compile(rf"[\x20-\x7e]{{0,{MAX_REFERENCE}}}")
-_NUMBER = re.compile(rf"[0-9]{{5,{_MAX_NUMBER}}}")  # short codes have five digits
+_NUMBER = re.compile(rf"[0-9]{{5,{MAX_NUMBER}}}")  # short codes have five digits
 # Control characters except tab, line feed and carriage return.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _EXTENSION = re.compile(r"[0-9]*")
@@ -73,7 +73,7 @@ class CheckedRequest(msgspec.Struct, frozen=True):
 
 
 class Router:
-    """Reads which links are up at most once a second, whatever the number of messages."""
+    """The gateways for messages. It reads which links are up at most once a second."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -181,8 +181,8 @@ def _check_fields(request: Request, account: Account) -> int:
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
         raise InvalidInput(lazy_message("use at most %(most)d digits", most=digits), "extension")
-    if len(account.row.sp_number + request.extension) > _MAX_NUMBER:
-        words = lazy_message("use at most %(most)d digits with the SP number", most=_MAX_NUMBER)
+    if len(account.row.sp_number + request.extension) > MAX_NUMBER:
+        words = lazy_message("use at most %(most)d digits with the SP number", most=MAX_NUMBER)
         raise InvalidInput(words, "extension")
     if not 0 <= request.priority <= 9:
         raise InvalidInput(lazy_message("use 0 to 9"), "priority")
