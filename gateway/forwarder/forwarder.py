@@ -90,14 +90,14 @@ class Forwarder(Worker):
         for message in new_messages:
             earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
             events += [
-                notifications.announced(message, end, message.announced[end])
+                notifications.announced_event(message, end, message.announced[end])
                 for end in sorted(earlier, key=lambda end: RANK[end])
             ]
             event = reports[message.id]
             if message.id in payloads:
                 # Empty: the message has another ending, which is published in its turn.
                 if payload := payloads[message.id]:
-                    event = notifications.announced(message, message.final, payload)
+                    event = notifications.announced_event(message, message.final, payload)
                     events.append(_with_trace(event, message))
                 continue
             event = _with_trace(event, message)

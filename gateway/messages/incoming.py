@@ -11,8 +11,8 @@ import msgspec
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from gateway import notifications
 from gateway.models import SgipMo, SmsAccount
+from gateway.notifications import iso_time
 from msgplatform.core.data import ids, sql
 
 # Seconds. Until then a pump commits the rows that it dated, or MariaDB undoes the transaction of a
@@ -66,7 +66,7 @@ def shown(rows: Sequence[SgipMo]) -> list[Incoming]:
             text=row.text,
             parts=row.parts,
             missing_parts=row.missing,
-            received_at=notifications.iso(row.received_at.timestamp()),
+            received_at=iso_time(row.received_at),
         )
         for row in rows
     ]
