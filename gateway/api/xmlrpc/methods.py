@@ -150,7 +150,7 @@ def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
     last_id = _read(since_id, str)
     rows = incoming.since(caller.biz_id, number(last_id, "since_id") if last_id else None)
     page = sql.first(rows.order_by(*incoming.ORDER), MAX_INCOMING)
-    return [msgspec.to_builtins(message) for message in incoming.shown(page)]
+    return [msgspec.to_builtins(message) for message in incoming.describe(page)]
 
 
 def count_messages(call: Any) -> int:
