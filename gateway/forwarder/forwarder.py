@@ -33,7 +33,7 @@ from notify.intake import intake
 log = logging.get(__name__)
 
 BATCH = 500
-_LAST = max(RANK.values())  # after the ending of this rank no other follows
+_MAX_RANK = max(RANK.values())  # after the ending of this rank no other follows
 # After these seconds another forwarder takes over the ids of a killed one.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
@@ -81,7 +81,7 @@ class Forwarder(Worker):
         reports = {
             message.id: notifications.report(message, self.directory) for message in new_messages
         }
-        open_ends = [message for message in new_messages if RANK[message.final] < _LAST]
+        open_ends = [message for message in new_messages if RANK[message.final] < _MAX_RANK]
         payloads = store.announce({m.id: (m.final, reports[m.id].payload) for m in open_ends})
         failpoint("forwarder_after_announce")
         events: list[intake.Event] = []
@@ -114,13 +114,13 @@ class Forwarder(Worker):
         # After a forwarder that is killed here the next one publishes the same keys once more.
         failpoint("forwarder_after_publish")
         batch_ids = zip(batches, event_ids[len(events) :], strict=True)
-        event_of = {
+        event_id_of = {
             id: event_id
             for (_, message_ids), event_id in batch_ids
             for id in message_ids
             if event_id
         }
-        store.finish_published({message.id: message.final for message in messages}, event_of)
+        store.finish_published({message.id: message.final for message in messages}, event_id_of)
         # These ids have no messages any more: an earlier entry of the same id was archived.
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids
@@ -171,14 +171,14 @@ def _with_trace(event: intake.Event, message: Finished) -> intake.Event:
     return msgspec.structs.replace(event, trace=Start(last, spans.now()))
 
 
-def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
+def _set_aside(message_id: str, error: Exception) -> alerts.AlertEvent:
     """The alert about a message whose event cannot be published. The message keeps its lease, and
     is tried again when that is over."""
     return alerts.AlertEvent(
         "sms.event",
-        lazy_message("The event of message %(id)s could not be published", id=message),
+        lazy_message("The event of message %(id)s could not be published", id=message_id),
         f"{type(error).__name__}: {error}"[:500],
-        key=f"sms.event:{message}",
+        key=f"sms.event:{message_id}",
     )
 
 

@@ -84,12 +84,12 @@ def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
     return ids
 
 
-def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
+def _set_aside(message_id: str, error: Exception) -> alerts.AlertEvent:
     """The alert about a message that cannot be archived. The message keeps its lease, and is tried
     again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
-        lazy_message("Message %(id)s cannot be archived", id=message),
+        lazy_message("Message %(id)s cannot be archived", id=message_id),
         f"{type(error).__name__}: {error}"[:500],
-        key=f"sms.archive:{message}",
+        key=f"sms.archive:{message_id}",
     )
