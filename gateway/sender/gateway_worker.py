@@ -190,7 +190,8 @@ class GatewayWorker:
             )
         )
         is_filled = sum(len(pack.part_numbers) for pack in self._packs) >= capacity
-        self._claim_size = max(capacity, self._claim_size // 2) if is_filled else self._claim_size * 2
+        size = self._claim_size
+        self._claim_size = max(capacity, size // 2) if is_filled else size * 2
 
     def _submit(self, packs: list[Pack]) -> int:
         """Store Submits, then write them. After this Redis repeats them, even if this process

@@ -22,7 +22,7 @@ from gateway.inbox.arrivals import Arrivals
 from gateway.net import NetThread
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.link import Link
-from gateway.sender.rerouting import Stranded
+from gateway.sender.rerouting import StrandedMessages
 from msgplatform.core import logging, outbound
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
@@ -41,13 +41,13 @@ _SHORT_SECONDS = 0.05  # until the speed limit allows the next message
 
 
 class SmsSender(Worker):
-    """`only`: the names of the gateways to serve; empty: all enabled gateways without a process of
+    """`names`: the names of the gateways to serve; empty: all enabled gateways without a process of
     their own."""
 
     role = "sms_sender"
     needs_ids_at_once = True  # for MOs
 
-    def __init__(self, only: Collection[str] = ()) -> None:
+    def __init__(self, names: Collection[str] = ()) -> None:
         super().__init__()
         self.name = presence.process_name()
         self.directory = Directory()
@@ -59,8 +59,8 @@ class SmsSender(Worker):
         self.wake_event = threading.Event()
         self.arrivals = Arrivals(self.net, self.wake_event, self.directory)
         self._listener = Listener(signals.SENDER, self.wake_event.set)
-        self._only = frozenset(only)
-        self._stranded = Stranded(self.name)
+        self._names = frozenset(names)
+        self._stranded = StrandedMessages(self.name)
         self._refresher = ThreadLoop("refresher", self.directory.refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=_IDLE_SECONDS)
         self._next_report = Every(presence.REPORT_SECONDS)
@@ -83,20 +83,21 @@ class SmsSender(Worker):
         count = self.arrivals.turn()
         for worker in list(self.workers.values()):
             try:
-                count += worker.turn(self._bound)
+                count += worker.turn(self._connected_ids)
             except UNAVAILABLE:
                 raise
             except Exception:  # trouble of one gateway's messages must not stop the others
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
-        if not self._only and not outbound.is_off():
+        if not self._names and not outbound.is_off():
             closed_ids = self.directory.known.closed_ids
-            count += self._stranded.turn(closed_ids, self._absent, self._bound)
+            count += self._stranded.turn(closed_ids, self._absent_ids, self._connected_ids)
         if count:
             self._idle.reset()
         else:
             is_short = any(worker.pace.is_short for worker in self.workers.values())
-            self.wake_event.wait(min(self._idle.next(), _SHORT_SECONDS if is_short else _IDLE_SECONDS))
+            max_pause = _SHORT_SECONDS if is_short else _IDLE_SECONDS
+            self.wake_event.wait(min(self._idle.next(), max_pause))
         return True
 
     def drain(self, deadline: float) -> None:
@@ -138,7 +139,7 @@ class SmsSender(Worker):
     def _follow_directory(self) -> None:
         """Keep a link for each gateway, a new one where the settings of a link changed."""
         # A gateway without a link claims no message, and ends none whose time is over.
-        gateways = {} if outbound.is_off() else self.directory.served(self._only)
+        gateways = {} if outbound.is_off() else self.directory.served(self._names)
         for gateway_id, worker in list(self.workers.items()):
             gateway = gateways.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
@@ -184,15 +185,15 @@ class SmsSender(Worker):
                     log.warning("link_not_closed", why=str(error)[:200])
 
     # -- what others see -------------------------------------------------------------------------
-    def _bound(self) -> Collection[int]:
+    def _connected_ids(self) -> Collection[int]:
         """Gateways with a link in any process."""
         return presence.connected_gateways(self._links)
 
-    def _absent(self) -> list[int]:
+    def _absent_ids(self) -> list[int]:
         """Gateways with a process of their own that does not run."""
-        present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
+        present_ids = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
         gateways = self.directory.known.gateways.items()
-        return [id for id, entry in gateways if entry.row.own_process and id not in present]
+        return [id for id, gateway in gateways if gateway.row.own_process and id not in present_ids]
 
     def _report_links(self) -> None:
         """Exchange the states of links with other processes: every two seconds, changes at once."""
@@ -205,7 +206,7 @@ class SmsSender(Worker):
         states: list[presence.LinkState] = []
         for worker in self.workers.values():
             self.net.call(worker.link.sweep)
-        for gateway_id, gateway in self.directory.served(self._only).items():
+        for gateway_id, gateway in self.directory.served(self._names).items():
             if gateway_id in self.workers:
                 states += self.workers[gateway_id].link.states()
             else:  # report before connecting: all processes must know its share
