@@ -229,12 +229,12 @@ class SmsAccountAdmin(ResourceAdmin):
             raise PermissionDenied
         start = {"text": gettext("A test message"), "key": f"console-{secrets.token_hex(12)}"}
         form = TestSmsForm(request.POST or None, initial=start)
-        message = send_form(form, lambda values: trials.send(
+        message_id = send_form(form, lambda values: trials.send(
             values["account"], values["gateway"], values["to"], values["text"], REFERENCE,
             partial(audit, request), values["key"],
         ), _SENTENCES)  # fmt: skip
-        if message:
-            return redirect(f"{reverse('admin:sms_test')}?message={message}")
+        if message_id:
+            return redirect(f"{reverse('admin:sms_test')}?message={message_id}")
         live = "_live" if "live" in request.GET else ""  # the part that changes alone
         return show_page(
             self, request, f"admin/gateway/test_sms{live}.html", gettext("Test SMS"),
@@ -259,12 +259,12 @@ class SmsAccountAdmin(ResourceAdmin):
         return cells.mark(f"{row.spent} / {row.daily_limit}", "bad" if is_full else "plain")
 
 
-def _describe_message(message: str, is_clear: bool) -> dict[str, Any]:
+def _describe_message(message_id: str, is_clear: bool) -> dict[str, Any]:
     """The page of a test message, and the seconds until the next look; 0: the message has ended."""
-    if not message:
+    if not message_id:
         return {}
     try:
-        message_page = message_page_of(message)
+        message_page = message_page_of(message_id)
     except Unavailable as error:
         return {"notice": str(error), "seconds": _RENEWED_SECONDS}
     # The first step is that it was accepted, with its reference.
