@@ -9,8 +9,7 @@ from django.db import connection
 
 from msgplatform.core.data import chunks, engines
 from notify.feed.models import FeedUser, Friend
-from notify.feed.models.posts import Topic
-from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.models.users import NOTHING_WRITTEN, POST_RELATIONS, RELATIONS_OF_TOPIC
 
 Source = tuple[str, str]  # an author and a topic
 Parameters = list[str | int]
@@ -18,8 +17,11 @@ NEWEST = NOTHING_WRITTEN  # no post has an id as large
 _MAX_BRANCHES, _MAX_IDS = 100, 30_000  # in one statement, and in its answer
 # Rows of all sources that one further look reads when the first posts do not fill a page.
 _MAX_ROWS = 5_000
-_FRIEND, _FOLLOW = Friend.Relation.FRIEND, Friend.Relation.FOLLOW
-_TOPICS = {str(_FRIEND): (Topic.FRIEND, Topic.VIP), str(_FOLLOW): (Topic.VIP,)}
+# Relation → the topics of the posts that it brings.
+_TOPICS = {
+    relation: [topic for topic, relations in RELATIONS_OF_TOPIC.items() if relation in relations]
+    for relation in POST_RELATIONS
+}
 
 
 class TimelineQuery(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ class TimelineQuery(msgspec.Struct, frozen=True):
 def sources(biz: int, uid: str, deliveries: Collection[int] = ()) -> list[Source]:
     """The authors and topics that this reader receives, by relations with these deliveries (by
     default all)."""
-    rows = Friend.objects.filter(biz_id=biz, fri_uid=uid, relation__in=(_FRIEND, _FOLLOW))
+    rows = Friend.objects.filter(biz_id=biz, fri_uid=uid, relation__in=POST_RELATIONS)
     if deliveries:
         rows = rows.filter(delivery__in=deliveries)
     return of_relations(rows.values_list("uid", "relation"))
@@ -60,12 +62,12 @@ def sources(biz: int, uid: str, deliveries: Collection[int] = ()) -> list[Source
 
 def of_relations(relations: Iterable[tuple[str, str]]) -> list[Source]:
     """The sources that pairs (author, relation) bring."""
-    pairs = {(uid, str(topic)) for uid, relation in relations for topic in _TOPICS[relation]}
-    return sorted(pairs)
+    return sorted({(uid, topic) for uid, relation in relations for topic in _TOPICS[relation]})
 
 
 def own(uid: str) -> list[Source]:
-    return [(uid, str(topic)) for topic in Topic]
+    """The sources of a user's own posts."""
+    return [(uid, topic) for topic in RELATIONS_OF_TOPIC]
 
 
 def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
@@ -77,7 +79,7 @@ def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
             "ON a.biz_id = r.biz_id AND a.uid = r.uid WHERE r.biz_id = %s AND r.fri_uid = %s "
             f"AND r.delivery = {int(Friend.Delivery.BOTH)} AND r.relation IN (%s, %s) "
             f"AND a.merging = {int(FeedUser.Merging.PUSHED)} LIMIT {int(limit)}",
-            [biz, uid, str(_FRIEND), str(_FOLLOW)],
+            [biz, uid, *POST_RELATIONS],
         )
         return [row[0] for row in cursor.fetchall()]
 

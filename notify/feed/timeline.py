@@ -29,7 +29,7 @@ from notify.feed.merge import NEWEST, MergedPosts, Parameters, TimelineQuery
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.models.posts import Topic
-from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.models.users import FOLLOW, FRIEND, NOTHING_WRITTEN, POST_RELATIONS
 from notify.feed.users import lock
 
 log = logging.get(__name__)
@@ -121,9 +121,7 @@ def _activate(biz: int, uid: str, block: ids.Block) -> None:
         FeedUser.objects.filter(biz_id=biz, uid=uid).update(active=True, visit_date=now)
         # This commits before the backfill reads posts, so that each later post is written by its
         # own event.
-        relations = Friend.objects.filter(
-            biz_id=biz, fri_uid=uid, relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW)
-        )
+        relations = Friend.objects.filter(biz_id=biz, fri_uid=uid, relation__in=POST_RELATIONS)
         relations.exclude(delivery=Friend.Delivery.BOTH).update(delivery=Friend.Delivery.BOTH)
         add_upkeep([UpkeepEvent(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
@@ -237,8 +235,8 @@ def _find_written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
         f"LEFT JOIN friend {{name}} {force} ON {{name}}.biz_id = b.biz_id "
         "AND {name}.uid = f.uid AND {name}.relation = '{relation}' AND {name}.fri_uid = b.fri_uid "
     )
-    friendship = join.format(name="friendship", relation=Friend.Relation.FRIEND.value)
-    follow = join.format(name="follow", relation=Friend.Relation.FOLLOW.value)
+    friendship = join.format(name="friendship", relation=FRIEND)
+    follow = join.format(name="follow", relation=FOLLOW)
     statement = (
         f"SELECT u.active, u.floor, u.visit_date IS NULL OR u.visit_date < "  # noqa: S608
         f"{sql.now_sql(-VISIT_SECONDS)}, e.feed_id FROM feed_user u LEFT JOIN ("

@@ -27,7 +27,7 @@ from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed.cleaner.timelines import Timelines, UserPages, skip_refused
 from notify.feed.models import EventQueue, FeedPace, FeedUser, Friend
-from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.models.users import NOTHING_WRITTEN, POST_RELATIONS
 from notify.feed.retention import ENTRIES, EVENTS, KEEP_PACE_DAYS, KEYS, keep_entries, keep_events
 from notify.feed.users import lock
 
@@ -196,7 +196,7 @@ def _deactivate(biz: int, uid: str, before: datetime) -> None:
         biz_id=biz,
         fri_uid=uid,
         delivery__in=(_DELIVERY.BOTH, _DELIVERY.PUSHED),
-        relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW),
+        relation__in=POST_RELATIONS,
     ).update(delivery=_DELIVERY.MERGED)
 
 

@@ -13,13 +13,8 @@ from django.db.models import QuerySet
 from msgplatform.core.data import engines, sql
 from notify.feed.dispatcher.queue import Event
 from notify.feed.models import Friend
-from notify.feed.models.posts import Topic
+from notify.feed.models.users import RELATIONS_OF_TOPIC
 
-_FRIEND, _FOLLOW = str(Friend.Relation.FRIEND), str(Friend.Relation.FOLLOW)
-# Topic → the relations that get its posts. A reader with both relations to an author gets one
-# entry.
-RELATIONS = {Topic.FRIEND: (_FRIEND,), Topic.VIP: (_FOLLOW, _FRIEND)}
-ALL_RELATIONS = (_FRIEND, _FOLLOW)
 _INSERT = (
     "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
     "SELECT r.biz_id, r.fri_uid, f.id, f.create_date, f.app_id, f.src_type "
@@ -65,7 +60,7 @@ def push(topic: str, feed_ids: Sequence[int]) -> int:
     """Write these posts of one topic into the timelines of all their recipients; returns about the
     number of entries."""
     places = ", ".join(["%s"] * len(feed_ids))
-    relations = ", ".join(f"'{relation}'" for relation in RELATIONS[Topic(topic)])
+    relations = ", ".join(f"'{relation}'" for relation in RELATIONS_OF_TOPIC[topic])
     # Join order: posts, then the relations of each author, which are neighbours in the index.
     return _run(
         f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "

@@ -20,7 +20,7 @@ from notify.feed.dispatcher import fanout, queue
 from notify.feed.dispatcher.pace import FULL_SPEED, MAX_EVENTS, Effort, Pace
 from notify.feed.dispatcher.queue import Event, Front
 from notify.feed.models import EventQueue, FeedUser
-from notify.feed.models.posts import Topic
+from notify.feed.models.users import RELATIONS_OF_TOPIC
 from notify.feed.monitor import counters
 
 _STATUS = EventQueue.Status
@@ -170,7 +170,7 @@ class Receiver:
             return self._isolate(locked_ids, write_these)
 
     def _write_slice(self, event: Event, size: int) -> None:
-        part = fanout.next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
+        part = fanout.next_slice(event, RELATIONS_OF_TOPIC[self.topic], size)
         self._work += size
         with transactions.without_patience():
             entries = fanout.push_slice(event.qid, part.relation, part.after, part.until)

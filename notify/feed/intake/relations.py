@@ -22,12 +22,11 @@ from msgplatform.core.intake.verdicts import Verdict, judge_each
 from notify.feed.intake.posts import check_uid
 from notify.feed.models import EventQueue, FeedUser, Friend
 from notify.feed.models.events import UpkeepEvent, add_upkeep
+from notify.feed.models.users import BLOCK, FOLLOW, FRIEND
 from notify.feed.users import lock
 
 CHUNK = 500  # changes in one transaction
 _LOOKUP = 100  # pairs in one statement
-_RELATIONS = tuple(str(relation) for relation in Friend.Relation)
-_FRIEND, _FOLLOW, _BLOCK = _RELATIONS
 # Codes of verdicts on rejected changes that may be possible later.
 BLOCKED, FULL = "blocked", "limit"
 Key = tuple[str, str, str]  # author, relation, reader
@@ -128,8 +127,8 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
         is_removed = (Q(biz_id=biz, uid=uid, relation=rel, fri_uid=fri) for uid, rel, fri in keys)
         Friend.objects.filter(reduce(or_, is_removed)).delete()
     # Inactive readers have no written entries, so there is nothing to backfill or to remove.
-    new_readers = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
-    removed_pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
+    new_readers = {reader for _uid, relation, reader in plan.added if relation != BLOCK}
+    removed_pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != BLOCK}
     kinds = EventQueue.Kind
     events = [
         *(UpkeepEvent(biz, r, kinds.BACKFILL) for r in sorted(new_readers) if users[r].active),
@@ -148,7 +147,8 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
 def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
     """The relations between the two users of each change, in both directions."""
     pairs = {pair for c in changes for pair in ((c.uid, c.other), (c.other, c.uid))}
-    keys = [(uid, relation, other) for uid, other in sorted(pairs) for relation in _RELATIONS]
+    kinds = Friend.Relation.values
+    keys = [(uid, relation, other) for uid, other in sorted(pairs) for relation in kinds]
     # A join finds each relation by its primary key. With a long OR, or an IN of rows, MariaDB reads
     # all relations of the author.
     engine = engines.of()
@@ -167,7 +167,7 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
 def _plan(change: Change, plan: _Plan) -> Verdict:
     """Add a change to the plan, after all earlier changes; returns the verdict."""
     add, remove = _relations_after(change)
-    blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
+    blocks = {(change.uid, BLOCK, change.other), (change.other, BLOCK, change.uid)}
     if change.action != Action.BLOCK and add and (blocks_between := sorted(plan.after & blocks)):
         blocked_uid, _relation, blocker = blocks_between[0]
         reason = _("%(who)s has blocked %(whom)s.") % {"who": blocker, "whom": blocked_uid}
@@ -176,7 +176,7 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
     if not added_keys and not removed_keys:
         return Verdict("duplicate")
     authors = plan.authors.copy()
-    readers = [reader for _uid, relation, reader in added_keys if relation != _BLOCK]
+    readers = [reader for _uid, relation, reader in added_keys if relation != BLOCK]
     authors.update(readers)
     for reader in readers:
         if authors[reader] > settings.FEED_MAX_AUTHORS:
@@ -187,7 +187,7 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
             values = {"uid": reader, "most": settings.FEED_MAX_AUTHORS}
             which = "uid" if reader == change.uid else "other"
             return Verdict("rejected", code=FULL, field=which, reason=reason % values)
-    authors.subtract(reader for _uid, relation, reader in removed_keys if relation != _BLOCK)
+    authors.subtract(reader for _uid, relation, reader in removed_keys if relation != BLOCK)
     plan.authors = authors
     plan.after = (plan.after - removed_keys) | added_keys
     return Verdict("created")
@@ -196,8 +196,8 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
 def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
     """The relations that must exist after a change, and the relations that must not."""
     me, other = change.uid, change.other
-    friendship = {(me, _FRIEND, other), (other, _FRIEND, me)}
-    follow, block = (other, _FOLLOW, me), (other, _BLOCK, me)
+    friendship = {(me, FRIEND, other), (other, FRIEND, me)}
+    follow, block = (other, FOLLOW, me), (other, BLOCK, me)
     match change.action:
         case Action.BEFRIEND:
             return friendship, set()
@@ -208,7 +208,7 @@ def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
         case Action.UNFOLLOW:
             return set(), {follow}
         case Action.BLOCK:
-            return {block}, friendship | {follow, (me, _FOLLOW, other)}
+            return {block}, friendship | {follow, (me, FOLLOW, other)}
         case _:
             return set(), {block}
 
@@ -218,7 +218,7 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[Upkeep
     change: Counter[tuple[str, str]] = Counter()
     change.update((uid, relation) for uid, relation, _reader in plan.added)
     change.subtract((uid, relation) for uid, relation, _reader in plan.removed)
-    for column, relation in (("friends", _FRIEND), ("followers", _FOLLOW)):
+    for column, relation in (("friends", FRIEND), ("followers", FOLLOW)):
         numbers = {uid: number for (uid, rel), number in change.items() if rel == relation}
         for uid, number in numbers.items():
             setattr(users[uid], column, getattr(users[uid], column) + number)

@@ -9,8 +9,8 @@ from django.utils.translation import gettext_lazy as _
 from notify.feed import merge
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
 from notify.feed.models.posts import Topic
+from notify.feed.models.users import BLOCK, FOLLOW, FRIEND
 
-_FRIEND, _FOLLOW, _BLOCK = Friend.Relation
 _STATUS = EventQueue.Status
 
 
@@ -74,13 +74,13 @@ def explain(biz: int, uid: str, post_id: int) -> Explanation:
 def _relation(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:
     if post.uid == uid:
         return True, Reason.OWN
-    if _FRIEND in relations:
+    if FRIEND in relations:
         return True, Reason.FRIEND
-    if _FOLLOW in relations:
+    if FOLLOW in relations:
         is_for_followers = post.topic == Topic.VIP
         return is_for_followers, Reason.FOLLOWER if is_for_followers else Reason.FRIENDS_ONLY
-    key = {"biz_id": post.biz_id, "relation": _BLOCK}
-    is_blocked_by_user = _BLOCK in relations
+    key = {"biz_id": post.biz_id, "relation": BLOCK}
+    is_blocked_by_user = BLOCK in relations
     is_blocked_by_author = Friend.objects.filter(uid=uid, fri_uid=post.uid, **key).exists()
     if is_blocked_by_user and is_blocked_by_author:
         return False, Reason.BOTH_BLOCKED

@@ -14,6 +14,7 @@ from msgplatform.models import Biz
 from notify.feed.messages import states
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency, FeedUser, Friend
 from notify.feed.models.posts import Topic
+from notify.feed.models.users import RELATIONS_OF_TOPIC
 
 # Recipients whose timelines the page counts. The bound keeps the page fast.
 MAX_COUNTED = 1000
@@ -133,8 +134,7 @@ def _standing(event: EventQueue) -> TimelineEntry:
 
 def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
     """The number of timelines that have the post, among the first MAX_COUNTED recipients."""
-    relation = Friend.Relation
-    relations = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
+    relations = RELATIONS_OF_TOPIC[post.topic]
     rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=relations)
     rows = rows.order_by("relation", "fri_uid")
     # A friend who is a follower too has two rows.
