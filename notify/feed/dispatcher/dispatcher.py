@@ -19,10 +19,10 @@ from notify.feed.dispatcher.pacer import Pacer
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue
+from notify.feed.models.events import TOPICS
 from notify.feed.monitor import backlog
 from notify.feed.signals import DISPATCHER
 
-_TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets foreground work go first. A longer pause would only let the backlog grow.
 _MAX_PAUSE = 2.0
 # Seconds that a statement waits for a lock, because the lock's holder may be frozen.
@@ -37,14 +37,14 @@ class Dispatcher(Worker):
     role = "feed_dispatcher"
     wake_signal = DISPATCHER
 
-    def __init__(self, topics: Collection[str] = _TOPICS) -> None:
+    def __init__(self, topics: Collection[str] = TOPICS) -> None:
         super().__init__()
-        self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(_TOPICS))
+        self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(TOPICS))
         self._topics = topics
         self._was_idle = False
         self.receivers = [
             Upkeep() if topic == EventQueue.Topic.UPKEEP else Receiver(topic)
-            for topic in _TOPICS
+            for topic in TOPICS
             if topic in topics
         ]
 

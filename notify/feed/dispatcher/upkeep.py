@@ -32,6 +32,7 @@ from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.receiver import SKIPPED_SECONDS
 from notify.feed.merge import TimelineQuery
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
+from notify.feed.models.events import OPEN
 from notify.feed.models.posts import Topic
 from notify.feed.models.users import NOTHING_WRITTEN, POST_RELATIONS
 from notify.feed.monitor import counters
@@ -41,7 +42,6 @@ MAX_ENTRIES = 5_000  # deleted in one transaction
 _CHUNK = 500
 _TURN_SECONDS = 0.1  # posts wait meanwhile
 _KIND, _STATUS = EventQueue.Kind, EventQueue.Status
-_OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 
 
 class Upkeep:
@@ -64,7 +64,7 @@ class Upkeep:
         until = time.monotonic() + _TURN_SECONDS
         size = max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         count = 0
-        for status in _OPEN:
+        for status in OPEN:
             rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
             if self._skipped_ids:
                 rows = rows.exclude(qid__in=self._skipped_ids)

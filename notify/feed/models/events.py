@@ -75,6 +75,9 @@ class EventQueue(models.Model):
         return str(self.pk)
 
 
+TOPICS = tuple(EventQueue.Topic.values)
+# The statuses of events that are to be handled.
+OPEN = (EventQueue.Status.WAITING, EventQueue.Status.IN_SLICES)
 EVENT_COLUMNS = (
     "qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date", "position", "reason",
 )  # fmt: skip

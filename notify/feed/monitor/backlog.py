@@ -5,13 +5,11 @@ from collections.abc import Collection
 from datetime import datetime
 
 from notify.feed.models import EventQueue
+from notify.feed.models.events import OPEN, TOPICS
 
 # Counting stops here, so that the cost is bounded. Events that were set aside pile up too, until a
 # person handles them.
 MAX_COUNTED = 100_000
-TOPICS = tuple(EventQueue.Topic.values)
-_STATUS = EventQueue.Status
-OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 
 
 def is_open(topics: Collection[str] = TOPICS) -> bool:
@@ -39,7 +37,7 @@ def counts(max_count: int = MAX_COUNTED) -> Counter[tuple[str, int]]:
     by_status: Counter[tuple[str, int]] = Counter()
     for topic in TOPICS:
         # There are as many handled events as were handled in FEED_KEEP_EVENT_HOURS.
-        for status in (*OPEN, _STATUS.SET_ASIDE):
+        for status in (*OPEN, EventQueue.Status.SET_ASIDE):
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by()
             # Count a column of the index, because on SQLite the index does not have the key.
             by_status[topic, int(status)] = rows.values("topic")[:max_count].count()
