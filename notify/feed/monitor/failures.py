@@ -18,8 +18,8 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def add(qid: int, topic: str, reason: str) -> None:
-    """Count an event that was set aside, in the caller's transaction. The subject of a failure is the
-    place of its topic."""
+    """Count an event that was set aside, in the caller's transaction. The subject is the topic's
+    place in TOPICS."""
     loss = Loss(TOPICS.index(topic), answer(reason), qid, reason)
     # The time of setting aside is not stored, so `take_back` uses the event's time of creation.
     failure_store.add(FLOW, [loss], sql.now(), ended_since=_EVER)

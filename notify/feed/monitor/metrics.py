@@ -76,9 +76,9 @@ def samples() -> Iterator[Sample]:
     for topic in TOPICS:
         yield _OLDEST.of(ages.get(topic, 0.0), topic=topic)
     hour = counters.since(now - _HOUR)
-    for what in counters.NAMES:
+    for kind in counters.KINDS:
         for topic in TOPICS:
-            yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
+            yield _LAST_HOUR.of(hour[topic, kind], topic=topic, what=kind)
     with suppress(RedisError):  # the other metrics need no Redis
         decision = presence.read_decision()
         yield _SCHEDULER_UP.of(decision is not None)
