@@ -48,12 +48,10 @@ def next_slice(event: Event, relations: Sequence[str], size: int) -> Slice:
     rows = Slice(relation, after, None, None).rows(event)
     last = rows.order_by("fri_uid").values_list("fri_uid", flat=True)[size - 1 : size]
     until = next(iter(last), None)
-    place = relations.index(relation) + 1
     if until is not None:
-        position: str | None = f"{relation}:{until}"
-    else:
-        position = f"{relations[place]}:" if place < len(relations) else None
-    return Slice(relation, after, until, position)
+        return Slice(relation, after, until, f"{relation}:{until}")
+    further_relations = relations[relations.index(relation) + 1 :]
+    return Slice(relation, after, None, f"{further_relations[0]}:" if further_relations else None)
 
 
 def push(topic: str, feed_ids: Sequence[int]) -> int:
@@ -73,16 +71,17 @@ def push(topic: str, feed_ids: Sequence[int]) -> int:
     )
 
 
-def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> int:
-    """Write one post into the timelines of the recipients of a `Slice`; returns about the number of
+def push_slice(feed_id: int, part: Slice) -> int:
+    """Write one post into the timelines of the recipients of a slice; returns about the number of
     entries."""
-    upper_bound = "AND r.fri_uid <= %s" if until is not None else ""
+    bounds = [part.after] if part.until is None else [part.after, part.until]
+    upper_bound = "" if part.until is None else "AND r.fri_uid <= %s"
     return _run(
         f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
         "ON r.biz_id = f.biz_id AND r.uid = f.uid "
         f"AND r.relation = %s AND r.fri_uid > %s {upper_bound} "
         "WHERE f.id = %s AND f.delete_date IS NULL AND r.delivery > 0",
-        [relation, after, *([until] if until is not None else []), feed_id],
+        [part.relation, *bounds, feed_id],
     )
 
 

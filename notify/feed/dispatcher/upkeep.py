@@ -93,7 +93,7 @@ class Upkeep:
         def handle() -> int:
             try:
                 with transactions.without_patience(), transaction.atomic(durable=True):
-                    events = queue.lock_these(qids, status)
+                    events = queue.lock_by_id(qids, status)
                     if events:
                         self._handle(events, size)
                         failpoint("feed_upkeep_before_commit")
