@@ -84,7 +84,7 @@ def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
         return [row[0] for row in cursor.fetchall()]
 
 
-class MergedPosts(msgspec.Struct, frozen=True):
+class NewestPosts(msgspec.Struct, frozen=True):
     """Ids of posts, newest first; all posts from the id `complete_to` on were looked at, 0: all."""
 
     post_ids: list[int]
@@ -93,7 +93,7 @@ class MergedPosts(msgspec.Struct, frozen=True):
 
 def newest(
     query: TimelineQuery, sources: Sequence[Source], limit: int, max_posts: float = math.inf
-) -> MergedPosts:
+) -> NewestPosts:
     """The newest posts of these sources, at most `limit`. Ends with fewer after looking at
     `max_posts`: deleted posts stay in the table, and a filter may match few posts."""
     post_ids: list[int] = []
@@ -105,16 +105,16 @@ def newest(
         if len(post_ids) == limit or not part.complete_to:
             break
         if count >= max_posts:
-            return MergedPosts(post_ids, part.complete_to)
+            return NewestPosts(post_ids, part.complete_to)
         query = msgspec.structs.replace(query, before=part.complete_to)
         # After a deleted post few further posts are enough; a filter with few matches needs many.
         depth = max(depth, min(8 * depth, _MAX_ROWS // len(sources)))
-    return MergedPosts(post_ids)
+    return NewestPosts(post_ids)
 
 
 def _look(
     query: TimelineQuery, sources: Sequence[Source], limit: int, depth: int
-) -> tuple[MergedPosts, int]:
+) -> tuple[NewestPosts, int]:
     """The newest `limit` posts among the newest `depth` posts of each source, and the number of
     posts looked at."""
     conditions, filters = query.conditions()
@@ -147,4 +147,4 @@ def _look(
         fitting_ids = {id for id, _, fits in rows if fits and id >= complete_to}
         older_ids = [id for id in post_ids if id >= complete_to]
         post_ids = sorted({*older_ids, *fitting_ids}, reverse=True)[:limit]
-    return MergedPosts(post_ids, complete_to), count
+    return NewestPosts(post_ids, complete_to), count
