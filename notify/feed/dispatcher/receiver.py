@@ -89,45 +89,46 @@ class Receiver:
             rows = FeedUser.objects.filter(biz_id=biz, uid__in=uids)
             authors.update(((biz, row.uid), row) for row in rows)
         total = 0  # recipients of all events whose entries are written
-        recipients_of: dict[Event, int] = {}
+        recipient_counts: dict[Event, int] = {}
         merge_events: list[Event] = []
         large_events: list[Event] = []
         for event in events:
             author = authors.get((event.biz, event.uid))
-            recipients = author.recipients(self.topic) if author else 0
+            recipient_count = author.recipient_count(self.topic) if author else 0
             if author is not None and author.merging == _MERGED:
                 merge_events.append(event)  # readers find the post themselves: nothing is written
-            elif recipients > settings.FEED_FANOUT_BATCH:
+            elif recipient_count > settings.FEED_FANOUT_BATCH:
                 large_events.append(event)
-            elif recipients_of and total + recipients > MAX_ENTRIES:
+            elif recipient_counts and total + recipient_count > MAX_ENTRIES:
                 break  # the other events are the next batch's
             else:
-                recipients_of[event] = recipients
-                total += recipients
+                recipient_counts[event] = recipient_count
+                total += recipient_count
         entries = 0
         if total:
             with transactions.without_patience():
-                entries = fanout.push(self.topic, [event.qid for event in recipients_of])
+                entries = fanout.push(self.topic, [event.qid for event in recipient_counts])
         self._work += _EVENT_WORK * len(events) + total
         now = sql.now()
-        queue.mark([event.qid for event in (*recipients_of, *merge_events)], _STATUS.HANDLED, now)
+        handled_events = [*recipient_counts, *merge_events]
+        queue.mark([event.qid for event in handled_events], _STATUS.HANDLED, now)
         queue.mark([event.qid for event in large_events], _STATUS.IN_SLICES)
         counts: counters.Counts = Counter()
-        for event in (*recipients_of, *merge_events):
+        for event in handled_events:
             counts[counters.key(event.biz, counters.HANDLED, self.topic)] += 1
         for event in merge_events:
             counts[counters.key(event.biz, counters.MERGED, self.topic)] += 1
         by_system: Counter[int] = Counter()
-        for event, recipients in recipients_of.items():
-            by_system[event.biz] += recipients
-        for biz, recipients in by_system.items():
+        for event, recipient_count in recipient_counts.items():
+            by_system[event.biz] += recipient_count
+        for biz, recipient_count in by_system.items():
             # Only the number of entries of the whole batch is known (inactive readers get none), so
             # each system counts its share.
-            share = round(entries * recipients / max(1, total))
+            share = round(entries * recipient_count / max(1, total))
             counts[counters.key(biz, counters.ENTRIES, self.topic)] += share
         # Counters come last, because other dispatchers wait for these rows until the commit.
         counters.add(counts, now)
-        return len(recipients_of) + len(merge_events) + len(large_events)
+        return len(handled_events) + len(large_events)
 
     # -- slices ----------------------------------------------------------------------------------
     def _handle_slice(self, size: int) -> int:

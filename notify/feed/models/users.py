@@ -63,7 +63,7 @@ class FeedUser(models.Model):
     def __str__(self) -> str:
         return str(self.uid)
 
-    def recipients(self, topic: str) -> int:
+    def recipient_count(self, topic: str) -> int:
         """The number of users who receive this author's posts of a topic."""
         return self.friends + (self.followers if topic == Topic.VIP else 0)
 
