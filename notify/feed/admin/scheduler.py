@@ -18,7 +18,7 @@ from msgplatform.doors.admin import ModelAdmin, cells
 from msgplatform.doors.admin.chart import Chart, Line, Unit, labels
 from msgplatform.doors.admin.pages import show_page
 from notify.feed import presence
-from notify.feed.dispatcher.pace import COMFORTABLE, parse_hours
+from notify.feed.dispatcher.pace import COMFORTABLE_LOAD, parse_hours
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.presence import PaceDecision
 
@@ -108,7 +108,7 @@ def _why(decision: PaceDecision) -> str:
         if decision.max_share < 1:
             return gettext("Dispatchers work as much as the policy of this hour allows.")
         return gettext("Dispatchers work at full speed: nobody has to wait for them.")
-    if decision.load < COMFORTABLE:
+    if decision.load < COMFORTABLE_LOAD:
         return gettext("Dispatchers become faster every second: the server has spare capacity.")
     return gettext("Dispatchers keep their speed: the load is near its target.")
 

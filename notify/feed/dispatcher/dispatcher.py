@@ -75,7 +75,7 @@ class Dispatcher(Worker):
         self._was_idle = not total
         self.heartbeat.done += total
         if total:
-            self.pacer.worked()
+            self.pacer.note_work()
         if pause:
             self.stopping.wait(min(_MAX_PAUSE, pause))
         return total > 0
