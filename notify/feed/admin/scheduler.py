@@ -124,10 +124,10 @@ def _charts(span: timedelta) -> list[Chart]:
         steps[min(_STEPS - 1, int((at - since) / length))].append(values)
     # The worst value of each step, so that a short peak is visible.
     load, events, backlog, oldest, latency = (
-        [max(row[n] for row in rows) if rows else None for rows in steps]
+        [max(values[n] for values in step) if step else None for step in steps]
         for n in range(len(_COLUMNS) - 1)
     )
-    share = [min(row[-1] for row in rows) if rows else None for rows in steps]
+    share = [min(values[-1] for values in step) if step else None for step in steps]
     is_late = any(value and value > settings.FEED_LATE_SECONDS / 2 for value in oldest)
     late = gettext("Above the dashed line it is late, and dispatchers work harder.")
     return [

@@ -100,7 +100,7 @@ def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]
         return True, Reason.BELOW
     if FeedBroadcast.objects.filter(biz_id=post.biz_id, fri_uid=uid, feed_id=post.pk).exists():
         return True, Reason.WRITTEN
-    both = [(post.uid, relation) for relation, d in relations.items() if d == Friend.Delivery.BOTH]
+    both = [(post.uid, name) for name, way in relations.items() if way == Friend.Delivery.BOTH]
     if (post.uid, post.topic) in merge.of_relations(both):
         is_pushed = author is None or author.merging == FeedUser.Merging.PUSHED
         return True, Reason.NEW if is_pushed else Reason.MERGED
