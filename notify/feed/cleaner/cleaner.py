@@ -172,16 +172,12 @@ def deactivate_readers(now: datetime) -> bool:
     before = now - timedelta(days=settings.FEED_ACTIVE_DAYS)
     rows = FeedUser.objects.filter(active=True, visit_date__lt=before).order_by("visit_date")
     page = list(rows.values_list("biz_id", "uid")[:USERS])
-    deactivated = skip_refused(page, partial(_deactivate_all, before), "reader")
-    return len(page) == USERS and len(deactivated) > 0
 
+    def deactivate(reader: tuple[int, str]) -> None:
+        transactions.retrying(partial(_deactivate, *reader, before))
 
-def _deactivate_all(
-    before: datetime, readers: Sequence[tuple[int, str]]
-) -> Sequence[tuple[int, str]]:
-    for biz, uid in readers:
-        transactions.retrying(partial(_deactivate, biz, uid, before))
-    return readers
+    inactive_readers = skip_refused(page, deactivate, "reader")
+    return len(page) == USERS and len(inactive_readers) > 0
 
 
 @transaction.atomic(durable=True)
