@@ -54,28 +54,19 @@ def make_packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]
         max_bytes = max(map(len, parts.contents))
         user_limit = gateway.row.users_per_submit
         size = sgip.users_per_submit(max_bytes, min(first.max_users or user_limit, user_limit))
-        part_numbers = first.part_numbers or tuple(range(1, len(parts.contents) + 1))
         count = len(parts.contents)
+        part_numbers = first.part_numbers or tuple(range(1, count + 1))
         if first.parts and first.parts != count:
             raise ValueError(f"its text was cut into {first.parts} parts, and is into {count} now")
-        distinct = _distinct([item.mt for item in group], size)
-        packs += [Pack(messages, parts, part_numbers, ascii_limit) for messages in distinct]
+        # A number is once in a pack: a Report names only sequence and number.
+        by_number: list[dict[str, Mt]] = [{}]
+        for item in group:
+            number = item.mt.user_number
+            if len(by_number[-1]) >= size or number in by_number[-1]:
+                by_number.append({})
+            by_number[-1][number] = item.mt
+        packs += [Pack([*mts.values()], parts, part_numbers, ascii_limit) for mts in by_number]
     return packs
-
-
-def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
-    """Packs in which each number is once: a Report names only sequence and number."""
-    groups: list[list[Mt]] = [[]]
-    numbers: list[set[str]] = [set()]
-    for message in messages:
-        last = len(groups) - 1
-        if len(groups[last]) >= size or message.user_number in numbers[last]:
-            groups.append([])
-            numbers.append(set())
-            last += 1
-        groups[last].append(message)
-        numbers[last].add(message.user_number)
-    return groups
 
 
 # A text that goes to thousands comes in many claims.
