@@ -26,13 +26,12 @@ from msgplatform.models import Biz
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Action, Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency, FeedUser, Friend
-from notify.feed.models.events import OPEN
 from notify.feed.models.posts import Topic
 from notify.feed.monitor import failures
 
 PAGE = 500  # rows of one slice, entries of one statement
 _MAX_OPEN = 100_000  # events that wait: so many are read in a second
-_STATUS = EventQueue.Status
+_STATUS, _OPEN = EventQueue.Status, EventQueue.OPEN
 # The rows of a user (system, uid) as ranges of a key: all columns of the key but one have a value,
 # and the rows are read in the order of the other column.
 Ranges = Iterable[tuple[QuerySet[Any], str]]
@@ -147,7 +146,7 @@ def _busy_systems(person: Person, rows: Sequence[Mapping[str, Any]]) -> set[int]
     systems = {int(row["biz_id"]) for row in rows}
     if not systems:
         return set()
-    waiting = EventQueue.objects.filter(topic__in=EventQueue.Topic.values, status__in=OPEN)
+    waiting = EventQueue.objects.filter(topic__in=EventQueue.Topic.values, status__in=_OPEN)
     events = list(waiting.order_by().values("biz_id", "uid", "data")[: _MAX_OPEN + 1])
     if len(events) > _MAX_OPEN:
         return systems
@@ -229,7 +228,7 @@ def _find_events(person: Person, cursor: str) -> Slice:
     columns = ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date")
     page = list(rows.values(*columns)[:SLICE])
     own_rows = [
-        Row(str(row["qid"]), row, row["status"] in OPEN) for row in page if _is_about(person, row)
+        Row(str(row["qid"]), row, row["status"] in _OPEN) for row in page if _is_about(person, row)
     ]
     return Slice(own_rows, str(page[-1]["qid"]) if len(page) == SLICE else "")
 
@@ -241,7 +240,7 @@ def _erase_events(_person: Person, rows: Sequence[Row]) -> int:
     @transaction.atomic
     def erase_rows() -> int:
         locked_events = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
-        events = [event for event in locked_events if event.status not in OPEN]
+        events = [event for event in locked_events if event.status not in _OPEN]
         set_aside = [event for event in events if event.status == _STATUS.SET_ASIDE]
         failures.take_back(set_aside)
         ended_events = EventQueue.objects.filter(qid__in=[event.qid for event in set_aside])

@@ -181,8 +181,8 @@ def mark_read(biz: int, uid: str, up_to: int) -> None:
 
 # -- the newest posts ------------------------------------------------------------------------------
 def newest_posts(query: TimelineQuery, limit: int) -> tuple[Reader, NewestPosts]:
-    """The reader, and the newest `limit` posts that fit the query and that the reader may see; fewer
-    after MAX_MERGED posts that did not fit."""
+    """The reader, and the newest `limit` posts that fit the query and that the reader may see:
+    fewer after MAX_MERGED posts that did not fit."""
     # Sources are read before the entries, so that posts that are written meanwhile are found twice
     # instead of missed.
     merged_sources = merge.sources(query.biz, query.uid, [Friend.Delivery.BOTH])

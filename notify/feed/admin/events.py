@@ -36,7 +36,6 @@ from notify.feed.actions.actions import resend_events
 from notify.feed.admin import scheduler, users
 from notify.feed.messages.states import TONES
 from notify.feed.models import EventQueue
-from notify.feed.models.events import OPEN
 from notify.feed.monitor import backlog
 
 _STATUS = EventQueue.Status
@@ -191,7 +190,7 @@ class EventAdmin(RowsAdmin):
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        is_open = row.status in OPEN
+        is_open = row.status in EventQueue.OPEN
         seconds = (sql.now() - row.create_date).total_seconds() if is_open else None
         return {
             "tone": TONES[_STATUS(row.status)],

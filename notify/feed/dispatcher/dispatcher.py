@@ -19,7 +19,6 @@ from notify.feed.dispatcher.pacer import Pacer
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue
-from notify.feed.models.events import TOPICS
 from notify.feed.monitor import backlog
 from notify.feed.signals import DISPATCHER
 
@@ -37,14 +36,14 @@ class Dispatcher(Worker):
     role = "feed_dispatcher"
     wake_signal = DISPATCHER
 
-    def __init__(self, topics: Collection[str] = TOPICS) -> None:
+    def __init__(self, topics: Collection[str] = EventQueue.Topic.values) -> None:
         super().__init__()
-        self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(TOPICS))
+        self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(EventQueue.Topic.values))
         self._topics = topics
         self._was_idle = False
         self.receivers = [
             Upkeep() if topic == EventQueue.Topic.UPKEEP else Receiver(topic)
-            for topic in TOPICS
+            for topic in EventQueue.Topic.values
             if topic in topics
         ]
 

@@ -32,7 +32,6 @@ from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.receiver import SKIPPED_SECONDS
 from notify.feed.merge import TimelineQuery
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
-from notify.feed.models.events import OPEN
 from notify.feed.models.posts import Topic
 from notify.feed.models.users import NOTHING_WRITTEN, POST_RELATIONS
 from notify.feed.monitor import counters
@@ -64,7 +63,7 @@ class Upkeep:
         until = time.monotonic() + _TURN_SECONDS
         size = max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         count = 0
-        for status in OPEN:
+        for status in EventQueue.OPEN:
             rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
             if self._skipped_ids:
                 rows = rows.exclude(qid__in=self._skipped_ids)

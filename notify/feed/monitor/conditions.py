@@ -19,10 +19,9 @@ from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor import failure_groups
 from notify.feed.models import EventQueue
-from notify.feed.models.events import TOPICS
 from notify.feed.monitor import backlog
 from notify.feed.monitor.counters import FLOW
-from notify.feed.monitor.failures import SET_ASIDE, SET_ASIDE_KEY
+from notify.feed.monitor.failures import SET_ASIDE, SET_ASIDE_KEY, TOPICS
 
 LATE = "feed.late"
 KINDS = SET_ASIDE, LATE

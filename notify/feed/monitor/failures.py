@@ -8,18 +8,17 @@ from msgplatform.core.data import sql
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from notify.feed.models import EventQueue
-from notify.feed.models.events import TOPICS
 from notify.feed.monitor.counters import FLOW
 
 # A receiver raises this alert, with the reason, when it sets an event aside.
 SET_ASIDE = "feed.set_aside"
 SET_ASIDE_KEY = f"{SET_ASIDE}:events"
+TOPICS = EventQueue.Topic.values  # a topic's place is the subject of its failures
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def add(qid: int, topic: str, reason: str) -> None:
-    """Count an event that was set aside, in the caller's transaction. The subject is the topic's
-    place in TOPICS."""
+    """Count an event that was set aside, in the caller's transaction."""
     loss = Loss(TOPICS.index(topic), answer(reason), qid, reason)
     # The time of setting aside is not stored, so `take_back` uses the event's time of creation.
     failure_store.add(FLOW, [loss], sql.now(), ended_since=_EVER)

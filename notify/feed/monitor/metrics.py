@@ -15,7 +15,6 @@ from msgplatform.core.flows.health import Status
 from msgplatform.core.flows.metric import Metrics, Sample
 from notify.feed import presence
 from notify.feed.models import EventQueue
-from notify.feed.models.events import OPEN, TOPICS
 from notify.feed.monitor import backlog, counters
 from notify.feed.retention import ARCHIVES, ENTRIES
 
@@ -35,7 +34,7 @@ def status() -> Status:
         facts[str(_Status.WAITING.label)] = _("%d or more") % count
     ages = backlog.oldest(now)
     return Status(
-        sum(by_status[open_status] for open_status in OPEN),
+        sum(by_status[open_status] for open_status in EventQueue.OPEN),
         max(ages.values(), default=None),
         facts,
         oldest_by=ages,
@@ -73,11 +72,11 @@ def samples() -> Iterator[Sample]:
     for (topic, event_status), count in backlog.counts().items():
         yield _EVENTS.of(count, topic=topic, status=_Status(event_status).name.lower())
     ages = backlog.oldest(now)
-    for topic in TOPICS:
+    for topic in EventQueue.Topic.values:
         yield _OLDEST.of(ages.get(topic, 0.0), topic=topic)
     hour = counters.since(now - _HOUR)
     for kind in counters.KINDS:
-        for topic in TOPICS:
+        for topic in EventQueue.Topic.values:
             yield _LAST_HOUR.of(hour[topic, kind], topic=topic, what=kind)
     with suppress(RedisError):  # the other metrics need no Redis
         decision = presence.read_decision()
