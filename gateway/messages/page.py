@@ -192,7 +192,6 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
         id=str(row.pk),
         title=row.user_number,
         facts={
-            # For a deleted row show its id.
             _("Business system"): PageLink.to(system) if system else str(row.biz_id),
             _("Account"): PageLink.to(account) if account else str(row.account_id),
             _("Gateway"): PageLink.to(gateway) if gateway else str(row.gateway_id),

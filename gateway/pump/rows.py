@@ -84,8 +84,7 @@ def _write_messages(
             _insert(SgipMt, [row for row in rows if row["id"] in replaced_ids])
         traces = {int(message.id): message.mt.trace for message in messages if message.mt.trace}
         spans.store_contexts(spans.contexts(traces))
-        # Each Submit of a message gets a row, so that late Reports find earlier tries too. Each
-        # Report gets a row.
+        # Each Submit of a message gets a row, so that late Reports find earlier tries too.
         part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)
         parts: list[tuple[Any, ...]] = []
         reports: list[tuple[Any, ...]] = []

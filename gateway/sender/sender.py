@@ -156,7 +156,6 @@ class SmsSender(Worker):
                 for link in self._links
                 if link.gateway == gateway_id and link.kind in ("submit", "standby")
             }
-            # This sender's share of the gateway's connections.
             share = presence.share(gateway.row.connections, self.name, senders)
             if gateway_id not in self.workers:
                 link = Link(gateway, share, self.arrivals, self.wake_event)
