@@ -201,7 +201,7 @@ class SmsGateway(Named):
 
 
 class SmsAccount(Named):
-    """How a business system sends: its number, its fees, its limits."""
+    """The number, the fees and the limits with which a business system sends."""
 
     biz = models.ForeignKey(
         Biz, models.PROTECT, verbose_name=_("system"),

@@ -19,7 +19,7 @@ from ipaddress import ip_network
 
 from gateway import sgip
 from gateway.directory import Directory, Gateway
-from gateway.inbox.arrivals import Arrivals
+from gateway.inbox.arrivals import Arrivals, Request
 from gateway.net import Connection
 from gateway.presence import LinkState
 from gateway.receiver.wrong_logins import WrongLogins
@@ -127,10 +127,10 @@ class BindAuthentication:
         return int(sgip.Result.OK)
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
-        requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        requests: list[Request] = []
         closed_event: sgip.Closed | None = None
         for event in events:
-            if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
+            if isinstance(event, Request):
                 requests.append(event)
             elif type(event) is sgip.Bound:
                 address = connection.address
@@ -224,8 +224,8 @@ class BindAuthentication:
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The gateway with this login that may connect from the address. All gateways are compared,
-        each in constant time, so that the duration reveals none. Of several with this login the
-        oldest enabled one counts."""
+        each in constant time, so that the duration reveals none. The oldest enabled
+        gateway of several with this login counts."""
         match = None
         gateways = self._directory.known.receiving.values()
         for gateway in sorted(gateways, key=lambda entry: (entry.row.enabled, -entry.id)):

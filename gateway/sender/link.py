@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 from gateway import sgip
 from gateway.directory import Gateway
-from gateway.inbox.arrivals import Arrivals
+from gateway.inbox.arrivals import Arrivals, Request
 from gateway.lifecycle.messages import Response
 from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState
@@ -156,7 +156,7 @@ class Link:
         self._pump()
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
-        requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        requests: list[Request] = []
         for event in events:
             if type(event) is sgip.Answered:
                 submit: PendingSubmit = event.context
@@ -167,7 +167,7 @@ class Link:
                         submit.name, result, is_repeated=submit.is_repeated, tries=submit.tries
                     )
                 )
-            elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
+            elif isinstance(event, Request):
                 requests.append(event)
             elif type(event) is sgip.Ignored:
                 self._arrivals.log_refused(connection, event)

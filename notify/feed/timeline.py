@@ -137,7 +137,7 @@ def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
     with transaction.atomic(durable=True):
         now = sql.now()
         hour_ago = now - timedelta(seconds=VISIT_SECONDS)
-        # Of several pages at the same time only one changes the row and adds the event.
+        # Only one of several pages at the same time changes the row and adds the event.
         rows = FeedUser.objects.filter(
             Q(visit_date=None) | Q(visit_date__lt=hour_ago), biz_id=biz, uid=uid, active=True
         )

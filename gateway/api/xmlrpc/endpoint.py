@@ -182,9 +182,8 @@ def _writable(value: Any) -> Any:
     return value
 
 
-# Both: a POST to the one without the slash cannot be redirected.
-# The key is in the body, which no proxy reads: in front of cells it reads the public prefix of the
-# key in the address.
+# Both spellings, because a POST without the slash cannot be redirected. A proxy in front of cells
+# does not read the body with the key: it reads the public prefix of the key in the address.
 urlpatterns = [
     path("rpc/", endpoint, name="rpc"),
     path("rpc", endpoint),
