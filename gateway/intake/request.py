@@ -77,7 +77,7 @@ class Router:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._bound: frozenset[int] = frozenset()
+        self._connected_ids: frozenset[int] = frozenset()
         self._next = Every(_LINK_LOOK_SECONDS)
 
     def route(self, account: Account, user_number: str) -> list[int]:
@@ -93,12 +93,12 @@ class Router:
             words = _("no gateway takes %(number)s for this account")
             raise InvalidInput(lazy_message(words, number=user_number), "to")
         if self._next.take():
-            self._bound = presence.connected_gateways(presence.live())
-        bound_ids = self._bound  # another thread may replace the attribute
+            self._connected_ids = presence.connected_gateways(presence.live())
+        connected_ids = self._connected_ids  # another thread may replace the attribute
         # First by a link that is up, then by the longest prefix, then by priority. Gateways that
         # are down are in the list too, because a sender moves their messages to the next gateway.
         by_rank = [
-            (gateway.id not in bound_ids, -length, -gateway.row.priority, gateway.id)
+            (gateway.id not in connected_ids, -length, -gateway.row.priority, gateway.id)
             for gateway, length in fitting
         ]
         return [id for *_, id in sorted(by_rank)]

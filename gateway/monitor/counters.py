@@ -47,7 +47,7 @@ def count_messages(
 
 
 def count_mos(owners: Iterable[Owner], now: datetime) -> None:
-    """Count MOs in the caller's transaction. Gateway 0: over which gateway the MO came is unknown."""
+    """Count MOs in the caller's transaction. The gateway may be unknown (0)."""
     counts: Counter[Key] = Counter()
     for biz, account, gateway in owners:
         counts[biz, account, MO] += 1
