@@ -22,6 +22,7 @@ from gateway.inbox import mo_intake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
 from gateway.net import Connection, NetThread
+from gateway.sgip.constants import ReportType
 from gateway.sgip.fields import WORDS
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
@@ -47,7 +48,6 @@ _LOG_SECONDS = 10.0  # seconds between log lines about requests that a session r
 _MAX_ALERTS = 100
 _UNTIL_PUT = 60.0  # seconds; `put` ends the pause
 _STOP_SECONDS = 1.0
-_SUBMIT_REPORT = 0  # ReportType of a Submit's Report; that of a Deliver is another one
 
 
 class Arrival(msgspec.Struct, eq=False):
@@ -140,7 +140,7 @@ class Arrivals:
         reports: dict[Arrival, ReportIn] = {}
         for arrival in arrivals:
             report = arrival.request
-            if isinstance(report, sgip.Report) and report.report_type == _SUBMIT_REPORT:
+            if isinstance(report, sgip.Report) and report.report_type == ReportType.SUBMIT:
                 node, ts, seqno = report.submit_sequence
                 reports[arrival] = ReportIn(
                     seqno, ts, node, sgip.international(report.user_number), report.state,
