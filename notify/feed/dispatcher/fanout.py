@@ -59,16 +59,9 @@ def push(topic: str, feed_ids: Sequence[int]) -> int:
     number of entries."""
     places = ", ".join(["%s"] * len(feed_ids))
     relations = ", ".join(f"'{relation}'" for relation in RELATIONS_OF_TOPIC[topic])
-    # Join order: posts, then the relations of each author, which are neighbours in the index.
-    return _run(
-        f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
-        "ON r.biz_id = f.biz_id AND r.uid = f.uid "
-        f"AND r.relation IN ({relations}) "
-        f"WHERE f.id IN ({places}) AND f.delete_date IS NULL AND r.delivery > 0 "
-        # In the order of the entries' key, so that neighbouring rows are written together.
-        "ORDER BY r.fri_uid, f.id",
-        list(feed_ids),
-    )
+    # In the order of the entries' key, so that neighbouring rows are written together.
+    order = "ORDER BY r.fri_uid, f.id"
+    return _write_entries(f"r.relation IN ({relations})", f"f.id IN ({places})", feed_ids, order)
 
 
 def push_slice(feed_id: int, part: Slice) -> int:
@@ -76,16 +69,20 @@ def push_slice(feed_id: int, part: Slice) -> int:
     entries."""
     bounds = [part.after] if part.until is None else [part.after, part.until]
     upper_bound = "" if part.until is None else "AND r.fri_uid <= %s"
-    return _run(
+    relation = f"r.relation = %s AND r.fri_uid > %s {upper_bound}"
+    return _write_entries(relation, "f.id = %s", [part.relation, *bounds, feed_id])
+
+
+def _write_entries(
+    relation: str, post: str, parameters: Sequence[str | int], order: str = ""
+) -> int:
+    """Write an entry for each relation and post that meet these conditions."""
+    # Join order: posts, then the relations of each author, which are neighbours in the index.
+    statement = (
         f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
-        "ON r.biz_id = f.biz_id AND r.uid = f.uid "
-        f"AND r.relation = %s AND r.fri_uid > %s {upper_bound} "
-        "WHERE f.id = %s AND f.delete_date IS NULL AND r.delivery > 0",
-        [part.relation, *bounds, feed_id],
+        f"ON r.biz_id = f.biz_id AND r.uid = f.uid AND {relation} "
+        f"WHERE {post} AND f.delete_date IS NULL AND r.delivery > 0 {order}"
     )
-
-
-def _run(statement: str, parameters: Sequence[str | int]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "feed_broadcast", "feed_id"), list(parameters))
         return max(0, int(cursor.rowcount))  # -1: the driver does not know
