@@ -148,34 +148,19 @@ def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
 
 def rows_check() -> list[CheckMessage]:
     """Gateways and accounts with settings that cannot work; nothing before the tables exist."""
-    try:
+    with suppress(DatabaseError):  # `check` runs before `migrate`, too
         all_gateways = list(SmsGateway.objects.all())
+        gateways = [row for row in all_gateways if row.enabled]
         accounts = list(SmsAccount.objects.filter(enabled=True).select_related("biz"))
-        unheard_accounts = [
-            row
-            for row in accounts
-            if row.report_batches and not notifications.is_taken(notifications.REPORTS, row.biz_id)
+        return [
+            *_shared_nodes(gateways),
+            *_shared_logins(gateways),
+            *_open_networks(all_gateways),
+            *_late_reports(gateways),
+            *_default_accounts(accounts),
+            *_unheard_accounts(accounts),
         ]
-    except DatabaseError:  # `check` runs before `migrate`, too
-        return []
-    gateways = [row for row in all_gateways if row.enabled]
-    return [
-        *_shared_nodes(gateways),
-        *_shared_logins(gateways),
-        *_open_networks(all_gateways),
-        *_late_reports(gateways),
-        *_default_accounts(accounts),
-        *(
-            Warning(
-                f"nobody gets the Reports of the account {row.name}: they are events "
-                f"{notifications.REPORTS}, which no subscription of {row.biz} takes",
-                hint=f"Let a subscription take {notifications.REPORTS} or sms.*, or switch off "
-                "the account's Reports in batches.",
-                id="gateway.W215",
-            )
-            for row in unheard_accounts
-        ),
-    ]
+    return []
 
 
 def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
@@ -267,6 +252,18 @@ def _default_accounts(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
             obj="SMS_DEFAULT_ACCOUNT",
             id="gateway.W213",
         )
+
+
+def _unheard_accounts(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
+    for row in accounts:
+        if row.report_batches and not notifications.is_taken(notifications.REPORTS, row.biz_id):
+            yield Warning(
+                f"nobody gets the Reports of the account {row.name}: they are events "
+                f"{notifications.REPORTS}, which no subscription of {row.biz} takes",
+                hint=f"Let a subscription take {notifications.REPORTS} or sms.*, or switch off "
+                "the account's Reports in batches.",
+                id="gateway.W215",
+            )
 
 
 def _late_reports(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
