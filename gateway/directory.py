@@ -138,7 +138,7 @@ class Directory(Snapshot[Known]):
         others = [id for id, name in operators.items() if operator and name == operator]
         return others or [gateway_id]
 
-    def served(self, names: Collection[str]) -> dict[int, Gateway]:
+    def served_gateways(self, names: Collection[str]) -> dict[int, Gateway]:
         """The gateways that a sender serves, by id: those with these names, or without names all
         enabled gateways without a process of their own."""
         return {

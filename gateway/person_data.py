@@ -104,10 +104,10 @@ def _erased_message(person: Person, message: Finished) -> Finished:
         key=person.erased(mt.key),
         reference=person.erased(mt.reference),
     )
-    announced = {
+    events = {
         final: person.erased(event.decode()).encode() for final, event in message.announced.items()
     }
-    return msgspec.structs.replace(message, mt=new_mt, announced=announced)
+    return msgspec.structs.replace(message, mt=new_mt, announced=events)
 
 
 def _erased_mo(person: Person, mo: Mo) -> Mo:
@@ -132,11 +132,11 @@ def _page(rows: QuerySet[Any], columns: Iterable[str], cursor: str, size: int = 
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """A table whose rows of the person are found by number. `erased`: their columns afterwards."""
+    """A table whose rows of the person are found by number. `new_values` are written into them."""
 
     model: type[Model]
     columns: Sequence[str]
-    erased: Mapping[str, Any]
+    new_values: Mapping[str, Any]
     condition: Q = msgspec.field(default_factory=Q)
 
     def find(self, person: Person, cursor: str) -> Slice:
@@ -149,7 +149,7 @@ class _Table(msgspec.Struct, frozen=True):
 
     def erase(self, _person: Person, rows: Sequence[Row]) -> int:
         own_rows = self.model._default_manager.filter(id__in=[int(row.key) for row in rows])
-        return transactions.retrying(lambda: own_rows.update(**self.erased))
+        return transactions.retrying(lambda: own_rows.update(**self.new_values))
 
 
 _SENT = _Table(

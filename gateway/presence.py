@@ -82,8 +82,8 @@ def seconds_down(gateways: Collection[int]) -> dict[int, float]:
     """
     client: Any = sms_redis()
     now = clock(client)
-    stored = numbers_of(client.hgetall(keys.GATEWAYS_DOWN))
-    times = {int(id): at for id, at in stored.items() if id.isdecimal()}
+    stored_times = numbers_of(client.hgetall(keys.GATEWAYS_DOWN))
+    times = {int(id): at for id, at in stored_times.items() if id.isdecimal()}
     if connected_ids := times.keys() - gateways:
         client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
     if gateways:

@@ -56,7 +56,8 @@ def recover(dry_run: bool = False) -> Recovered:
         waiting += len(batch.messages) + len(batch.mos)
         if not dry_run:
             event_ids = _publish(batch, directory)
-            store.finish_published({m.id: m.final for m in batch.messages if m.id in event_ids}, event_ids)
+            endings = {m.id: m.final for m in batch.messages if m.id in event_ids}
+            store.finish_published(endings, event_ids)
     return Recovered(len(text_ids), len(mo_ids), waiting)
 
 

@@ -54,7 +54,7 @@ class Link:
         self.state_changed = True  # True if other processes should know now
         self.bound_since: dict[Connection, float] = {}
         self._idle: set[Connection] = set()  # connections that were unbound as idle
-        self.received = 0
+        self.received_count = 0
         self._arrivals, self._wake_event = arrivals, wake_event
         self._submits = PendingSubmits(gateway.row.response_timeout)
         # The worker's thread counts the first, the loop the second: the difference is on its way.
@@ -177,7 +177,7 @@ class Link:
             else:
                 self._link_event(connection, event)
         if requests:
-            self.received += len(requests)
+            self.received_count += len(requests)
             self._arrivals.put(connection, self.gateway.id, requests)
         self._pump()
         self._wake_event.set()
@@ -230,7 +230,7 @@ class Link:
             in_order = event.reason is sgip.CloseReason.UNBOUND and not event.unanswered
             if was_bound and in_order:
                 self.is_asleep = not self.bound_since
-                if self.is_asleep and was_idle and self.received and self._client:
+                if self.is_asleep and was_idle and self.received_count and self._client:
                     self._client.wake()
             elif event.reason is not sgip.CloseReason.REFUSED:  # BindRefused said more
                 why = f": {event.error}" if event.error else ""

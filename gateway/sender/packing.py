@@ -81,13 +81,14 @@ class Counters:
     each script waits for the disk; counters that are not used are left out."""
 
     def __init__(self) -> None:
-        self._reserved = range(0)
+        self._reserve = range(0)
 
     def take(self, count: int) -> range:
         """The next `count` counters. Raises RedisError."""
-        if count > len(self._reserved):
-            self._reserved = store.next_seqnos(max(count, _COUNTERS_AT_ONCE))
-        counters, self._reserved = self._reserved[:count], self._reserved[count:]
+        if count > len(self._reserve):
+            self._reserve = store.next_seqnos(max(count, _COUNTERS_AT_ONCE))
+        reserve = self._reserve
+        counters, self._reserve = reserve[:count], reserve[count:]
         return counters
 
 

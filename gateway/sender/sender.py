@@ -139,7 +139,7 @@ class SmsSender(Worker):
     def _follow_directory(self) -> None:
         """Keep a link for each gateway, a new one where the settings of a link changed."""
         # A gateway without a link claims no message, and ends none whose time is over.
-        gateways = {} if outbound.is_off() else self.directory.served(self._names)
+        gateways = {} if outbound.is_off() else self.directory.served_gateways(self._names)
         for gateway_id, worker in list(self.workers.items()):
             gateway = gateways.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
@@ -205,7 +205,7 @@ class SmsSender(Worker):
         states: list[presence.LinkState] = []
         for worker in self.workers.values():
             self.net.call(worker.link.sweep)
-        for gateway_id, gateway in self.directory.served(self._names).items():
+        for gateway_id, gateway in self.directory.served_gateways(self._names).items():
             if gateway_id in self.workers:
                 states += self.workers[gateway_id].link.states()
             else:  # report before connecting: all processes must know its share

@@ -48,7 +48,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._owed_frames: dict[bytes, bytes] = {}
-        self._reported: set[tuple[sgip.SequenceNumber, str]] = set()
+        self._reported_users: set[tuple[sgip.SequenceNumber, str]] = set()
         for line in _whole_lines(path):
             sign, text, *_ = line.split("\t")
             if sign == "+":
@@ -62,10 +62,10 @@ class Journal:
         """Frames without an answer, the oldest first."""
         return list(self._owed_frames.values())
 
-    def unreported(self, log: Path) -> Iterator[tuple[sgip.SequenceNumber, str]]:
+    def unreported_users(self, log: Path) -> Iterator[tuple[sgip.SequenceNumber, str]]:
         """Submits and users that the log has as accepted, but that have no Report after a kill."""
         for submit, user, result in read_users(log):
-            if not result and (submit, user) not in self._reported:
+            if not result and (submit, user) not in self._reported_users:
                 yield submit, user
 
     def put(self, frame: bytes) -> None:
@@ -89,7 +89,7 @@ class Journal:
         self._owed_frames[frame[_SEQUENCE]] = frame
         command = sgip.decode(frame)
         if isinstance(command, sgip.Report):
-            self._reported.add((command.submit_sequence, command.user_number))
+            self._reported_users.add((command.submit_sequence, command.user_number))
 
 
 class Outbox:

@@ -129,7 +129,7 @@ class Simulator:
             journal=self._journal,
         )
         if self._journal and behaviour.reports is not ReportTime.NEVER:
-            for submit, user in self._journal.unreported(log):
+            for submit, user in self._journal.unreported_users(log):
                 self.outbox.put(sgip.Report(
                     self._next(), submit, 0, user, behaviour.state, behaviour.error_code,
                 ))  # fmt: skip

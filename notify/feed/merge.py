@@ -65,7 +65,7 @@ def of_relations(relations: Iterable[tuple[str, str]]) -> list[Source]:
     return sorted({(uid, topic) for uid, relation in relations for topic in _TOPICS[relation]})
 
 
-def own(uid: str) -> list[Source]:
+def own_sources(uid: str) -> list[Source]:
     """The sources of a user's own posts."""
     return [(uid, topic) for topic in RELATIONS_OF_TOPIC]
 

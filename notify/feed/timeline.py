@@ -196,7 +196,7 @@ def newest_posts(query: TimelineQuery, limit: int) -> tuple[Reader, NewestPosts]
     if len(post_ids) < limit and not read_posts.complete_to and not below.is_empty:
         all_sources = merge.sources(query.biz, query.uid)
         if query.has_own:
-            all_sources += merge.own(query.uid)
+            all_sources += merge.own_sources(query.uid)
         read_posts = merge.newest(below, all_sources, limit - len(post_ids), MAX_MERGED)
         post_ids = _join(post_ids, read_posts, limit)
     return reader, NewestPosts(post_ids, read_posts.complete_to)

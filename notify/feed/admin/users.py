@@ -129,20 +129,20 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         side = SIDES[show]
         rows = Friend.objects.filter(
             biz_id=biz.pk, relation=side.relation,
-            **{side.own: uid, f"{side.other}__gt": request.GET.get("after", "")},
+            **{side.own_column: uid, f"{side.other_column}__gt": request.GET.get("after", "")},
         )  # fmt: skip
-        if side.own == "fri_uid":
+        if side.own_column == "fri_uid":
             # In the index of readers `delivery` comes before `relation`. The condition names every
             # delivery, so that the database can use the index.
             rows = rows.filter(delivery__in=Friend.Delivery.values)
         lines = [
             Line(
-                other := getattr(row, side.other),
+                other := getattr(row, side.other_column),
                 urlencode({"system": biz.name, "uid": other}),
                 str(Friend.Delivery(row.delivery).label),
                 row.create_date,
             )
-            for row in rows.order_by(side.other)[: RELATIONS_PAGE + 1]
+            for row in rows.order_by(side.other_column)[: RELATIONS_PAGE + 1]
         ]
         has_more = len(lines) > RELATIONS_PAGE
         query = urlencode(
@@ -185,15 +185,15 @@ def _figures(biz: Biz, uid: str, user: FeedUser | None) -> list[tuple[str, str]]
 
 # -- relations -------------------------------------------------------------------------------------
 class Side(msgspec.Struct, frozen=True):
-    """Rows of one relation in which the column `own` has the user, and `other` the other user.
+    """Rows of one relation: `own_column` has the user, and `other_column` the other user.
 
     `delivery`: the heading of the column with the delivery of posts; '': no column.
     """
 
     title: Any
     relation: str
-    own: str
-    other: str
+    own_column: str
+    other_column: str
     delivery: Any
     empty: Any
 

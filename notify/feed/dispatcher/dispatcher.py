@@ -69,7 +69,7 @@ class Dispatcher(Worker):
         for receiver in self.receivers:
             start = time.monotonic()
             if count := receiver.turn(pace):
-                pause += receiver.rest(pace, count, time.monotonic() - start)
+                pause += receiver.pause_after(pace, count, time.monotonic() - start)
                 total += count
         self._was_idle = not total
         self.heartbeat.done += total

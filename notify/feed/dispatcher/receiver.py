@@ -49,7 +49,7 @@ class Receiver:
         size = max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         return self._handle_batch(self._effort.events(pace)) + self._handle_slice(size)
 
-    def rest(self, pace: Pace, count: int, seconds: float) -> float:
+    def pause_after(self, pace: Pace, count: int, seconds: float) -> float:
         """Seconds to rest after a turn that handled `count` events in `seconds`."""
         # Only full batches at full speed show the cost of work that nothing slows down.
         if pace.share >= FULL_SPEED and count >= MAX_EVENTS * FULL_SPEED:

@@ -81,7 +81,7 @@ class Upkeep:
                     break
         return count
 
-    def rest(self, pace: Pace, count: int, seconds: float) -> float:
+    def pause_after(self, pace: Pace, count: int, seconds: float) -> float:
         """Seconds to rest after a turn that took `seconds`."""
         # The costs of these events differ too much to be learned.
         return Effort().pause(pace.share, 0, seconds)
@@ -158,7 +158,7 @@ def backfill(event: Event) -> tuple[bool, int]:
     is_rebuild = reader.floor == NOTHING_WRITTEN
     if not relations and not is_rebuild:
         return not candidates, 0
-    sources = merge.of_relations(relations) + (merge.own(uid) if is_rebuild else [])
+    sources = merge.of_relations(relations) + (merge.own_sources(uid) if is_rebuild else [])
     limit = settings.FEED_REBUILD_LENGTH if is_rebuild else settings.FEED_TIMELINE_LENGTH
     floor = 0 if is_rebuild else reader.floor
     post_ids = merge.newest(TimelineQuery(biz, uid, after=floor), sources, limit + 1).post_ids

@@ -57,4 +57,4 @@ def test_what_was_accepted_and_not_reported(path: Path, tmp_path: Path) -> None:
     journal.note_answer(report(1), Result.OK)
     journal.flush()
     for known in (journal, Journal(path)):
-        assert list(known.unreported(log)) == [((node, ts, seqno + 1), USER)]
+        assert list(known.unreported_users(log)) == [((node, ts, seqno + 1), USER)]
