@@ -224,8 +224,8 @@ class BindAuthentication:
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The gateway with this login that may connect from the address. All gateways are compared,
-        each in constant time, so that the duration reveals none. The oldest enabled
-        gateway of several with this login counts."""
+        each in constant time, so that the duration reveals none. The oldest enabled gateway of
+        several with this login counts."""
         match = None
         gateways = self._directory.known.receiving.values()
         for gateway in sorted(gateways, key=lambda entry: (entry.row.enabled, -entry.id)):
