@@ -25,8 +25,8 @@ def message_row(message: Finished, archived_at: datetime | None) -> dict[str, An
         "fee_value": mt.fee_value, "given_value": mt.given_value, "agent_flag": mt.agent_flag,
         "morelateto_mt_flag": mt.morelateto_mt_flag, "priority": mt.priority,
         "expire_at": time_of(mt.expire_at), "schedule_at": time_of(mt.schedule_at),
-        # The MessageCoding with which the text went out.
         "report_flag": mt.report_flag,
+        # The MessageCoding with which the text went out.
         "message_coding": int(sgip.choose_coding(mt.text + mt.signature)),
         "text": mt.text, "parts": message.parts, "idempotency_key": mt.key,
         "reference": mt.reference, "final": message.final, "result": result,

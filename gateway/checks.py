@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
-from gateway import notifications, replicas, sgip
+from gateway import notifications, replicas
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from gateway.monitor import failures
@@ -24,7 +24,7 @@ from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.errors import Undecryptable
 
 # The minimum version for redis-py and our scripts.
-OLDEST_REDIS = (6, 2)
+MIN_REDIS = (6, 2)
 REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 
 
@@ -32,14 +32,14 @@ REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """The archive must keep a message for as long as it may be resent, and longer than the message
     needs to get there. `rows_check` knows gateways that wait longer for a Report."""
-    days, min_days = settings.SMS_ARCHIVE_DAYS, _least_archive_days(REPORT_HOURS)
+    days, min_days = settings.SMS_ARCHIVE_DAYS, _min_archive_days(REPORT_HOURS)
     if days == 0 or days >= min_days:
         return []
     return [
         Error(
             f"SMS_ARCHIVE_DAYS={days} is too short: messages may be sent again for "
-            f"{failures.OLDEST_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days ahead; "
-            f"then they wait {REPORT_HOURS:g} hours for a Report",
+            f"{failures.MAX_RESEND_DAYS} days, and scheduled {settings.SMS_SCHEDULE_DAYS} days "
+            f"ahead; then they wait {REPORT_HOURS:g} hours for a Report",
             hint=f"Set SMS_ARCHIVE_DAYS to {min_days} or more, or to 0 (kept for ever).",
             obj="SMS_ARCHIVE_DAYS",
             id="gateway.E001",
@@ -47,10 +47,10 @@ def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMes
     ]
 
 
-def _least_archive_days(report_hours: float) -> int:
+def _min_archive_days(report_hours: float) -> int:
     """A day longer than a message may take until it is archived or too old to be resent."""
     days_to_archive: int = settings.SMS_SCHEDULE_DAYS + math.ceil(report_hours / 24)
-    return 1 + max(failures.OLDEST_DAYS, days_to_archive)
+    return 1 + max(failures.MAX_RESEND_DAYS, days_to_archive)
 
 
 @register(Tags.database)
@@ -85,7 +85,7 @@ def redis_check() -> list[CheckMessage]:
         # A hosted Redis may forbid CONFIG. One pattern for both options: Redis 6.2 takes no second.
         with suppress(ResponseError):
             options |= client.config_get("*appendfsync*")
-        of_replicas = list(replicas.problems(info))
+        replica_problems = list(replicas.problems(info))
     except RedisError as error:
         return [
             Warning(
@@ -95,7 +95,7 @@ def redis_check() -> list[CheckMessage]:
                 id="gateway.W201",
             )
         ]
-    return [*_judge_options(options), *of_replicas]
+    return [*_judge_options(options), *replica_problems]
 
 
 def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
@@ -125,19 +125,19 @@ def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
             id="gateway.W209",
         )
     elif options["aof"] != "0":
-        for option, right in (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")):
-            if options.get(option, right) != right:
+        for option, safe_value in (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")):
+            if options.get(option, safe_value) != safe_value:
                 yield Error(
                     "the SMS Redis answers before its file is on disk "
                     f"({option} {options[option]})",
-                    hint=f"Set `{option} {right}` in its configuration file, and at once with "
-                    f"`redis-cli CONFIG SET {option} {right}`; otherwise a killed Redis or a power "
-                    "cut loses accepted messages.",
+                    hint=f"Set `{option} {safe_value}` in its configuration file, and at once with "
+                    f"`redis-cli CONFIG SET {option} {safe_value}`; otherwise a killed Redis or a "
+                    "power cut loses accepted messages.",
                     obj="SMS_REDIS_URL",
                     id="gateway.E204",
                 )
     numbers = tuple(int(part) for part in options["version"].split(".")[:2] if part.isdigit())
-    if (numbers or OLDEST_REDIS) < OLDEST_REDIS:
+    if (numbers or MIN_REDIS) < MIN_REDIS:
         yield Error(
             f"the SMS Redis is version {options['version']}",
             hint="Use Redis 6.2 or later, or Valkey.",
@@ -148,43 +148,27 @@ def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
 
 def rows_check() -> list[CheckMessage]:
     """Gateways and accounts with settings that cannot work; nothing before the tables exist."""
-    try:
+    with suppress(DatabaseError):  # `check` runs before `migrate`, too
         all_gateways = list(SmsGateway.objects.all())
+        gateways = [row for row in all_gateways if row.enabled]
         accounts = list(SmsAccount.objects.filter(enabled=True).select_related("biz"))
-        unheard_accounts = [
-            row
-            for row in accounts
-            if row.report_batches and not notifications.is_taken(notifications.REPORTS, row.biz_id)
+        return [
+            *_shared_nodes(gateways),
+            *_shared_logins(gateways),
+            *_open_networks(all_gateways),
+            *_late_reports(gateways),
+            *_default_accounts(accounts),
+            *_unheard_accounts(accounts),
         ]
-    except DatabaseError:  # `check` runs before `migrate`, too
-        return []
-    gateways = [row for row in all_gateways if row.enabled]
-    return [
-        *_shared_nodes(gateways),
-        *_shared_logins(gateways),
-        *_open_networks(all_gateways),
-        *_late_reports(gateways),
-        *_default_accounts(accounts),
-        *(
-            Warning(
-                f"nobody gets the Reports of the account {row.name}: they are events "
-                f"{notifications.REPORTS}, which no subscription of {row.biz} takes",
-                hint=f"Let a subscription take {notifications.REPORTS} or sms.*, or switch off "
-                "the account's Reports in batches.",
-                id="gateway.W215",
-            )
-            for row in unheard_accounts
-        ),
-    ]
+    return []
 
 
 def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     """A Report names our node id and a counter: two operators may send Reports with equal ones."""
     hosts: dict[int, dict[str, str]] = defaultdict(dict)
     for row in gateways:
-        node = row.node_id
         try:
-            node = sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node
+            node = row.sp_node_id()
         except ValueError as error:
             yield Error(
                 f"the gateway {row.name} has no node id: {error}",
@@ -270,10 +254,22 @@ def _default_accounts(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
         )
 
 
+def _unheard_accounts(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
+    for row in accounts:
+        if row.report_batches and not notifications.is_taken(notifications.REPORTS, row.biz_id):
+            yield Warning(
+                f"nobody gets the Reports of the account {row.name}: they are events "
+                f"{notifications.REPORTS}, which no subscription of {row.biz} takes",
+                hint=f"Let a subscription take {notifications.REPORTS} or sms.*, or switch off "
+                "the account's Reports in batches.",
+                id="gateway.W215",
+            )
+
+
 def _late_reports(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     days = settings.SMS_ARCHIVE_DAYS
     for row in gateways:
-        min_days = _least_archive_days(row.report_hours)
+        min_days = _min_archive_days(row.report_hours)
         if row.report_hours > REPORT_HOURS and 0 < days < min_days:
             yield Warning(
                 f"SMS_ARCHIVE_DAYS={days} is too short for the gateway {row.name}, which waits "

@@ -41,7 +41,6 @@ class Gateway:
     @classmethod
     def of_row(cls, row: SmsGateway) -> Gateway:
         """Raises ValueError for an unusable row, such as one with a wrong area code."""
-        node = row.node_id
         problems: list[str] = []
 
         def password(name: str) -> str | None:
@@ -55,7 +54,7 @@ class Gateway:
         return cls(
             row=row,
             id=row.pk,
-            node_id=sgip.sp_node_id(row.area_code, row.corp_id) if node is None else node,
+            node_id=row.sp_node_id(),
             prefixes=tuple(_prefix(str(prefix)) for prefix in row.prefixes),
             login_password=password("login_password"),
             smg_login_password=password("smg_login_password"),
@@ -69,12 +68,12 @@ class Gateway:
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A row of sms_account. `gateways`: the ids of gateways that it may use; empty: any."""
+    """A row of sms_account. `gateway_ids`: the gateways that it may use; empty: any."""
 
     row: SmsAccount
     id: int
     biz_id: int
-    gateways: frozenset[int]
+    gateway_ids: frozenset[int]
     keywords: tuple[str, ...]
 
     @classmethod
@@ -83,7 +82,7 @@ class Account(msgspec.Struct, frozen=True):
             row=row,
             id=row.pk,
             biz_id=row.biz_id,
-            gateways=frozenset(gateway.pk for gateway in row.gateways.all()),
+            gateway_ids=frozenset(gateway.pk for gateway in row.gateways.all()),
             keywords=tuple(str(keyword) for keyword in row.keywords),
         )
 
@@ -98,8 +97,8 @@ class Known(msgspec.Struct, frozen=True):
     accounts: dict[int, Account] = msgspec.field(default_factory=dict)
     account_names: dict[int, str] = msgspec.field(default_factory=dict)  # also of disabled accounts
     # The accounts whose Reports travel in batches; also disabled accounts.
-    batching: frozenset[int] = frozenset()
-    closed: frozenset[int] = frozenset()  # gateways that are switched off, or cannot be used
+    batching_ids: frozenset[int] = frozenset()
+    closed_ids: frozenset[int] = frozenset()  # gateways that are switched off, or cannot be used
     # The operators of gateways that name one.
     operators: dict[int, str] = msgspec.field(default_factory=dict)
 
@@ -132,20 +131,20 @@ class Directory(Snapshot[Known]):
             {row.pk: row.operator for row in gateways if row.operator},
         )
 
-    def reports_on(self, gateway: int) -> list[int]:
+    def reports_on(self, gateway_id: int) -> list[int]:
         """The gateways on whose messages this one may report: itself and its operator's others."""
         operators = self.known.operators
-        operator = operators.get(gateway)
+        operator = operators.get(gateway_id)
         others = [id for id, name in operators.items() if operator and name == operator]
-        return others or [gateway]
+        return others or [gateway_id]
 
-    def served(self, only: Collection[str]) -> dict[int, Gateway]:
+    def served_gateways(self, names: Collection[str]) -> dict[int, Gateway]:
         """The gateways that a sender serves, by id: those with these names, or without names all
         enabled gateways without a process of their own."""
         return {
             gateway.id: gateway
             for gateway in self.known.gateways.values()
-            if (gateway.name in only if only else not gateway.row.own_process)
+            if (gateway.name in names if names else not gateway.row.own_process)
         }
 
     def account(self, biz_id: int, name: str) -> Account | None:
@@ -153,8 +152,8 @@ class Directory(Snapshot[Known]):
         accounts = [account for account in self.known.accounts.values() if account.biz_id == biz_id]
         if name:
             return next((account for account in accounts if account.row.name == name), None)
-        default = [account for account in accounts if account.row.is_default]
-        return next(iter(default or (accounts if len(accounts) == 1 else [])), None)
+        defaults = [account for account in accounts if account.row.is_default]
+        return next(iter(defaults or (accounts if len(accounts) == 1 else [])), None)
 
     def owner_of(self, sp_number: str, text: str) -> Account | None:
         """The account that owns an MO: by the longest SP number that begins the MO's number, then
@@ -167,8 +166,8 @@ class Directory(Snapshot[Known]):
         best = [account for account in candidates if len(account.row.sp_number) == longest]
         # On a number that several accounts share, the keyword decides, then an account without
         # keywords, which takes all other MOs.
-        word = fold(text)
-        by_keyword = [a for a in best if any(word.startswith(fold(k)) for k in a.keywords)]
+        match_text = fold(text)
+        by_keyword = [a for a in best if any(match_text.startswith(fold(k)) for k in a.keywords)]
         fallbacks = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
         return next(iter(by_keyword or fallbacks or (best if len(best) == 1 else [])), None)
 

@@ -87,7 +87,7 @@ FLOW = Flow(
     setup=Setup(first_steps=first_steps.steps, first_calls=lambda: [first_steps.CALL]),
     redis=(SMS,),
     links=(Link(gettext_lazy("Test SMS"), "send_to_mobile", "admin:sms_test",
-                      ("gateway.view_sgipmt", "gateway.change_sgipmt")),),
+                ("gateway.view_sgipmt", "gateway.change_sgipmt")),),
     icons={
         "SmsGateway": "cell_tower", "SmsAccount": "badge", "SgipMt": "sms",
         "SgipMo": "call_received", "SgipReport": "task_alt", "SgipUserRpt": "contact_phone",

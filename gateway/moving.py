@@ -53,10 +53,10 @@ class SmsKeys:
             first = msgspec.json.encode({"hash": row.payload_hash, "ids": row.ids})
             pipeline.set(keys.idempotency(biz, row.key), first, ex=max(1, row.seconds), nx=True)
         pipeline.execute()
-        stored = store.first_calls([(biz, row.key) for row in moved_rows])
-        for row, kept in zip(moved_rows, stored, strict=True):
-            if kept is not None and kept.ids != row.ids:
-                raise Conflict(f"a key of {self.name} names other messages here: {kept.ids[0]}")
+        calls = store.first_calls([(biz, row.key) for row in moved_rows])
+        for row, call in zip(moved_rows, calls, strict=True):
+            if call is not None and call.ids != row.ids:
+                raise Conflict(f"a key of {self.name} names other messages here: {call.ids[0]}")
 
     def _pages(self, biz: int) -> Iterator[list[str]]:
         cursor = 0

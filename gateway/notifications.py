@@ -57,7 +57,7 @@ def report(message: Finished, directory: Directory) -> Event:
         error_code=code, error=sentence, parts=message.parts, accepted_at=iso(message.accepted_at),
         submitted_at=iso(message.submitted_at), reported_at=iso(message.reported_at),
     )  # fmt: skip
-    return _event(mt.biz, payload, mt.account in directory.known.batching)
+    return _event(mt.biz, payload, mt.account in directory.known.batching_ids)
 
 
 def is_taken(event_type: str, biz: int) -> bool:
@@ -79,18 +79,19 @@ def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
         ids_of_systems[event.biz].append(id)
     batches: list[tuple[Event, list[str]]] = []
     for biz, ids in ids_of_systems.items():
-        for page in chunks(sorted(ids), MAX_REPORTS):
-            event = events[page[0]]
-            if len(page) > 1:
-                reports = b",".join(events[id].payload[len(_BEGIN) : -len(_END)] for id in page)
-                keys = " ".join(events[id].idempotency_key or "" for id in page)
+        for batch_ids in chunks(sorted(ids), MAX_REPORTS):
+            event = events[batch_ids[0]]
+            if len(batch_ids) > 1:
+                payloads = (events[id].payload for id in batch_ids)
+                reports = b",".join(payload[len(_BEGIN) : -len(_END)] for payload in payloads)
+                keys = " ".join(events[id].idempotency_key or "" for id in batch_ids)
                 digest = blake2b(keys.encode(), digest_size=16).hexdigest()
                 event = Event(biz, REPORTS, _BEGIN + reports + _END, f"{REPORTS}:{digest}")
-            batches.append((event, list(page)))
+            batches.append((event, list(batch_ids)))
     return batches
 
 
-def announced(message: Finished, final: str, payload: bytes) -> Event:
+def announced_event(message: Finished, final: str, payload: bytes) -> Event:
     """The event of an earlier ending, as it was announced."""
     # The payload decides, because the account's setting may have changed since.
     event_type = REPORTS if payload.startswith(_BEGIN) else REPORT
@@ -101,13 +102,11 @@ def late_report(mt: SgipMt) -> Event:
     """The real ending of an archived message that had ended as unknown."""
     # The database is asked, because the pump has no directory: late Reports are rare.
     account = SmsAccount.objects.filter(pk=mt.account_id).first()
-    times = (mt.accepted_at, mt.submitted_at, mt.reported_at)
-    accepted_at, submitted_at, reported_at = (iso(at.timestamp()) if at else None for at in times)
     payload = _Report(
         id=str(mt.pk), reference=mt.reference, to=mt.user_number,
         account=account.name if account else "", state=mt.final, error_code=mt.error_code,
-        error=mt.error, parts=mt.parts, accepted_at=accepted_at, submitted_at=submitted_at,
-        reported_at=reported_at,
+        error=mt.error, parts=mt.parts, accepted_at=iso_time(mt.accepted_at),
+        submitted_at=iso_time(mt.submitted_at), reported_at=iso_time(mt.reported_at),
     )  # fmt: skip
     return _event(mt.biz_id, payload, account is not None and account.report_batches)
 
@@ -138,11 +137,14 @@ def ending(error: str) -> tuple[int, str]:
 
 # The messages of a script have the same time.
 @lru_cache(maxsize=1024)
-def iso(moment: float) -> str | None:
+def iso(seconds: float) -> str | None:
     """Unix seconds as ISO 8601 in UTC, None for a time that never came."""
-    if not moment:
-        return None
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    return iso_time(datetime.fromtimestamp(seconds, UTC)) if seconds else None
+
+
+def iso_time(at: datetime | None) -> str | None:
+    """A time as ISO 8601 in UTC, None for a time that never came."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z" if at else None
 
 
 def _event(biz: int, report: _Report, is_batch: bool) -> Event:

@@ -27,17 +27,17 @@ _MT = f"{keys.PREFIX}mt:"
 # -- on their way, in Redis ----------------------------------------------------------------------
 def _find_open(person: Person, cursor: str) -> Slice:
     # Copies have a store of their own. To read millions of ids would hold up the gateways.
-    slice = person_stores.find_keys(
+    part = person_stores.find_keys(
         sms_redis(), person, cursor,
         lambda key: key == keys.ARCHIVED or keys.has_only_ids(key), lambda _key: True,
     )  # fmt: skip
-    ids = [row.key.removeprefix(_MT) for row in slice.rows if row.key.startswith(_MT)]
+    ids = [row.key.removeprefix(_MT) for row in part.rows if row.key.startswith(_MT)]
     messages = {f"{_MT}{message.id}": _export(person, message) for message in store.read(ids)}
     rows = [
         msgspec.structs.replace(row, data={**row.data, "message": messages.get(row.key)})
-        for row in slice.rows
+        for row in part.rows
     ]
-    return Slice(rows, slice.cursor)
+    return Slice(rows, part.cursor)
 
 
 def _end_open(person: Person, rows: Sequence[Row]) -> int:
@@ -54,26 +54,26 @@ def _end_open(person: Person, rows: Sequence[Row]) -> int:
 def _find_copies(person: Person, cursor: str) -> Slice:
     members, following = archived_store.page(cursor, _BATCHES)
     rows: list[Row] = []
-    for member, kept_at in members:
-        batch = archived_store.read(member)
+    for member, time in members:
+        batch = archived_store.unpack(member)
         erased_batch = _erased_batch(person, batch)
         pairs: list[tuple[Any, Any]] = [
             *zip(batch.messages, erased_batch.messages, strict=True),
             *zip(batch.mos, erased_batch.mos, strict=True),
         ]
         if copies := [_export(person, old) for old, changed in pairs if old != changed]:
-            rows.append(Row(kept_at, {"messages": copies}))
+            rows.append(Row(time, {"messages": copies}))
     return Slice(rows, following)
 
 
 def _erase_copies(person: Person, rows: Sequence[Row]) -> int:
     count = 0
-    for kept_at in dict.fromkeys(row.key for row in rows):
-        for member in archived_store.kept_at(kept_at):
-            batch = archived_store.read(member)
+    for time in dict.fromkeys(row.key for row in rows):
+        for member in archived_store.members_at(time):
+            batch = archived_store.unpack(member)
             if (erased_batch := _erased_batch(person, batch)) != batch:
-                new = archived_store.written(erased_batch)
-                count += int(scripts.run("rekeep", [member, new]))
+                new_member = archived_store.pack(erased_batch)
+                count += int(scripts.run("rekeep", [member, new_member]))
     return count
 
 
@@ -104,10 +104,10 @@ def _erased_message(person: Person, message: Finished) -> Finished:
         key=person.erased(mt.key),
         reference=person.erased(mt.reference),
     )
-    announced = {
+    events = {
         final: person.erased(event.decode()).encode() for final, event in message.announced.items()
     }
-    return msgspec.structs.replace(message, mt=new_mt, announced=announced)
+    return msgspec.structs.replace(message, mt=new_mt, announced=events)
 
 
 def _erased_mo(person: Person, mo: Mo) -> Mo:
@@ -123,15 +123,6 @@ def _erased_mo(person: Person, mo: Mo) -> Mo:
 
 
 # -- the archive ---------------------------------------------------------------------------------
-_MT_COLUMNS = ("biz_id", "account_id", "user_number", "charge_number", "text", "final",
-               "idempotency_key", "reference", "accepted_at")  # fmt: skip
-
-
-def _of_number(person: Person, model: type[Model]) -> QuerySet[Any]:
-    rows = model._default_manager.filter(user_number__in=person.phone_spellings)
-    return rows.order_by("id")
-
-
 def _page(rows: QuerySet[Any], columns: Iterable[str], cursor: str, size: int = _CHUNK) -> Slice:
     if cursor:
         rows = rows.filter(id__gt=int(cursor))
@@ -140,8 +131,31 @@ def _page(rows: QuerySet[Any], columns: Iterable[str], cursor: str, size: int = 
                  str(page[-1]["id"]) if len(page) == size else "")  # fmt: skip
 
 
-def _find_sent(person: Person, cursor: str) -> Slice:
-    return _page(_of_number(person, SgipMt), _MT_COLUMNS, cursor) if person.phones else Slice(())
+class _Table(msgspec.Struct, frozen=True):
+    """A table whose rows of the person are found by number. `new_values` are written into them."""
+
+    model: type[Model]
+    columns: Sequence[str]
+    new_values: Mapping[str, Any]
+    condition: Q = msgspec.field(default_factory=Q)
+
+    def find(self, person: Person, cursor: str) -> Slice:
+        if not person.phones:
+            return Slice(())
+        rows = self.model._default_manager.filter(
+            self.condition, user_number__in=person.phone_spellings
+        )
+        return _page(rows.order_by("id"), self.columns, cursor)
+
+    def erase(self, _person: Person, rows: Sequence[Row]) -> int:
+        own_rows = self.model._default_manager.filter(id__in=[int(row.key) for row in rows])
+        return transactions.retrying(lambda: own_rows.update(**self.new_values))
+
+
+_SENT = _Table(
+    SgipMt, ("biz_id", "account_id", "user_number", "charge_number", "text", "final",
+             "idempotency_key", "reference", "accepted_at"), {},
+)  # fmt: skip
 
 
 def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
@@ -153,8 +167,8 @@ def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
         # number lets a killed program's work be found again.
         messages = list(SgipMt.objects.select_for_update().filter(id__in=ids).order_by("id"))
         for model in (SgipMtPart, SgipReport):
-            of_these = model._default_manager.filter(mt_id__in=ids)
-            of_these.exclude(user_number=MARK).update(user_number=MARK)
+            rows_of_messages = model._default_manager.filter(mt_id__in=ids)
+            rows_of_messages.exclude(user_number=MARK).update(user_number=MARK)
         for row in messages:
             row.user_number = row.text = MARK
             row.charge_number = MARK if row.charge_number else ""
@@ -165,24 +179,6 @@ def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
         return len(messages)
 
     return transactions.retrying(erase_rows)
-
-
-class _Table(msgspec.Struct, frozen=True):
-    """A table whose rows of the person are found by number. `erased`: their columns afterwards."""
-
-    model: type[Model]
-    columns: Sequence[str]
-    erased: Mapping[str, Any]
-    condition: Q = msgspec.field(default_factory=Q)
-
-    def find(self, person: Person, cursor: str) -> Slice:
-        if not person.phones:
-            return Slice(())
-        return _page(_of_number(person, self.model).filter(self.condition), self.columns, cursor)
-
-    def erase(self, _person: Person, rows: Sequence[Row]) -> int:
-        own_rows = self.model._default_manager.filter(id__in=[int(row.key) for row in rows])
-        return transactions.retrying(lambda: own_rows.update(**self.erased))
 
 
 _RECEIVED = _Table(
@@ -233,7 +229,7 @@ def stores() -> Sequence[PersonStore]:
                     _end_open),
         PersonStore("sms.copies", _("copies of archived messages in Redis"), _find_copies,
                     _erase_copies),
-        PersonStore("sms.sent", _("messages sent"), _find_sent, _erase_sent),
+        PersonStore("sms.sent", _("messages sent"), _SENT.find, _erase_sent),
         PersonStore("sms.received", _("messages received"), _RECEIVED.find, _RECEIVED.erase),
         PersonStore("sms.reports", _("Reports without a message"), _REPORTS.find, _REPORTS.erase),
         PersonStore("sms.users", _("changes of users"), _CHANGES.find, _CHANGES.erase),

@@ -17,8 +17,8 @@ from gateway.lifecycle import keys
 from msgplatform.core.connections import clock, numbers_of
 from msgplatform.core.daemons.presence import Presence
 
-# Seconds. Reports come every two seconds: the process of an older one is gone.
-TTL_SECONDS = 10
+# Seconds between the reports of a process, and until a process without a report counts as gone.
+REPORT_SECONDS, TTL_SECONDS = 2.0, 10
 _FORGET_SECONDS = 60
 # A receiver that hangs still holds its port: the next receiver shares the port.
 _LISTENER_SECONDS = 600
@@ -82,8 +82,8 @@ def seconds_down(gateways: Collection[int]) -> dict[int, float]:
     """
     client: Any = sms_redis()
     now = clock(client)
-    stored = numbers_of(client.hgetall(keys.GATEWAYS_DOWN))
-    times = {int(id): at for id, at in stored.items() if id.isdecimal()}
+    stored_times = numbers_of(client.hgetall(keys.GATEWAYS_DOWN))
+    times = {int(id): at for id, at in stored_times.items() if id.isdecimal()}
     if connected_ids := times.keys() - gateways:
         client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
     if gateways:
@@ -102,5 +102,5 @@ def share(connections: int, process: str, others: Collection[str]) -> int:
     and the login is tried again.
     """
     # All processes have the same list, so that their shares add up to what the gateway allows.
-    everybody: Sequence[str] = sorted({process, *others})
-    return len(range(everybody.index(process), connections, len(everybody)))
+    processes: Sequence[str] = sorted({process, *others})
+    return len(range(processes.index(process), connections, len(processes)))

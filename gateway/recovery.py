@@ -56,7 +56,8 @@ def recover(dry_run: bool = False) -> Recovered:
         waiting += len(batch.messages) + len(batch.mos)
         if not dry_run:
             event_ids = _publish(batch, directory)
-            store.published({m.id: m.final for m in batch.messages if m.id in event_ids}, event_ids)
+            endings = {m.id: m.final for m in batch.messages if m.id in event_ids}
+            store.finish_published(endings, event_ids)
     return Recovered(len(text_ids), len(mo_ids), waiting)
 
 
@@ -117,7 +118,7 @@ def _publish(batch: Batch, directory: Directory) -> dict[str, int]:
     Endings that shared an event share one again, if that event is gone. Returns the new event of
     each of these."""
     event_ids = {message.event_id for message in batch.messages if message.event_id}
-    kept_ids = {
+    existing_ids = {
         id
         for model in (BizMsg, ColdBizMsg)
         for id in model.objects.filter(id__in=event_ids).values_list("id", flat=True)
@@ -127,7 +128,7 @@ def _publish(batch: Batch, directory: Directory) -> dict[str, int]:
     new_events: list[tuple[Event, list[str]]] = []
     shared_reports: dict[int, dict[str, Event]] = defaultdict(dict)
     for message in batch.messages:
-        if message.event_id in kept_ids:
+        if message.event_id in existing_ids:
             continue
         event = notifications.report(message, directory)
         if not message.event_id:
@@ -136,8 +137,8 @@ def _publish(batch: Batch, directory: Directory) -> dict[str, int]:
             shared_reports[message.event_id][message.id] = event
         else:
             new_events.append((event, [message.id]))
-    for of_event in shared_reports.values():
-        new_events += notifications.in_batches(of_event)
+    for reports in shared_reports.values():
+        new_events += notifications.in_batches(reports)
     new_ids = publish([*(event for event, _ids in new_events), *events])
     return {
         id: new_id

@@ -84,7 +84,7 @@ class Gateway(Resource):
         row_before = before.row
         if (row.host, row.port) != (row_before.host, row_before.port):
             words = gettext("The stored password was entered for %s: enter it again.")
-            yield "login_password", words % f"{row_before.host}:{row_before.port}"
+            yield "login_password", words % row_before.address
 
 
 class AccountSerializer(WholeSerializer):

@@ -139,7 +139,7 @@ def sms(books: Books, biz: int, operator_log: Path) -> Line:
     line.compare(endings, by_id, "archived messages were not accepted")
     line.compare(wrong_ids, (), "archived messages have the text of another")
     client: Any = sms_redis()
-    names = client.scan_iter(match=sms_keys.EVERY_MT, count=1000)
+    names = client.scan_iter(match=sms_keys.MT_PATTERN, count=1000)
     in_redis = {int(name.decode().rpartition(":")[2]) for name in names} - endings.keys()
     line.compare(by_id, endings.keys() | in_redis, "accepted messages are nowhere")
     line.compare(in_redis, by_id, "messages in Redis were not accepted")

@@ -25,7 +25,7 @@ def open_messages() -> int:
     return (
         BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count()
         + deliveries.exclude(biz_receive__receive__name=_DEAD).count()
-        + sum(1 for _ in client.scan_iter(match=keys.EVERY_MT, count=1000))
+        + sum(1 for _ in client.scan_iter(match=keys.MT_PATTERN, count=1000))
         + Record.objects.filter(state__in=Record.OPEN).count()
         + leads.filter(~Exists(has_record)).count()
         + EventQueue.objects.filter(status=EventQueue.Status.WAITING).count()

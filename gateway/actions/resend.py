@@ -22,7 +22,7 @@ from gateway.messages.index import ACCOUNT, ANSWER, ARCHIVE, GATEWAY, NUMBER
 from gateway.messages.lines import archived_lines, live_lines
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
-from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
+from gateway.monitor.failures import MAX_RESEND_DAYS, RESENDABLE
 from msgplatform.core import logging
 from msgplatform.core.data import chunks, ids as id_numbers, sql, transactions
 from msgplatform.core.errors import InvalidInput
@@ -35,7 +35,7 @@ from msgplatform.messages.engine import read_filter, select_ids
 
 log = logging.get(__name__)
 
-_KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
+_KEY_SECONDS = (MAX_RESEND_DAYS + 1) * 86_400
 _CHUNK = 500
 _FEW = 500  # maximum of an account's messages for which its index is used
 
@@ -203,7 +203,7 @@ def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
 
 def _values(filter: Mapping[str, Any]) -> Values:
     values = read_filter(_FIELDS, filter, () if filter.get("ids") else ("since",))
-    oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
+    oldest = id_numbers.first_id_at(sql.now() - timedelta(days=MAX_RESEND_DAYS))
     if values.get("state", SgipMt.Final.FAILED) not in RESENDABLE:
         raise InvalidInput(_("use one of %s") % ", ".join(RESENDABLE), "state")
     states = {"resendable": True} if "ids" in values else {"state": SgipMt.Final.FAILED}

@@ -28,7 +28,7 @@ _MAX_SYSTEMS = 500  # choices of the filter
 _WITHOUT_OWNER = "0"
 
 
-def named(rows: list[Any]) -> list[Any]:
+def add_names(rows: list[Any]) -> list[Any]:
     """Rows with the names of what they refer to: three queries for any number of rows."""
     models: Mapping[str, Any] = {"biz": Biz, "account": SmsAccount, "gateway": SmsGateway}
     for field, model in models.items():
@@ -70,7 +70,7 @@ class ArchiveAdmin(RowsAdmin):
     change_view = ReadOnlyAdmin.change_view
 
     def add_details(self, rows: list[Any]) -> list[Any]:
-        return named(rows)
+        return add_names(rows)
 
     def search_rows(self, request: HttpRequest, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         """Search by id, else by number: both have an index. Only people who may see numbers can
@@ -84,7 +84,7 @@ class ArchiveAdmin(RowsAdmin):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         row = super().get_object(request, object_id, from_field)
-        return row and named([row])[0]
+        return row and add_names([row])[0]
 
     @admin.display(description=_("account"))
     def account(self, row: Any) -> str:

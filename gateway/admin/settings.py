@@ -63,17 +63,17 @@ class GatewayList(PlainList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         try:
-            now = metrics.read()
+            gauges = metrics.read_gauges()
         except RedisError as error:
             log.warning("gauges_unreadable", why=str(error)[:200])
             messages.warning(
                 request, gettext("The SMS Redis does not answer: links and queues are unknown.")
             )
-            now = None
-        queues = {queue.gateway.pk: queue for queue in now.queues} if now else {}
+            gauges = None
+        queues = {queue.gateway.pk: queue for queue in gauges.queues} if gauges else {}
         for row in self.result_list:
             row.queue = queues.get(row.pk)
-            row.links = [s for s in now.links if s.gateway == row.pk] if now else None
+            row.links = [s for s in gauges.links if s.gateway == row.pk] if gauges else None
 
 
 @admin.register(SmsGateway)
@@ -95,7 +95,7 @@ class SmsGatewayAdmin(ResourceAdmin):
     search_help_text = _("Name or host")
     readonly_fields = ["created_at"]
 
-    address = cells.column(_("address"), lambda row: f"{row.host}:{row.port}")
+    address = cells.column(_("address"), lambda row: row.address)
 
     @admin.display(description=_("links"))
     def up(self, row: Any) -> SafeString:
@@ -130,6 +130,47 @@ class SmsGatewayAdmin(ResourceAdmin):
     speed = cells.column(
         _("speed limit"), lambda row: cells.per_second(row.speed_limit), "speed_limit"
     )
+
+
+REFERENCE = "test from the console"
+PERMISSION = "gateway.change_sgipmt"  # the permission of people who may resend
+_RENEWED_SECONDS = 2
+_SENTENCES = {
+    Conflict: _("This form was sent before, with other values. Open it anew."),
+    Unavailable: _("The SMS Redis does not answer; nothing was sent."),
+    OutcomeUnknown: _("The SMS Redis does not answer; the message may have been sent."),
+}
+
+
+class TestSmsForm(forms.Form):
+    """The text, its recipient and its way."""
+
+    __test__ = False  # pytest takes the name for a test's
+
+    account = forms.ModelChoiceField(
+        SmsAccount.objects.filter(enabled=True, biz__enabled=True).order_by("name"),
+        label=_("Account"),
+        widget=Select,
+        help_text=_("Its SP number, signature and fees are used, and its daily limit counts it"),
+    )
+    gateway = forms.ModelChoiceField(
+        SmsGateway.objects.filter(enabled=True).order_by("name"),
+        label=_("Gateway"),
+        required=False,
+        empty_label=_("the one that fits the number"),
+        widget=Select,
+    )
+    to = forms.CharField(
+        label=_("Number"),
+        max_length=32,
+        widget=TextInput({"inputmode": "tel", "autocomplete": "off"}),
+        help_text=_("Such as 13800000000: it gets a real message"),
+    )
+    text = forms.CharField(
+        label=_("Text"), max_length=MAX_TEXT, widget=Textarea({"rows": 3}), strip=False
+    )
+    # The form's key: sending the form again makes no second message.
+    key = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
 
 # A number of SGIP's, chosen by its meaning.
@@ -188,12 +229,12 @@ class SmsAccountAdmin(ResourceAdmin):
             raise PermissionDenied
         start = {"text": gettext("A test message"), "key": f"console-{secrets.token_hex(12)}"}
         form = TestSmsForm(request.POST or None, initial=start)
-        message = send_form(form, lambda values: trials.send(
+        message_id = send_form(form, lambda values: trials.send(
             values["account"], values["gateway"], values["to"], values["text"], REFERENCE,
             partial(audit, request), values["key"],
         ), _SENTENCES)  # fmt: skip
-        if message:
-            return redirect(f"{reverse('admin:sms_test')}?message={message}")
+        if message_id:
+            return redirect(f"{reverse('admin:sms_test')}?message={message_id}")
         live = "_live" if "live" in request.GET else ""  # the part that changes alone
         return show_page(
             self, request, f"admin/gateway/test_sms{live}.html", gettext("Test SMS"),
@@ -214,57 +255,16 @@ class SmsAccountAdmin(ResourceAdmin):
             return cells.NOTHING
         if row.spent is None:
             return cells.unknown()
-        full = row.spent >= row.daily_limit
-        return cells.mark(f"{row.spent} / {row.daily_limit}", "bad" if full else "plain")
+        is_full = row.spent >= row.daily_limit
+        return cells.mark(f"{row.spent} / {row.daily_limit}", "bad" if is_full else "plain")
 
 
-REFERENCE = "test from the console"
-PERMISSION = "gateway.change_sgipmt"  # the permission of people who may resend
-_RENEWED_SECONDS = 2
-_SENTENCES = {
-    Conflict: _("This form was sent before, with other values. Open it anew."),
-    Unavailable: _("The SMS Redis does not answer; nothing was sent."),
-    OutcomeUnknown: _("The SMS Redis does not answer; the message may have been sent."),
-}
-
-
-class TestSmsForm(forms.Form):
-    """The text, its recipient and its way."""
-
-    __test__ = False  # pytest takes the name for a test's
-
-    account = forms.ModelChoiceField(
-        SmsAccount.objects.filter(enabled=True, biz__enabled=True).order_by("name"),
-        label=_("Account"),
-        widget=Select,
-        help_text=_("Its SP number, signature and fees are used, and its daily limit counts it"),
-    )
-    gateway = forms.ModelChoiceField(
-        SmsGateway.objects.filter(enabled=True).order_by("name"),
-        label=_("Gateway"),
-        required=False,
-        empty_label=_("the one that fits the number"),
-        widget=Select,
-    )
-    to = forms.CharField(
-        label=_("Number"),
-        max_length=32,
-        widget=TextInput({"inputmode": "tel", "autocomplete": "off"}),
-        help_text=_("Such as 13800000000: it gets a real message"),
-    )
-    text = forms.CharField(
-        label=_("Text"), max_length=MAX_TEXT, widget=Textarea({"rows": 3}), strip=False
-    )
-    # The form's key: sending the form again makes no second message.
-    key = forms.CharField(max_length=64, widget=forms.HiddenInput)
-
-
-def _describe_message(message: str, clear: bool) -> dict[str, Any]:
+def _describe_message(message_id: str, is_clear: bool) -> dict[str, Any]:
     """The page of a test message, and the seconds until the next look; 0: the message has ended."""
-    if not message:
+    if not message_id:
         return {}
     try:
-        message_page = message_page_of(message)
+        message_page = message_page_of(message_id)
     except Unavailable as error:
         return {"notice": str(error), "seconds": _RENEWED_SECONDS}
     # The first step is that it was accepted, with its reference.
@@ -272,6 +272,6 @@ def _describe_message(message: str, clear: bool) -> dict[str, Any]:
         return {"notice": gettext("There is no such message; it may have been deleted.")}
     # "accepted" is also the name of an ending.
     is_ended = any(entry.state in SgipMt.Final.values for entry in message_page.timeline[1:])
-    if not clear:
+    if not is_clear:
         message_page = replace(message_page, title=personal.mask_sentence(message_page.title))
     return {"outcome": message_page, "seconds": 0 if is_ended else _RENEWED_SECONDS}

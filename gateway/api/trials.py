@@ -26,16 +26,17 @@ _REFERENCE = "test over the API"
 
 
 def send(
-    account: SmsAccount, gateway: SmsGateway | None, number: str, text: str, reference: str,
-    audit: Callable[..., object], key: str = "",
+    account: SmsAccount, gateway: SmsGateway | None, number: str, content: str, reference: str,
+    write_audit: Callable[..., object], key: str = "",
 ) -> str:  # fmt: skip
-    """Returns the message's id; without a gateway it goes over the one that fits the number. The
-    reference marks a test: the message's page, search and Reports show it. `key` is its idempotency
-    key. `audit` is called once with an action and its target. Raises what intake raises."""
+    """Send a test SMS; without a gateway it goes over the one that fits the number. Returns the
+    message's id. The reference marks a test: the message's page, search and Reports show it. `key`
+    is its idempotency key. `write_audit` is called once with an action and its target. Raises what
+    intake raises."""
     request = SmsRequest(
         biz=account.biz_id,
         to=(number.strip(),),
-        text=text,
+        text=content,
         account=account.name,
         reference=reference,
         gateway=gateway.pk if gateway else 0,
@@ -43,12 +44,12 @@ def send(
     )
     (verdict,) = accept([request])
     verdict.raise_rejected()
-    message = str(verdict.ids[0])
+    message_id = str(verdict.ids[0])
     # The message may have been stored although its first answer was lost.
-    if not AuditLog.objects.filter(action="sms_tested", target=message).exists():
+    if not AuditLog.objects.filter(action="sms_tested", target=message_id).exists():
         gateway_name = gateway.name if gateway else ""
-        audit("sms_tested", message, account=account.name, gateway=gateway_name)
-    return message
+        write_audit("sms_tested", message_id, account=account.name, gateway=gateway_name)
+    return message_id
 
 
 class TestSmsBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -104,5 +105,5 @@ class AccountTestView(APIView):
                 raise InvalidInput("There is no such gateway.", "gateway")
             if not gateway.enabled:
                 raise NotNow("The gateway is switched off.")
-        message = send(account, gateway, body.to, body.text, _REFERENCE, partial(audit, request))
-        return Response({"id": message}, status.HTTP_202_ACCEPTED)
+        message_id = send(account, gateway, body.to, body.text, _REFERENCE, partial(audit, request))
+        return Response({"id": message_id}, status.HTTP_202_ACCEPTED)

@@ -89,7 +89,7 @@ class SmsSerializer(serializers.Serializer[State]):
 # The list makes all items at once, because item by item each would cost a query.
 class _IncomingListSerializer(serializers.ListSerializer[Any]):
     def to_representation(self, data: Any) -> Any:
-        return [msgspec.to_builtins(message) for message in incoming.shown(list(data))]
+        return [msgspec.to_builtins(message) for message in incoming.describe(list(data))]
 
 
 class IncomingSerializer(serializers.Serializer[Any]):

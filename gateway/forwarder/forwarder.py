@@ -5,8 +5,8 @@ was killed in between, the next one publishes again under the same key, which ch
 frozen forwarder never publishes an ending after a higher one: the forwarder that published the
 higher ending published both.
 
-    list:report ─ lease_some ─▶ zset:reporting ─ announce, publish ─▶ list:finish (to the pump)
-                                      │ the lease is over: the next forwarder takes it
+    list:report ─ take ─▶ zset:reporting ─ announce, publish ─▶ list:finish (to the pump)
+                                │ the lease is over: the next forwarder takes it
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from notify.intake import intake
 log = logging.get(__name__)
 
 BATCH = 500
-_LAST = max(RANK.values())  # after the ending of this rank no other follows
+_MAX_RANK = max(RANK.values())  # after the ending of this rank no other follows
 # After these seconds another forwarder takes over the ids of a killed one.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
@@ -54,15 +54,15 @@ class Forwarder(Worker):
     def turn(self) -> bool:
         """Forward one batch of each kind; true when there was any."""
         self.directory.refresh()
-        if self._next_overdue.is_due and store.overdue(BATCH) < BATCH:
+        if self._next_overdue.is_due and store.end_overdue(BATCH) < BATCH:
             self._next_overdue.restart()
         count = 0
         if self._gather.is_due:
-            lease = store.lease_some(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
+            lease = store.take(keys.LIST_REPORT, keys.REPORTING, BATCH, LEASE_SECONDS)
             count = len(lease.entries)
             self._gather.note_batch(count)
             bisect.isolate(lease.entries, partial(self._forward_reports, lease), _set_aside)
-        mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
+        mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS).entries
         bisect.isolate(mos, self._forward_mos, _set_aside)
         count += len(mos)
         self.heartbeat.done += count
@@ -81,7 +81,7 @@ class Forwarder(Worker):
         reports = {
             message.id: notifications.report(message, self.directory) for message in new_messages
         }
-        open_ends = [message for message in new_messages if RANK[message.final] < _LAST]
+        open_ends = [message for message in new_messages if RANK[message.final] < _MAX_RANK]
         payloads = store.announce({m.id: (m.final, reports[m.id].payload) for m in open_ends})
         failpoint("forwarder_after_announce")
         events: list[intake.Event] = []
@@ -90,14 +90,14 @@ class Forwarder(Worker):
         for message in new_messages:
             earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
             events += [
-                notifications.announced(message, end, message.announced[end])
+                notifications.announced_event(message, end, message.announced[end])
                 for end in sorted(earlier, key=lambda end: RANK[end])
             ]
             event = reports[message.id]
             if message.id in payloads:
                 # Empty: the message has another ending, which is published in its turn.
                 if payload := payloads[message.id]:
-                    event = notifications.announced(message, message.final, payload)
+                    event = notifications.announced_event(message, message.final, payload)
                     events.append(_with_trace(event, message))
                 continue
             event = _with_trace(event, message)
@@ -114,13 +114,13 @@ class Forwarder(Worker):
         # After a forwarder that is killed here the next one publishes the same keys once more.
         failpoint("forwarder_after_publish")
         batch_ids = zip(batches, event_ids[len(events) :], strict=True)
-        event_of = {
+        event_id_of = {
             id: event_id
             for (_, message_ids), event_id in batch_ids
             for id in message_ids
             if event_id
         }
-        store.published({message.id: message.final for message in messages}, event_of)
+        store.finish_published({message.id: message.final for message in messages}, event_id_of)
         # These ids have no messages any more: an earlier entry of the same id was archived.
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids
@@ -171,14 +171,14 @@ def _with_trace(event: intake.Event, message: Finished) -> intake.Event:
     return msgspec.structs.replace(event, trace=Start(last, spans.now()))
 
 
-def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
+def _set_aside(message_id: str, error: Exception) -> alerts.AlertEvent:
     """The alert about a message whose event cannot be published. The message keeps its lease, and
     is tried again when that is over."""
     return alerts.AlertEvent(
         "sms.event",
-        lazy_message("The event of message %(id)s could not be published", id=message),
+        lazy_message("The event of message %(id)s could not be published", id=message_id),
         f"{type(error).__name__}: {error}"[:500],
-        key=f"sms.event:{message}",
+        key=f"sms.event:{message_id}",
     )
 
 

@@ -22,6 +22,7 @@ from gateway.inbox import mo_intake
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
 from gateway.net import Connection, NetThread
+from gateway.sgip.constants import ReportType
 from gateway.sgip.fields import WORDS
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
@@ -47,7 +48,6 @@ _LOG_SECONDS = 10.0  # seconds between log lines about requests that a session r
 _MAX_ALERTS = 100
 _UNTIL_PUT = 60.0  # seconds; `put` ends the pause
 _STOP_SECONDS = 1.0
-_OF_SUBMIT = 0  # ReportType of a Submit; gateways that forward a Deliver use the other one
 
 
 class Arrival(msgspec.Struct, eq=False):
@@ -61,7 +61,7 @@ class Arrivals:
     worker's thread takes from `_waiting`, the MOs' thread from `_mos`."""
 
     def __init__(self, net: NetThread, wake_event: threading.Event, directory: Directory) -> None:
-        self._net, self._changed, self._directory = net, wake_event, directory
+        self._net, self._wake_event, self._directory = net, wake_event, directory
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
@@ -74,13 +74,13 @@ class Arrivals:
         )
 
     @property
-    def open(self) -> int:
-        """Requests that have no response yet."""
+    def open_count(self) -> int:
+        """The number of requests that have no response yet."""
         return len(self._waiting) + len(self._reports) + len(self._mos)
 
     @property
-    def done(self) -> int:
-        """Requests that are safe and answered."""
+    def done_count(self) -> int:
+        """The number of requests that are safe and answered."""
         return self._reports_done + self._mos_done
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ class Arrivals:
                 waiting.append(Arrival(connection, gateway, request))
         if self._mos:
             self._mo_thread.wake()
-        self._changed.set()
+        self._wake_event.set()
 
     def log_refused(self, connection: Connection, event: sgip.Ignored) -> None:
         """Log a request that its session refused, because an SMG does not repeat a refused MO. One
@@ -137,19 +137,19 @@ class Arrivals:
 
     def _make_reports_safe(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         now = time.time()
-        of_submits: dict[Arrival, ReportIn] = {}
+        reports: dict[Arrival, ReportIn] = {}
         for arrival in arrivals:
             report = arrival.request
-            if isinstance(report, sgip.Report) and report.report_type == _OF_SUBMIT:
+            if isinstance(report, sgip.Report) and report.report_type == ReportType.SUBMIT:
                 node, ts, seqno = report.submit_sequence
-                of_submits[arrival] = ReportIn(
+                reports[arrival] = ReportIn(
                     seqno, ts, node, sgip.international(report.user_number), report.state,
                     report.error_code, now, self._directory.reports_on(arrival.gateway),
                 )  # fmt: skip
-        became = store.report(list(of_submits.values())) if of_submits else []
-        foreign = [a for a, what in zip(of_submits, became, strict=True) if what == "foreign"]
+        outcomes = store.report(list(reports.values())) if reports else []
+        foreign = [a for a, outcome in zip(reports, outcomes, strict=True) if outcome == "foreign"]
         if foreign and self._next_alert.take():
-            first, report_in = foreign[0], of_submits[foreign[0]]
+            first, report_in = foreign[0], reports[foreign[0]]
             gateway = self._directory.known.receiving.get(first.gateway)
             name = gateway.name if gateway else str(first.gateway)
             event = alerts.AlertEvent.of(

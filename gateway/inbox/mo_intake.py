@@ -24,11 +24,11 @@ def take(requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
     """Take (gateway's id, request) pairs. All are safe when this returns."""
     # Each request gets an id, also a part: its message has the id of the first part.
     message_ids = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
-    whole: list[tuple[Mo, mo_store.SequenceWords]] = []
-    for (gateway, request), message in zip(requests, map(str, message_ids), strict=True):
+    whole_mos: list[tuple[Mo, mo_store.SequenceWords]] = []
+    for (gateway, request), message_id in zip(requests, map(str, message_ids), strict=True):
         if isinstance(request, sgip.UserRpt):
             report = Mo(
-                id=message,
+                id=message_id,
                 kind="userrpt",
                 gateway=gateway,
                 user_number=sgip.international(request.user_number),
@@ -37,20 +37,20 @@ def take(requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
                 sequence=_words(request.sequence),
                 at=time.time(),
             )
-            whole.append((report, request.sequence))
+            whole_mos.append((report, request.sequence))
         elif (part := sgip.part_of(request)).total > 1:
-            mo = _mo(message, gateway, request, "", part)
+            mo = _mo(message_id, gateway, request, "", part)
             parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
-            parts = (parts_key, part.number, part.total, mo, request.sequence)
+            arguments = (parts_key, part.number, part.total, mo, request.sequence)
             # The handset uses the reference for a new message: the older one is taken in as is.
-            while (outcome := mo_store.keep_part(*parts)).what == "cut":
+            while (outcome := mo_store.keep_part(*arguments)).what == "cut":
                 _join(parts_key, outcome.parts)
             if outcome.what == "whole":
                 _join(parts_key, outcome.parts)
         else:
             text = sgip.decode_text(part.payload, request.message_coding)
-            whole.append((_mo(message, gateway, request, text), request.sequence))
-    mo_store.accept(whole)
+            whole_mos.append((_mo(message_id, gateway, request, text), request.sequence))
+    mo_store.accept(whole_mos)
 
 
 def take_late() -> int:
@@ -80,10 +80,10 @@ def _join(parts_key: str, parts: Mapping[int, Mo]) -> None:
 
 
 def _mo(
-    message: str, gateway: int, deliver: sgip.Deliver, text: str, part: sgip.Part | None = None
+    message_id: str, gateway: int, deliver: sgip.Deliver, text: str, part: sgip.Part | None = None
 ) -> Mo:
     return Mo(
-        id=message,
+        id=message_id,
         gateway=gateway,
         user_number=sgip.international(deliver.user_number),
         sp_number=deliver.sp_number,

@@ -61,17 +61,17 @@ def accept_one(request: Request) -> Verdict:
 
 
 def accept_later(
-    request: Request, call: Callable[[Verdict | None, Exception | None], None]
+    request: Request, callback: Callable[[Verdict | None, Exception | None], None]
 ) -> None:
-    """As `accept_one`, without waiting: `call` gets the verdict or the error in another thread.
+    """As `accept_one`, without waiting: another thread calls `callback` with the verdict or the
+    error.
 
-    Raises InvalidInput for more than MAX_SHARED_RECIPIENTS, and Unavailable; `call` is not called
-    then.
+    Raises InvalidInput for more than MAX_SHARED_RECIPIENTS, and Unavailable, without such a call.
     """
     if len(request.to) > MAX_SHARED_RECIPIENTS:
         words = f"more than {MAX_SHARED_RECIPIENTS} recipients do not share a script"
         raise InvalidInput(words, "to")
-    _committer().submit_later(request, call)
+    _committer().submit_later(request, callback)
 
 
 def accept_many(requests: Sequence[Request], field: str = "messages") -> list[Verdict]:
@@ -149,15 +149,15 @@ class Intake:
         by_key: dict[tuple[int, str], CheckedRequest] = {}
         duplicate_calls: dict[int, store.Call] = {}
         for position, request in enumerate(requests):  # a wrong request does not refuse the others
-            name = request.biz, request.idempotency_key
+            call_key = request.biz, request.idempotency_key
             if request.idempotency_key and (first := next(firsts)):
                 is_same = first.hash == _hash(request)
                 verdicts[position] = Verdict.duplicate_or_conflict(is_same, ids=first.ids)
                 continue
-            if name in by_key:
+            if call_key in by_key:
                 # Neither checked nor counted twice: the script says which call it duplicates.
-                limit = by_key[name].allowance
-                duplicate_calls[position] = store.Call((), *name, _hash(request), limit)
+                allowance = by_key[call_key].allowance
+                duplicate_calls[position] = store.Call((), *call_key, _hash(request), allowance)
                 continue
             try:
                 items[position] = check(request, self.directory, self.router)
@@ -165,7 +165,7 @@ class Intake:
                 verdicts[position] = Verdict.rejected(error)
                 continue
             if request.idempotency_key:
-                by_key[name] = items[position]
+                by_key[call_key] = items[position]
         calls = zip(items, _calls(list(items.values())), strict=True)
         # A duplicate comes after the call with its key.
         return PreparedBatch(verdicts, {**dict(calls), **duplicate_calls})

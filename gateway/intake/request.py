@@ -18,6 +18,7 @@ from gateway import presence, sgip
 from gateway.directory import Account, Directory, Gateway
 from gateway.lifecycle import keys
 from gateway.lifecycle.store import Allowance
+from gateway.models.settings import MAX_NUMBER
 from msgplatform.core.characters import phone_number
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
@@ -27,12 +28,11 @@ from msgplatform.core.tracing.context import Start
 
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
-_MAX_NUMBER = 21  # digits: the width of a number's field in SGIP
 # The maximum validity that GSM counts in days. SGIP writes two digits of a year: a time far ahead
 # would be in another century.
 MAX_EXPIRE_DAYS = 30
 _REFERENCE = re.compile(rf"[\x20-\x7e]{{0,{MAX_REFERENCE}}}")
-_NUMBER = re.compile(rf"[0-9]{{5,{_MAX_NUMBER}}}")  # short codes have five digits
+_NUMBER = re.compile(rf"[0-9]{{5,{MAX_NUMBER}}}")  # short codes have five digits
 # Control characters except tab, line feed and carriage return.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _EXTENSION = re.compile(r"[0-9]*")
@@ -73,18 +73,18 @@ class CheckedRequest(msgspec.Struct, frozen=True):
 
 
 class Router:
-    """Reads which links are up at most once a second, whatever the number of messages."""
+    """The gateways for messages. It reads which links are up at most once a second."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._bound: frozenset[int] = frozenset()
+        self._connected_ids: frozenset[int] = frozenset()
         self._next = Every(_LINK_LOOK_SECONDS)
 
     def route(self, account: Account, user_number: str) -> list[int]:
         """Gateway ids in the order in which they are tried. Raises InvalidInput."""
         fitting: list[tuple[Gateway, int]] = []  # (gateway, length of its longest prefix that fits)
         for gateway in self._directory.known.gateways.values():
-            if account.gateways and gateway.id not in account.gateways:
+            if account.gateway_ids and gateway.id not in account.gateway_ids:
                 continue
             lengths = [len(p) for p in gateway.prefixes if user_number.startswith(p)]
             if lengths or not gateway.prefixes:  # a gateway without prefixes takes all
@@ -93,12 +93,12 @@ class Router:
             words = _("no gateway takes %(number)s for this account")
             raise InvalidInput(lazy_message(words, number=user_number), "to")
         if self._next.take():
-            self._bound = presence.connected_gateways(presence.live())
-        bound_ids = self._bound  # another thread may replace the attribute
+            self._connected_ids = presence.connected_gateways(presence.live())
+        connected_ids = self._connected_ids  # another thread may replace the attribute
         # First by a link that is up, then by the longest prefix, then by priority. Gateways that
         # are down are in the list too, because a sender moves their messages to the next gateway.
         by_rank = [
-            (gateway.id not in bound_ids, -length, -gateway.row.priority, gateway.id)
+            (gateway.id not in connected_ids, -length, -gateway.row.priority, gateway.id)
             for gateway, length in fitting
         ]
         return [id for *_, id in sorted(by_rank)]
@@ -181,8 +181,8 @@ def _check_fields(request: Request, account: Account) -> int:
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
         raise InvalidInput(lazy_message("use at most %(most)d digits", most=digits), "extension")
-    if len(account.row.sp_number + request.extension) > _MAX_NUMBER:
-        words = lazy_message("use at most %(most)d digits with the SP number", most=_MAX_NUMBER)
+    if len(account.row.sp_number + request.extension) > MAX_NUMBER:
+        words = lazy_message("use at most %(most)d digits with the SP number", most=MAX_NUMBER)
         raise InvalidInput(words, "extension")
     if not 0 <= request.priority <= 9:
         raise InvalidInput(lazy_message("use 0 to 9"), "priority")

@@ -32,12 +32,12 @@ class Batch(msgspec.Struct, frozen=True):
 _decode = msgspec.msgpack.Decoder(Batch).decode
 
 
-def written(batch: Batch) -> bytes:
+def pack(batch: Batch) -> bytes:
     """A batch as a member of the set."""
     return zlib.compress(msgspec.msgpack.encode(batch), _LEVEL)
 
 
-def read(member: bytes) -> Batch:
+def unpack(member: bytes) -> Batch:
     """The batch of a member."""
     return _decode(zlib.decompress(member))
 
@@ -48,7 +48,7 @@ def keep(batch: Batch) -> None:
     seconds = settings.SMS_KEEP_ARCHIVED_HOURS * 3600
     if not seconds or not (batch.messages or batch.mos):
         return
-    member = written(batch)
+    member = pack(batch)
     try:
         scripts.run("keep", [member, seconds, MAX_BYTES])
     except ResponseError as error:
@@ -69,28 +69,28 @@ def page(after: str, count: int) -> tuple[list[tuple[bytes, str]], str]:
         return page_members, ""
     last = page_members[-1][1]
     count_of_last = sum(time == last for _member, time in page_members)
-    page_members += [(member, last) for member in kept_at(last)[count_of_last:]]
+    page_members += [(member, last) for member in members_at(last)[count_of_last:]]
     return page_members, last
 
 
-def kept_at(time: str) -> list[bytes]:
+def members_at(time: str) -> list[bytes]:
     """The members with this time."""
     client: Any = sms_redis()
-    members: list[bytes] = client.zrangebyscore(keys.ARCHIVED, time, time)
-    return members
+    members_with_time: list[bytes] = client.zrangebyscore(keys.ARCHIVED, time, time)
+    return members_with_time
 
 
-def members(count: int) -> Iterator[bytes]:
-    """The members that are kept now, the oldest first, read `count` at a time."""
+def members(page_size: int) -> Iterator[bytes]:
+    """The members that are kept now, the oldest first, read `page_size` at a time."""
     client: Any = sms_redis()
     newest = client.zrange(keys.ARCHIVED, -1, -1, withscores=True)
     after, is_more = "", bool(newest)
     while is_more:
-        page_members, after = page(after, count)
+        page_members, after = page(after, page_size)
         yield from (member for member, _time in page_members)
         is_more = bool(after) and float(after) < newest[0][1]
 
 
 def batches() -> Iterator[Batch]:
     """The kept batches, oldest first, one at a time: all together may be large."""
-    return map(read, members(1))
+    return map(unpack, members(1))

@@ -56,7 +56,7 @@ def has_only_ids(key: str) -> bool:
 
 
 # All messages, as a pattern for SCAN.
-EVERY_MT = PREFIX + "mt:*"
+MT_PATTERN = PREFIX + "mt:*"
 
 
 def mt(message: int) -> str:

@@ -65,14 +65,14 @@ decode_mt = msgspec.json.Decoder(Mt).decode
 class ClaimedMessage(msgspec.Struct, frozen=True):
     """A pending message that a sender has claimed.
 
-    `todo` are the parts to send (empty: all), `most` bounds the users of its Submit (0: no bound).
-    If other parts were sent before, the text had `parts` of them, cut by `ascii_limit` (0: by a
-    version that did not note it).
+    `part_numbers` are the parts to send (empty: all), `max_users` bounds its Submit's users (0:
+    no bound). If other parts were sent before, the text had `parts` of them, cut by `ascii_limit`
+    (0: by a version that did not note it).
     """
 
     mt: Mt
-    todo: tuple[int, ...]
-    most: int
+    part_numbers: tuple[int, ...]
+    max_users: int
     tries: int
     parts: int = 0
     ascii_limit: int = 0
@@ -239,7 +239,7 @@ class Finished(msgspec.Struct, frozen=True):
         return self.mt.id
 
     @property
-    def facts(self) -> int:
+    def fact_count(self) -> int:
         """The number of known facts about the message. No fact is ever taken back: a greater number
         means that more is known."""
         return len(self.sent) + len(self.results) + len(self.reports)
@@ -248,16 +248,15 @@ class Finished(msgspec.Struct, frozen=True):
     def of_row(cls, packed: bytes) -> Finished:
         """The message of a row of read.lua."""
         row = _decode_row(packed)
-        # part/state:error:time, and part/node/seqno:ts.
-        by_part: dict[int, tuple[int, int, float]] = {}
+        reports: dict[int, tuple[int, int, float]] = {}
         for part, report in _by_part(row.reports):
-            code, report_error, at = report.split(":")
-            by_part[part] = int(code), int(report_error), float(at)
-        submit_list = []
+            state, report_error, at = report.split(":")
+            reports[part] = int(state), int(report_error), float(at)
+        submits = []
         for token in row.submits.split():
             part_number, node, name = token.split("/")
             seqno, ts = name.split(":")
-            submit_list.append(Sent(int(part_number), int(node), int(ts), int(seqno)))
+            submits.append(Sent(int(part_number), int(node), int(ts), int(seqno)))
         events = ("unknown", row.unknown_event), ("expired", row.expired_event)
         return cls(
             mt=decode_mt(row.msg),
@@ -269,11 +268,11 @@ class Finished(msgspec.Struct, frozen=True):
             accepted_at=row.accepted_at,
             submitted_at=row.submitted_at,
             responded_at=row.responded_at,
-            reported_at=max((at for *_, at in by_part.values()), default=0.0) if row.final else 0.0,
+            reported_at=max((at for *_, at in reports.values()), default=0.0) if row.final else 0.0,
             ended_at=row.ended_at,
             results={part: int(result) for part, result in _by_part(row.results)},
-            reports=by_part,
-            sent=submit_list,
+            reports=reports,
+            sent=submits,
             announced={final: event.encode() for final, event in events if event},
             refused={part: int(result) for part, result in _by_part(row.refusals)},
             event_id=row.event_id or None,

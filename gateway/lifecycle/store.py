@@ -1,16 +1,16 @@
 """MTs in Redis: each step one script, for hundreds of messages, repeatable.
 
     accept ─▶ pending ── submit ──▶ submitted ── respond: accepted ──▶ responded
-                 ▲                    │    │                               │ report, overdue
+                 ▲                    │    │                               │ report, end_overdue
                  └─ respond: again ◀──┘    │ respond: refused; report      ▼
-                 │                         └───────────────────────────▶ reported ─ published ─▶
-                 └─ end: expired, cannot be sent ─────────────────────────▲   archived, forget
+                 │                         └───────────────────────────▶ reported ─ finish_published
+                 └─ end: expired, cannot be sent ─────────────────────────▲  ─▶ archived, forget
 
-Silence ends it too: `due` after the last repeat without a response, `overdue` without a Report.
+Silence ends it too: `repeat` after the last try without a response, `end_overdue` without a Report.
 How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
 Nothing here knows SGIP's meaning of a result: the caller decides whether a response is accepted, to
 be tried again or a refusal. Every function raises RedisError when Redis is unavailable; those that
-wait for replicas (accept, first_calls, submit, due, report) also raise what
+wait for replicas (accept, first_calls, submit, repeat, report) also raise what
 `scripts.run_replicated` raises.
 """
 
@@ -139,7 +139,7 @@ def _with_reference(mt: Mt, reference: int) -> Mt:
 
 
 def next_seqnos(count: int) -> range:
-    """`count` counters that no other caller gets; they wrap at 32 bits."""
+    """The next `count` counters, which no other caller gets; they wrap at 32 bits."""
     last = int(scripts.run("seqnos", [count], [keys.SEQNO]))
     return range(last - count + 1, last + 1)
 
@@ -155,19 +155,18 @@ def submit(
 
     All parts of a message that are to be sent come in one call. A Submit may not be written when
     another sender has the lease of a member, or a member has ended. After `report_wait` seconds
-    (0: never) the messages are `overdue`, also when their gateway is gone and no sender repeats
-    them.
+    (0: never) `end_overdue` ends the messages, also when their gateway is gone and no sender
+    repeats them.
     """
     arguments: list[scripts.Argument] = [gateway, holder, patience, report_wait, len(submits)]
-    for submit in submits:
-        users = {member.user_number: member.id for member in submit.members}
+    for new in submits:
+        users = {member.user_number: member.id for member in new.members}
         arguments += [
-            submit.seqno, submit.ts, submit.node, submit.part, submit.parts, submit.ascii_limit,
-            submit.frame, msgspec.json.encode(users), len(submit.members),
-            *(member.id for member in submit.members),
+            new.seqno, new.ts, new.node, new.part, new.parts, new.ascii_limit, new.frame,
+            msgspec.json.encode(users), len(new.members), *(member.id for member in new.members),
         ]  # fmt: skip
     answers = scripts.run_replicated("submit", arguments)
-    return [submit for submit, may in zip(submits, answers, strict=True) if may]
+    return [new for new, may_write in zip(submits, answers, strict=True) if may_write]
 
 
 def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
@@ -178,8 +177,8 @@ def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
     return [outcome.decode() for outcome in scripts.run("respond", arguments)]
 
 
-def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
-    """(name, frame) of Submits without an answer, to be written again byte for byte."""
+def repeat(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
+    """Pairs (name, frame) of Submits without an answer, to be written again byte for byte."""
     if settings.SMS_REPLICAS:
         # Wait for the replicas before a try is counted: without them no Submit is handed out.
         scripts.run_replicated("replicate", [])
@@ -208,31 +207,28 @@ def report(reports: Sequence[ReportIn]) -> list[str]:
     """Apply Reports. The result of each is `matched`, `waiting`, `repeated`, `unmatched` or
     `foreign` (from a gateway that did not get the Submit). All are safe then."""
     arguments: list[scripts.Argument] = []
-    for item in reports:
+    for report_in in reports:
         arguments += [
-            f"{item.seqno}:{item.ts}", item.node, item.user_number, item.state, item.error,
-            " ".join(["", *map(str, item.gateways), ""]) if item.gateways else "",
-            msgspec.json.encode(item),
+            f"{report_in.seqno}:{report_in.ts}", report_in.node, report_in.user_number,
+            report_in.state, report_in.error,
+            " ".join(["", *map(str, report_in.gateways), ""]) if report_in.gateways else "",
+            msgspec.json.encode(report_in),
         ]  # fmt: skip
-    return [what.decode() for what in scripts.run_replicated("report", arguments)]
+    return [outcome.decode() for outcome in scripts.run_replicated("report", arguments)]
 
 
-def overdue(count: int) -> int:
+def end_overdue(count: int) -> int:
     """End messages that waited too long: for a Report as `unknown`, or with report flag 0 as
     `accepted`; for a gateway as `failed`. Returns their number."""
     return int(scripts.run("overdue", [count]))
 
 
 # -- forwarder and pump --------------------------------------------------------------------------
-def take(source: str, lease_key: str, limit: int, lease: float) -> list[str]:
-    """Move entries of a list into its leased set. Entries of a holder that is gone come before
-    them, and alone."""
-    return lease_some(source, lease_key, limit, lease).entries
-
-
-def lease_some(source: str, lease_key: str, limit: int, lease: float) -> Lease:
-    """Do `take`; the lease tells later whether the caller still has the entries (`is_leased`)."""
-    until, entries = scripts.run("take", [limit, lease], [source, lease_key])
+def take(source: str, lease_key: str, limit: int, seconds: float) -> Lease:
+    """Move entries of a list into its leased set for `seconds`. Entries of a holder that is gone
+    come before them, and alone. The lease tells later whether the caller still has the entries
+    (`is_leased`)."""
+    until, entries = scripts.run("take", [limit, seconds], [source, lease_key])
     return Lease([entry.decode() for entry in entries], lease_key, float(until))
 
 
@@ -250,7 +246,7 @@ def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
     return dict(zip(endings, scripts.run("announce", flat), strict=True)) if flat else {}
 
 
-def published(endings: Mapping[str, str], events: Mapping[str, int] | None = None) -> int:
+def finish_published(endings: Mapping[str, str], events: Mapping[str, int] | None = None) -> int:
     """Move messages whose ending was published (id → final) on to the archive; returns how many.
     `events` has the event of each ending that shares one.
 
@@ -283,7 +279,7 @@ def scan(cursor: int, count: int) -> tuple[int, list[tuple[Mt, str]]]:
     """A step of a walk through all messages, which looks at about `count` keys: the next cursor, 0
     at the end, and messages with their endings."""
     client: Any = sms_redis()
-    following, names = client.scan(cursor, match=keys.EVERY_MT, count=count)
+    following, names = client.scan(cursor, match=keys.MT_PATTERN, count=count)
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.hmget(name, "msg", "final")
@@ -297,5 +293,5 @@ def forget(messages: Iterable[Finished]) -> set[str]:
     A message whose ending changed meanwhile stays: it will be published and archived once more. A
     message with newer facts, such as the Report of another part, stays too.
     """
-    flat = [value for m in messages for value in (m.id, m.final, str(m.facts))]
+    flat = [value for m in messages for value in (m.id, m.final, str(m.fact_count))]
     return {id.decode() for id in scripts.run("forget", flat)} if flat else set()

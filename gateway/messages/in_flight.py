@@ -28,15 +28,15 @@ _STEP = 500  # keys that one SCAN looks at: less than a millisecond of Redis
 WALK_SECONDS = 0.1  # seconds of a walk through messages in flight for a list
 MAX_WALKED = 5000  # maximum of matches, of which the newest are shown
 _HITS = 50  # hits of one piece of a search through texts
-_ARCHIVED = frozenset({"gateway", "answer", "failed_since"})  # fields that only the archive has
+_ARCHIVE_FIELDS = frozenset({"gateway", "answer", "failed_since"})  # only the archive has them
 
 
 class Walk(msgspec.Struct):
-    """A part of a walk: the ids that match, how many messages were looked at (`seen`), and where it
-    goes on (`cursor`), None at the end."""
+    """A part of a walk: the ids that match, the number of messages that were looked at, and the
+    `cursor` where the walk goes on, None at the end."""
 
     ids: list[str] = msgspec.field(default_factory=list)
-    seen: int = 0
+    seen_count: int = 0
     cursor: int | None = 0
 
 
@@ -55,19 +55,19 @@ def walk(
     """Walk on from a cursor, 0 at first, until the time is over or `max_ids` are found. `matches`
     gets a message and its ending, '' before its end. With `systems` other systems' messages are
     left out. Raises RedisError."""
-    part = Walk(cursor=cursor)
+    result = Walk(cursor=cursor)
     until = time.monotonic() + seconds
     while True:
         # None as a cursor means the end, after which no process asks again.
-        following, messages = store.scan(part.cursor or 0, _STEP)
+        following, messages = store.scan(result.cursor or 0, _STEP)
         for mt, final in messages:
             if systems is None or mt.biz in systems:
-                part.seen += 1
+                result.seen_count += 1
                 if matches(mt, final):
-                    part.ids.append(mt.id)
-        part.cursor = following or None
-        if part.cursor is None or len(part.ids) >= max_ids or time.monotonic() >= until:
-            return part
+                    result.ids.append(mt.id)
+        result.cursor = following or None
+        if result.cursor is None or len(result.ids) >= max_ids or time.monotonic() >= until:
+            return result
 
 
 class InFlight:
@@ -88,7 +88,7 @@ class InFlight:
     def find(self, values: Values, limit: int, systems: Systems = None) -> tuple[list[Hit], str]:
         """An id or a key finds a message at once. Other fields find it as far as a short walk
         gets."""
-        if not _ARCHIVED.isdisjoint(values):
+        if not _ARCHIVE_FIELDS.isdisjoint(values):
             return [], ""
 
         def matches(mt: Mt, final: str) -> bool:
@@ -110,42 +110,43 @@ class InFlight:
         elif "key" in values:
             ids = ids_of_key(values["key"])
         else:
-            part = walk(matches, 0, WALK_SECONDS, MAX_WALKED, systems)
+            walk_result = walk(matches, 0, WALK_SECONDS, MAX_WALKED, systems)
             # Only the newest: the first page shows all of them.
-            ids = sorted(part.ids, key=int, reverse=True)[:limit]
-            if part.cursor is not None:
+            ids = sorted(walk_result.ids, key=int, reverse=True)[:limit]
+            if walk_result.cursor is not None:
                 warning = _(
                     "%d messages in flight were looked at, not all; an id or a key finds each."
                 )
-                warning %= part.seen
-            elif len(part.ids) > limit:
+                warning %= walk_result.seen_count
+            elif len(walk_result.ids) > limit:
                 warning = _(
                     "%(count)d messages in flight match, of which the newest %(limit)d are shown; "
                     "narrow the filter by a time for older ones."
                 )
-                warning %= {"count": len(part.ids), "limit": limit}
+                warning %= {"count": len(walk_result.ids), "limit": limit}
         return live_lines(ids, lambda message: matches(message.mt, message.final)), warning
 
     def search_text(
         self, query: str, cursor: str, seconds: float, systems: Systems = None
     ) -> TextSearchResult:
         """Messages by number, reference or text. A cursor is `<place of the walk>:<looked at>`."""
-        begin, _colon, seen_text = cursor.partition(":")
+        start, _colon, seen_text = cursor.partition(":")
         numbers = searched_numbers(query)
 
         def matches(mt: Mt, _final: str) -> bool:
             return query in mt.text or query == mt.reference or mt.user_number in numbers
 
-        at = filters.number(begin, "cursor") if begin else 0
-        part = walk(matches, at, seconds, _HITS, systems)
-        looked_at = part.seen + (filters.number(seen_text, "cursor") if seen_text else 0)
-        following = "" if part.cursor is None else f"{part.cursor}:{looked_at}"
+        position = filters.number(start, "cursor") if start else 0
+        walk_result = walk(matches, position, seconds, _HITS, systems)
+        seen_before = filters.number(seen_text, "cursor") if seen_text else 0
+        seen_count = seen_before + walk_result.seen_count
+        following = "" if walk_result.cursor is None else f"{walk_result.cursor}:{seen_count}"
         sentence = ngettext(
             "%d message in flight was looked at.",
             "%d messages in flight were looked at.",
-            looked_at,
+            seen_count,
         )
-        return TextSearchResult(live_lines(part.ids), following, sentence % looked_at)
+        return TextSearchResult(live_lines(walk_result.ids), following, sentence % seen_count)
 
 
 def ids_of_key(key: str) -> list[str]:

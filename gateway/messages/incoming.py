@@ -11,8 +11,8 @@ import msgspec
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from gateway import notifications
 from gateway.models import SgipMo, SmsAccount
+from gateway.notifications import iso_time
 from msgplatform.core.data import ids, sql
 
 # Seconds. Until then a pump commits the rows that it dated, or MariaDB undoes the transaction of a
@@ -34,7 +34,7 @@ class Incoming(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     received_at: str | None
 
 
-def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
+def since(biz: int, message_id: int | None) -> QuerySet[SgipMo]:
     """Messages that were archived after this one, to be ordered by ORDER; None: from the beginning.
 
     An id that the archive does not have for this system stands for the time at which it was made.
@@ -43,19 +43,19 @@ def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
     # Times ahead of the clock are from before the clock went back; `pump.rows` counts on.
     is_settled = Q(archived_at__lte=Now() - SETTLED) | Q(archived_at__gt=Now() + SETTLED)
     rows = rows.filter(is_settled)
-    if message is None:
+    if message_id is None:
         return rows
-    seen_row = SgipMo.objects.filter(pk=message, biz_id=biz)
+    seen_row = SgipMo.objects.filter(pk=message_id, biz_id=biz)
     at = seen_row.values_list("archived_at", flat=True).first()
     if at is None:
-        return rows.filter(archived_at__gte=ids.datetime_of(message))
+        return rows.filter(archived_at__gte=ids.datetime_of(message_id))
     # One index has all columns of this condition; databases enter the index at the plain bound.
-    is_later = Q(archived_at__gt=at) | Q(archived_at=at, id__gt=message)
+    is_later = Q(archived_at__gt=at) | Q(archived_at=at, id__gt=message_id)
     return rows.filter(is_later, archived_at__gte=at)
 
 
-def shown(rows: Sequence[SgipMo]) -> list[Incoming]:
-    """Rows in their order. One query reads the accounts' names."""
+def describe(rows: Sequence[SgipMo]) -> list[Incoming]:
+    """The messages of these rows, in their order. One query reads the accounts' names."""
     names = sql.names_by_id(SmsAccount.objects.only("name"), (row.account_id for row in rows))
     return [
         Incoming(
@@ -66,7 +66,7 @@ def shown(rows: Sequence[SgipMo]) -> list[Incoming]:
             text=row.text,
             parts=row.parts,
             missing_parts=row.missing,
-            received_at=notifications.iso(row.received_at.timestamp()),
+            received_at=iso_time(row.received_at),
         )
         for row in rows
     ]

@@ -40,7 +40,7 @@ from msgplatform.messages.engine import exact_id
 
 _Final = SgipMt.Final
 # Most messages end so: a filter on these states narrows nothing.
-_USUAL = (_Final.DELIVERED, _Final.ACCEPTED)
+_COMMON_STATES = (_Final.DELIVERED, _Final.ACCEPTED)
 
 
 # -- fields --------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ def _of_numbers(rows: QuerySet[Any], values: Values) -> Sequence[QuerySet[Any]]:
 
 
 def _in_rare_state(source: Source, values: Values) -> Reader | None:
-    return None if values["state"] in _USUAL else ordered("state").open(source, values)
+    return None if values["state"] in _COMMON_STATES else ordered("state").open(source, values)
 
 
 def _with_text(values: Values, ids: Sequence[int]) -> set[int]:
     rows = SgipMt.objects.filter(id__in=ids).order_by().values_list("id", "text", "reference")
-    text_asked = values["text"]
-    return {pk for pk, text, reference in rows if text_asked in text or text_asked == reference}
+    query = values["text"]
+    return {pk for pk, text, reference in rows if query in text or query == reference}
 
 
 ARCHIVE = Source(

@@ -35,6 +35,7 @@ from msgplatform.core.flows.page import (
     Recipient,
     TimelineEntry,
     Tone,
+    Value,
 )
 from msgplatform.core.tracing.context import trace_id_of
 from msgplatform.messages import engine
@@ -61,16 +62,18 @@ class Step(msgspec.Struct, frozen=True):
     @classmethod
     def of_submit(cls, at: datetime | None, submit: Any, parts: int, result: int | None) -> Self:
         """One Submit; `submit` has its part and the three words of its sequence."""
-        answer = "" if result is None else f"{result} {codes.meaning_of_result(result)}"
-        tone: Tone = "plain" if result is None else "bad" if result else "good"
+        title = _("Submit") + _part_suffix(submit.part, parts)
         sequence = _("sequence %s") % f"{submit.node}:{submit.ts}:{submit.seqno}"
-        return cls(at, _("Submit") + _of(submit.part, parts), "attempt", answer, tone, sequence)
+        if result is None:
+            return cls(at, title, "attempt", "", "plain", sequence)
+        answer = f"{result} {codes.meaning_of_result(result)}"
+        return cls(at, title, "attempt", answer, "bad" if result else "good", sequence)
 
     @classmethod
     def of_report(cls, at: datetime | None, part: int, parts: int, state: int, error: int) -> Self:
         name, tone = _REPORTS.get(state, (str(state), "plain"))
         answer = codes.with_meaning(error) or codes.meaning(codes.STATES, state)
-        return cls(at, _("Report") + _of(part, parts), name, answer, tone)
+        return cls(at, _("Report") + _part_suffix(part, parts), name, answer, tone)
 
     def entry(self) -> TimelineEntry:
         detail = " · ".join(text for text in (self.detail, self.answer) if text)
@@ -110,7 +113,7 @@ def archived_steps(row: SgipMt) -> tuple[list[Step], list[Step]]:
     return submits, reports
 
 
-def _of(part: int, parts: int) -> str:
+def _part_suffix(part: int, parts: int) -> str:
     return f" {part}/{parts}" if parts > 1 else ""
 
 
@@ -158,8 +161,15 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
     number_url = f"{reverse('console:find', args=['sms'])}?{number_query}"
     missing = _("The SMS Redis does not answer: whether it was sent again is not known.")
     steps = [*submits, *reports]
-    is_waiting = message is not None and not row.final
-    is_scheduled = is_waiting and row.schedule_at and row.schedule_at.timestamp() > time.time()
+    times = (
+        row.ended_at, row.reported_at, row.responded_at, row.submitted_at, row.accepted_at,
+    )  # fmt: skip
+    state, why = str(row.get_final_display()), ending_reason(row)
+    next_at: datetime | None = None
+    if message and not row.final:
+        state, why = _(message.state), waiting_reason(message, gateway)
+        if row.schedule_at and row.schedule_at.timestamp() > time.time():
+            next_at = row.schedule_at
     resend_effect = ""
     # Only archived messages are resent, unless another message resends this one already.
     if not repeat_id and row.archived_at is not None and row.final in RESENDABLE:
@@ -169,6 +179,11 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
     values = {"to": sgip.written_form(row.user_number), "text": row.text}
     values |= {"account": account.name} if account else {}
     values |= {"reference": row.reference} if row.reference else {}
+    submit_fields: dict[str, Value] = {}
+    for name, choices in _SUBMIT_FIELDS.items():
+        value = getattr(row, name)
+        text = codes.meaning(choices, value) if choices else str(value)
+        submit_fields[_title_of(name)] = text or "–"
     call = Call.of_intake(
         _("Send this once more with curl"), "/api/v1/sms", json.dumps(values, ensure_ascii=False),
         _("With a key of the business system instead of YOUR_API_KEY; it becomes another message."),
@@ -177,7 +192,6 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
         id=str(row.pk),
         title=row.user_number,
         facts={
-            # For a deleted row show its id.
             _("Business system"): PageLink.to(system) if system else str(row.biz_id),
             _("Account"): PageLink.to(account) if account else str(row.account_id),
             _("Gateway"): PageLink.to(gateway) if gateway else str(row.gateway_id),
@@ -192,30 +206,18 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
                 if (at := getattr(row, name))
             },
         },
-        fact_cards={
-            _("What the operator got"): {
-                _title_of(name): (codes.meaning(choices, value) if choices else str(value)) or "–"
-                for name, choices in _SUBMIT_FIELDS.items()
-                for value in [getattr(row, name)]
-            }
-        },
+        fact_cards={_("What the operator got"): submit_fields},
         body=row.text,
         timeline=_timeline(row, submits, reports) + _links(row.idempotency_key, repeat_id),
         recipients=[
             Recipient(
                 id=str(row.pk),
                 name=row.user_number,
-                state=_(message.state) if message and is_waiting else str(row.get_final_display()),
+                state=state,
                 tone=TONES.get(row.final, "plain"),
-                since=row.ended_at
-                or row.reported_at
-                or row.responded_at
-                or row.submitted_at
-                or row.accepted_at,
-                why=waiting_reason(message, gateway)
-                if message and is_waiting
-                else ending_reason(row),
-                next_at=row.schedule_at if is_scheduled else None,
+                since=next(filter(None, times)),
+                why=why,
+                next_at=next_at,
                 attempts=[step.attempt() for step in reversed(steps)],
                 attempts_title=_("Submits and Reports, newest first"),
                 notes=[_("The frames themselves are not kept.")] if steps else [],

@@ -6,16 +6,16 @@ so that one of them always has the message."""
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 from django.utils.translation import gettext as _
 
-from gateway import codes, notifications, presence
+from gateway import codes, presence
 from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsAccount, SmsGateway
+from gateway.notifications import iso_time
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.flows.messages import MAX_ID
@@ -91,17 +91,13 @@ def _state(row: SgipMt, state: str, account: str) -> State:
         parts=row.parts,
         error_code=row.error_code,
         error=row.error,
-        accepted_at=_iso(row.accepted_at),
-        schedule_at=_iso(row.schedule_at),
-        submitted_at=_iso(row.submitted_at),
-        responded_at=_iso(row.responded_at),
-        reported_at=_iso(row.reported_at),
-        archived_at=_iso(row.archived_at),
+        accepted_at=iso_time(row.accepted_at),
+        schedule_at=iso_time(row.schedule_at),
+        submitted_at=iso_time(row.submitted_at),
+        responded_at=iso_time(row.responded_at),
+        reported_at=iso_time(row.reported_at),
+        archived_at=iso_time(row.archived_at),
     )
-
-
-def _iso(time: datetime | None) -> str | None:
-    return notifications.iso(time.timestamp()) if time else None
 
 
 _Final = SgipMt.Final

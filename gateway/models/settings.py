@@ -180,18 +180,28 @@ class SmsGateway(Named):
         verbose_name_plural = _("gateways")
         ordering = ["name"]
 
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def sp_node_id(self) -> int:
+        """Our node id, by default 3 + area code + corp id. Raises ValueError for a wrong area
+        code."""
+        if self.node_id is not None:
+            return self.node_id
+        return sgip.sp_node_id(self.area_code, self.corp_id)
+
     def clean(self) -> None:
         super().clean()
-        if self.node_id is None:
-            try:
-                sgip.sp_node_id(self.area_code, self.corp_id)
-            except ValueError:
-                words = _("Two to four digits with the leading 0: 010, 0755.")
-                raise ValidationError({"area_code": words}) from None
+        try:
+            self.sp_node_id()
+        except ValueError:
+            words = _("Two to four digits with the leading 0: 010, 0755.")
+            raise ValidationError({"area_code": words}) from None
 
 
 class SmsAccount(Named):
-    """How a business system sends: its number, its fees, its limits."""
+    """The number, the fees and the limits with which a business system sends."""
 
     biz = models.ForeignKey(
         Biz, models.PROTECT, verbose_name=_("system"),

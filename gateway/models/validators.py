@@ -47,8 +47,8 @@ prefix = RegexValidator(r"^[0-9]{1,21}\Z", _("%(value)s: digits only"))
 keyword = MaxLengthValidator(40)
 
 
-def _each(value: Any, check: Callable[[Any], None]) -> None:
-    """Raises ValidationError unless the value is a list of texts that all pass the check."""
+def _check_items(value: Any, check: Callable[[Any], None]) -> None:
+    """Raises ValidationError unless the value is a list of texts that pass the check."""
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise ValidationError(_("A list of texts."))
     if len(value) > MAX_ITEMS:
@@ -58,12 +58,12 @@ def _each(value: Any, check: Callable[[Any], None]) -> None:
 
 
 def networks(value: Any) -> None:
-    _each(value, network)
+    _check_items(value, network)
 
 
 def prefixes(value: Any) -> None:
-    _each(value, prefix)
+    _check_items(value, prefix)
 
 
 def keywords(value: Any) -> None:
-    _each(value, keyword)
+    _check_items(value, keyword)

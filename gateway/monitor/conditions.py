@@ -77,7 +77,7 @@ def _outages() -> Iterator[Condition]:
             _("No connection to the gateway %(name)s"),
             _("%(where)s: %(why)s. Messages without an alternative gateway wait."),
             name=gateway.name,
-            where=f"{gateway.row.host}:{gateway.row.port}",
+            where=gateway.row.address,
             why=why,
         )
 

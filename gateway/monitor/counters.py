@@ -18,6 +18,7 @@ SEGMENTS = "segments"  # the short messages that the operator bills
 ERROR = "error "  # the names of failures' counters begin so; a code or a word follows
 
 Key = tuple[int, int, str]  # system, subject, name
+Owner = tuple[int, int, int]  # system, account, gateway
 
 
 def count_messages(
@@ -31,27 +32,22 @@ def count_messages(
     `earlier_finals`: the endings of messages that the archive already has. `billed_segments`: the
     segments that were counted for them. A changed ending changes the counts.
     """
-    endings: Counter[tuple[int, int, int, str, str]] = Counter()
     counts: Counter[Key] = Counter()
     for message in messages:
         before = earlier_finals.get(int(message.id))
-        place = message.mt.biz, message.mt.account, message.gateway
+        owner = message.mt.biz, message.mt.account, message.gateway
         if before != message.final:
-            endings[*place, message.final, message.error] += 1
-        if before not in (None, message.final):
-            endings[*place, before, ""] -= 1
-        more = segments(message) - billed_segments.get(int(message.id), 0)
+            counts.update(ending_keys(*owner, message.final, message.error))
+        if before and before != message.final:
+            counts.subtract(ending_keys(*owner, before, ""))
+        new_segments = segments(message) - billed_segments.get(int(message.id), 0)
         for subject in (message.mt.account, -message.gateway):
-            counts[message.mt.biz, subject, SEGMENTS] += more
-    for ending, count in endings.items():
-        for key in of_ending(*ending):
-            counts[key] += count
+            counts[message.mt.biz, subject, SEGMENTS] += new_segments
     MinuteCounter.add(FLOW, counts, now)
 
 
-def count_mos(owners: Iterable[tuple[int, int, int]], now: datetime) -> None:
-    """Count MOs by (system, account, gateway) in the caller's transaction. Gateway 0: the gateway
-    over which the MO came is unknown."""
+def count_mos(owners: Iterable[Owner], now: datetime) -> None:
+    """Count MOs in the caller's transaction. The gateway may be unknown (0)."""
     counts: Counter[Key] = Counter()
     for biz, account, gateway in owners:
         counts[biz, account, MO] += 1
@@ -63,13 +59,13 @@ def count_mos(owners: Iterable[tuple[int, int, int]], now: datetime) -> None:
 def recount(before: SgipMt, after: SgipMt, now: datetime) -> None:
     """Move an archived message from one ending to another, in the caller's transaction. The
     statistics of the time at which the message was archived change."""
-    place = after.biz_id, after.account_id, after.gateway_id
-    counts = Counter(of_ending(*place, after.final, str(after.error_code)))
-    counts.subtract(of_ending(*place, before.final, ""))
+    owner = after.biz_id, after.account_id, after.gateway_id
+    counts = Counter(ending_keys(*owner, after.final, str(after.error_code)))
+    counts.subtract(ending_keys(*owner, before.final, ""))
     MinuteCounter.correct(FLOW, counts, after.archived_at, now)
 
 
-def of_ending(biz: int, account: int, gateway: int, final: str, error: str) -> list[Key]:
+def ending_keys(biz: int, account: int, gateway: int, final: str, error: str) -> list[Key]:
     """The counters of one ending: by account and by gateway, a failure also with its error."""
     names = [final, f"{ERROR}{error}"[:32]] if final == SgipMt.Final.FAILED else [final]
     return [(biz, subject, name) for subject in (account, -gateway) for name in names]

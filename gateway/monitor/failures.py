@@ -28,7 +28,7 @@ from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
-OLDEST_DAYS = 30  # older messages are not resent
+MAX_RESEND_DAYS = 30  # older messages are not resent
 _RESULT = "result "
 GATEWAY = Subject(
     "gateway",
@@ -42,7 +42,7 @@ _Final = SgipMt.Final
 RESENDABLE = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
-def answer(final: str, result: int, error_code: int, error: str) -> str:
+def answer_to(final: str, result: int, error_code: int, error: str) -> str:
     """The reason why a message failed, from its row's columns; '' if it did not fail."""
     if final in (_Final.EXPIRED, _Final.UNKNOWN):
         return final
@@ -62,21 +62,21 @@ def with_answer(answer: str) -> Q:
     # The answer was cut, perhaps before a blank. Other answers with this beginning are counted too,
     # but not sent.
     is_cut = len(answer) >= MAX_ANSWER - 1
-    matching = Q(error__startswith=answer) if is_cut else Q(error=answer)
+    condition = Q(error__startswith=answer) if is_cut else Q(error=answer)
     if answer == _Final.FAILED:
-        matching |= Q(error="")
-    return matching & Q(final=_Final.FAILED, error_code=0)
+        condition |= Q(error="")
+    return condition & Q(final=_Final.FAILED, error_code=0)
 
 
 def answer_of(row: SgipMt) -> str:
-    return answer(row.final, row.result, row.error_code, row.error)
+    return answer_to(row.final, row.result, row.error_code, row.error)
 
 
 def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
     """Count these rows of `sgip_mt`, as far as they are failures, in the caller's transaction."""
     losses = []
     for row in rows:
-        why = answer(row["final"], row["result"], row["error_code"], row["error"])
+        why = answer_to(row["final"], row["result"], row["error_code"], row["error"])
         if why:
             losses.append(Loss(row["gateway_id"], why, row["id"], row["error"]))
     failure_store.add(FLOW, losses, now)
@@ -108,14 +108,14 @@ def resend_key(message: int | str) -> str:
 
 def failures(limit: int = MAX_FAILURES) -> list[Failure]:
     """The failures of each gateway, by answer."""
-    since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
+    since = timezone.localtime() - timedelta(days=MAX_RESEND_DAYS)
 
     def details(group: FailureGroup, row: SmsGateway | None) -> dict[str, Any]:
         why = group.answer
         state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
         code = why.removeprefix(_RESULT)
         is_code = code.isascii() and code.isdigit()
-        filter = {
+        filter_values = {
             "state": state, "answer": why, "gateway": str(group.subject),
             "since": since.strftime("%Y-%m-%d %H:%M"), **group.bound("failed_since"),
         }  # fmt: skip
@@ -123,9 +123,9 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
             "said": "",  # a gateway's answer is a code, and our own reasons have no content
             "meaning": codes.meaning_of_result(int(code)) if is_code else group.said,
             "message": str(group.sample),
-            "list_page": ViewLink("console:find", (FLOW,), filter),
+            "list_page": ViewLink("console:find", (FLOW,), filter_values),
             "action": "resend",
-            "filter": filter,
+            "filter": filter_values,
         }
 
     return GATEWAY.failures(failure_groups.open_groups(FLOW, limit), details)

@@ -22,7 +22,7 @@ from msgplatform.core.lazy_text import lazy_message
 
 _PRIORITIES = range(10)
 # Read the front of a list, where the oldest are; only scheduled messages and retries come before.
-_LOOKED_AT = 1000
+_MAX_READ = 1000
 _READ_AT_ONCE = 100  # usually the first portion is enough
 # Messages between the gateways and the archive: name → (kind of key, key) whose sizes add up.
 _STAGES = {
@@ -78,7 +78,7 @@ class Gauges(msgspec.Struct, frozen=True):
         return Counter((s.gateway, s.kind) for s in self.links if not s.problem)
 
 
-def read() -> Gauges:
+def read_gauges() -> Gauges:
     """Raises RedisError, and what an unavailable database raises."""
     gateways = list(SmsGateway.objects.order_by("name"))
     client = sms_redis()
@@ -104,41 +104,33 @@ def _queue(client: Any, gateway: SmsGateway) -> Queue:
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.llen(name)
-            pipe.lrange(name, -_LOOKED_AT, -1)
+            pipe.lrange(name, -_MAX_READ, -1)
         pipe.zrange(keys.claimed(gateway.pk), 0, -1)
         pipe.zcard(scheduled_key)
         pipe.zcount(scheduled_key, "-inf", now)
         pipe.zrange(scheduled_key, 0, 0, withscores=True)
-        *lists, claimed_ids, scheduled_count, due, first = pipe.execute()
-    pending_ids = {int(message) for members in (*lists[1::2], claimed_ids) for message in members}
-    times = [at for _message, at in first if at <= now]
+        *lists, claimed_ids, scheduled_count, due_count, first_scheduled = pipe.execute()
+    pending_ids = {int(id) for members in (*lists[1::2], claimed_ids) for id in members}
+    times = [at for _id, at in first_scheduled if at <= now]
     # Ids grow with time, and no message is due before it is accepted: read only messages that were
     # accepted before the oldest known time.
-    oldest_at: float | None = None
     for page in chunks(sorted(pending_ids), _READ_AT_ONCE):
         with client.pipeline(transaction=False) as message_pipe:
-            for message in page:
-                message_pipe.hmget(keys.mt(message), "accepted_at", "msg")
+            for id in page:
+                message_pipe.hmget(keys.mt(id), "accepted_at", "msg")
             rows = [(float(at), msg) for at, msg in message_pipe.execute() if at and msg]
-        for accepted_at, msg in rows:
-            due_at = max(accepted_at, _decode_schedule(msg).schedule_at)
-            oldest_at = due_at if oldest_at is None else min(oldest_at, due_at)
-        if oldest_at is not None and rows and oldest_at <= rows[-1][0]:
+        times += [max(at, _decode_schedule(msg).schedule_at) for at, msg in rows]
+        if rows and min(times) <= rows[-1][0]:
             break
-    if oldest_at is not None:
-        times.append(oldest_at)
     return Queue(
-        gateway,
-        sum(lists[::2]) + due,
-        len(claimed_ids),
-        scheduled_count - due,
+        gateway, sum(lists[::2]) + due_count, len(claimed_ids), scheduled_count - due_count,
         min(times, default=None),
-    )
+    )  # fmt: skip
 
 
 def waits() -> Iterator[Wait]:
     """The oldest message at each gateway, including gateways that are switched off."""
-    for queue in read().queues:
+    for queue in read_gauges().queues:
         if queue.oldest_at is not None:
             since = datetime.fromtimestamp(queue.oldest_at, UTC)
             text = gettext_noop("A message for the gateway %(name)s")
@@ -147,33 +139,33 @@ def waits() -> Iterator[Wait]:
 
 def status() -> Status:
     """Messages that wait for us are backlog. Messages that wait for a Report are a fact."""
-    now = read()
-    waiting = sum(queue.pending + queue.claimed for queue in now.queues)
+    gauges = read_gauges()
+    waiting = sum(queue.pending + queue.claimed for queue in gauges.queues)
     ages = {
         str(queue.gateway.pk): age
-        for queue in now.queues
+        for queue in gauges.queues
         if (age := queue.oldest_seconds) is not None
     }
     facts: dict[str, int | float | str] = {}
     bad: dict[str, ViewLink] = {}
-    are_several = sum(queue.gateway.enabled for queue in now.queues) > 1
-    link_counts = now.link_counts()
-    for queue in now.queues:
+    has_several = sum(queue.gateway.enabled for queue in gauges.queues) > 1
+    link_counts = gauges.link_counts()
+    for queue in gauges.queues:
         if queue.gateway.enabled:
-            if are_several:  # a single one is the backlog
+            if has_several:  # a single one is the backlog
                 facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
             links, name = link_counts[queue.gateway.pk, "submit"], _("links of %s") % queue.gateway
             facts[name] = links or _("down")
             if not links:
                 bad[name] = ViewLink("admin:gateway_smsgateway_change", (queue.gateway.pk,))
     facts |= {
-        _("not due yet"): sum(queue.scheduled for queue in now.queues),
-        _("without a response"): now.stages["awaiting_response"],
-        _("awaiting their Reports"): now.stages["awaiting_report"],
-        _("not archived yet"): now.stages["unarchived"] + now.stages["mo_unarchived"],
+        _("not due yet"): sum(queue.scheduled for queue in gauges.queues),
+        _("without a response"): gauges.stages["awaiting_response"],
+        _("awaiting their Reports"): gauges.stages["awaiting_report"],
+        _("not archived yet"): gauges.stages["unarchived"] + gauges.stages["mo_unarchived"],
     }
     filled_facts = {name: value for name, value in facts.items() if value}
-    backlog = waiting + sum(now.stages[name] for name in _OURS)
+    backlog = waiting + sum(gauges.stages[name] for name in _OURS)
     oldest = max(ages.values(), default=None)
     return Status(backlog, oldest, filled_facts, bad=bad, oldest_by=ages)
 
@@ -202,10 +194,10 @@ _RECEIVED = METRICS.counter("sms_received", "MOs received")
 
 
 def samples() -> Iterator[Sample]:
-    """The samples for `/metrics`. Raises what `read` raises."""
-    now = read()
-    link_counts = now.link_counts()
-    for queue in now.queues:
+    """The samples for `/metrics`. Raises what `read_gauges` raises."""
+    gauges = read_gauges()
+    link_counts = gauges.link_counts()
+    for queue in gauges.queues:
         gateway = queue.gateway.name
         yield _PENDING.of(queue.pending, gateway=gateway)
         yield _CLAIMED.of(queue.claimed, gateway=gateway)
@@ -214,7 +206,7 @@ def samples() -> Iterator[Sample]:
         yield _ENABLED.of(queue.gateway.enabled, gateway=gateway)
         for kind in ("submit", "report"):
             yield _LINKS.of(link_counts[queue.gateway.pk, kind], gateway=gateway, kind=kind)
-    for name, value in now.stages.items():
+    for name, value in gauges.stages.items():
         yield _STAGE.of(value, stage=name)
-    yield _ACCEPTED.of(now.accepted)
-    yield _RECEIVED.of(now.received)
+    yield _ACCEPTED.of(gauges.accepted)
+    yield _RECEIVED.of(gauges.received)

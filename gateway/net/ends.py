@@ -18,7 +18,7 @@ _OF_LINK = frozenset({sgip.Bound, sgip.Idle, sgip.Closed})
 _FAILURES = frozenset({
     sgip.CloseReason.LOST_AFTER_BIND, sgip.CloseReason.UNBOUND_AFTER_BIND, sgip.CloseReason.SILENT,
 })  # fmt: skip
-_PROVEN = 120.0  # a connection that lasted for so many seconds counts as one that worked
+_PROVEN_SECONDS = 120.0  # a connection that lasted for so long counts as one that worked
 # By default shorter than the time after which the other end closes an idle connection: a command in
 # flight would be lost then.
 _LIMITS = sgip.Limits(idle_timeout=IDLE_TIMEOUT - 10)
@@ -65,7 +65,7 @@ class Client:
         self._duplicates = sgip.Duplicates()
         self._count = connections
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wanted = asyncio.Event()  # set for messages to send, and by `resize`
+        self._wake_event = asyncio.Event()  # set for messages to send, and by `resize`
         self._stopping = False
         self._ends: dict[Connection, sgip.Closed] = {}  # connections that were bound
         self.bound: list[Connection] = []
@@ -86,7 +86,7 @@ class Client:
 
     def wake(self) -> None:
         """There is something to send: connections that were unbound as idle are opened again."""
-        self._wanted.set()
+        self._wake_event.set()
 
     async def stop(self, timeout: float = 5.0) -> None:
         """Awaits the responses, unbinds, and drops connections still open after `timeout`
@@ -124,9 +124,9 @@ class Client:
             if len(self._tasks) > self._count and me is not None:  # `resize` made it superfluous
                 self._tasks.discard(me)
                 return
-            self._wanted.clear()
+            self._wake_event.clear()
             began = asyncio.get_running_loop().time()
-            end = await self._once()
+            end = await self._connect_once()
             duration = asyncio.get_running_loop().time() - began
             # Another connection may end in the same way at once. A connection that the peer unbound
             # instead of answering did not work either.
@@ -136,14 +136,14 @@ class Client:
                 or (end.reason is sgip.CloseReason.UNBOUND and bool(end.unanswered))
             )
             # After a connection that worked, the minimum pause is enough.
-            if not is_failure or duration > _PROVEN:
+            if not is_failure or duration > _PROVEN_SECONDS:
                 backoff.reset()
             if end and end.reason is sgip.CloseReason.UNBOUND and not is_failure:
-                await self._wanted.wait()
+                await self._wake_event.wait()
             else:
                 await asyncio.sleep(backoff.next())
 
-    async def _once(self) -> sgip.Closed | None:
+    async def _connect_once(self) -> sgip.Closed | None:
         """Connects and stays to the end. Returns None if the connection was never bound."""
         self.attempts += 1
         loop = asyncio.get_running_loop()

@@ -31,20 +31,20 @@ log = logging.get(__name__)
 
 # Seconds between two look-ups of a Report, and of all together: a pump that was killed may have
 # leased the message for SMS_LEASE_SECONDS (30 by default).
-AGAIN_SECONDS = 20.0
+LOOK_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0
-_CLOCKS_APART = timedelta(minutes=10)  # maximum difference of two machines' clocks
+_MAX_CLOCK_DIFFERENCE = timedelta(minutes=10)  # maximum difference of two machines' clocks
 
 
 def settle(limit: int) -> int:
     """Look up `limit` Reports at most; returns how many are settled."""
-    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, limit, AGAIN_SECONDS)
-    settled_entries = bisect.isolate(entries, _settle_some, _set_aside)
+    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, limit, LOOK_SECONDS).entries
+    settled_entries = bisect.isolate(entries, _settle_entries, _set_aside)
     store.drop(keys.UNMATCHED, settled_entries)
     return len(settled_entries)
 
 
-def _settle_some(entries: Sequence[str]) -> list[str]:
+def _settle_entries(entries: Sequence[str]) -> list[str]:
     """Returns the settled entries. The call may be repeated: it finds written rows again."""
     settled_entries = []
     for entry in entries:
@@ -102,15 +102,15 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
         mt = SgipMt.objects.select_for_update().filter(pk=row.mt_id).first()
         # A killed pump may have written the Report without dropping it. A row's id is younger than
         # its Report, so that the key also bounds the search for Reports without a message.
-        oldest = max(0, ids.first_id_at(at - _CLOCKS_APART))
+        oldest = max(0, ids.first_id_at(at - _MAX_CLOCK_DIFFERENCE))
         columns = {
             name: getattr(row, name)
             for name in ("mt_id", "node", "ts", "seqno", "user_number", "state", "received_at")
         }
         is_written = SgipReport.objects.filter(id__gte=oldest, **columns).exists()
         if is_written:
-            is_its = mt and mt.final != SgipMt.Final.UNKNOWN and mt.reported_at == at
-            return mt if is_its else None
+            has_ended_it = mt and mt.final != SgipMt.Final.UNKNOWN and mt.reported_at == at
+            return mt if has_ended_it else None
         row.archived_at = sql.now()
         row.save(force_insert=True)
         if part is None:

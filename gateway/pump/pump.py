@@ -4,8 +4,8 @@ is nothing to move it deletes the rows that the archive has kept long enough.
 Rows are written before keys are deleted, and by id: after a pump that was killed in between, the
 next pump writes the same rows again.
 
-    list:finish ─ lease_some ─▶ zset:finishing ─ rows, keep, forget ─▶ zset:archived, for hours
-                                      │ the lease is over: the next pump takes it
+    list:finish ─ take ─▶ zset:finishing ─ rows, keep, forget ─▶ zset:archived, for hours
+                                │ the lease is over: the next pump takes it
 """
 
 from collections.abc import Sequence
@@ -45,11 +45,11 @@ class Pump(Worker):
         """Archive one batch of each kind, or delete old rows; true when there may be more."""
         count = 0
         if self._gather.is_due:
-            lease = store.lease_some(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
+            lease = store.take(keys.LIST_FINISH, keys.FINISHING, BATCH, LEASE_SECONDS)
             count = len(lease.entries)
             self._gather.note_batch(count)
             bisect.isolate(lease.entries, partial(_archive_messages, lease), _set_aside)
-        mos = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
+        mos = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS).entries
         bisect.isolate(mos, _archive_mos, _set_aside)
         count += len(mos) + late_reports.settle(BATCH)
         self.heartbeat.done += count
@@ -84,12 +84,12 @@ def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
     return ids
 
 
-def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
+def _set_aside(message_id: str, error: Exception) -> alerts.AlertEvent:
     """The alert about a message that cannot be archived. The message keeps its lease, and is tried
     again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
-        lazy_message("Message %(id)s cannot be archived", id=message),
+        lazy_message("Message %(id)s cannot be archived", id=message_id),
         f"{type(error).__name__}: {error}"[:500],
-        key=f"sms.archive:{message}",
+        key=f"sms.archive:{message_id}",
     )

@@ -57,10 +57,10 @@ def _oldest_copy() -> datetime | None:
 
 def kept_data() -> Sequence[kept.KeptData]:
     """The rows of the page of retention."""
-    sent, received, _user_reports = ARCHIVE.tables
+    mts, mos, _user_reports = ARCHIVE.tables
     return (
-        kept.of_table(_("archived messages sent"), sent, keep_seconds, "SMS_ARCHIVE_DAYS"),
-        kept.of_table(_("archived messages received"), received, keep_seconds, "SMS_ARCHIVE_DAYS"),
+        kept.of_table(_("archived messages sent"), mts, keep_seconds, "SMS_ARCHIVE_DAYS"),
+        kept.of_table(_("archived messages received"), mos, keep_seconds, "SMS_ARCHIVE_DAYS"),
         kept.KeptData(_("copies of archived messages in Redis"), ("SMS_KEEP_ARCHIVED_HOURS",),
                       keep_copies_seconds, _oldest_copy),
     )  # fmt: skip

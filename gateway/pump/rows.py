@@ -48,9 +48,9 @@ def write_messages(messages: Sequence[Finished], is_leased: Callable[[], bool]) 
     if not messages:
         return
     # Ids are reserved before the transaction: its repeat writes the same ids.
-    parts = sum(len(message.sent) for message in messages)
-    reports = sum(len(message.reports) for message in messages)
-    blocks = ids.reserve(max(1, parts)), ids.reserve(max(1, reports))
+    part_count = sum(len(message.sent) for message in messages)
+    report_count = sum(len(message.reports) for message in messages)
+    blocks = ids.reserve(max(1, part_count)), ids.reserve(max(1, report_count))
     transactions.retrying(partial(_write_messages, messages, blocks, is_leased))
 
 
@@ -71,21 +71,20 @@ def _write_messages(
         earlier_finals = {pk: row.final for pk, row in earlier.items()}
         billed_segments = counters.archived_segments(list(earlier))
         if earlier:
-            # Keep new messages, and messages with the same or a higher ending.
-            messages = [
-                message
-                for message in messages
-                if (before := earlier_finals.get(int(message.id), message.final)) == message.final
-                or RANK[message.final] > RANK[before]
-            ]
+
+            def is_current(message: Finished) -> bool:
+                """True unless the archive has another ending that is as high or higher."""
+                final = earlier_finals.get(int(message.id), message.final)
+                return final == message.final or RANK[message.final] > RANK[final]
+
+            messages = list(filter(is_current, messages))
             replaced_ids = earlier.keys() & {int(message.id) for message in messages}
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
                 model._default_manager.filter(**{f"{field}__in": replaced_ids}).delete()
             _insert(SgipMt, [row for row in rows if row["id"] in replaced_ids])
         traces = {int(message.id): message.mt.trace for message in messages if message.mt.trace}
         spans.store_contexts(spans.contexts(traces))
-        # Each Submit of a message gets a row, so that late Reports find earlier tries too. Each
-        # Report gets a row.
+        # Each Submit of a message gets a row, so that late Reports find earlier tries too.
         part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)
         parts: list[tuple[Any, ...]] = []
         reports: list[tuple[Any, ...]] = []

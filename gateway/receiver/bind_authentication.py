@@ -19,7 +19,7 @@ from ipaddress import ip_network
 
 from gateway import sgip
 from gateway.directory import Directory, Gateway
-from gateway.inbox.arrivals import Arrivals
+from gateway.inbox.arrivals import Arrivals, Request
 from gateway.net import Connection
 from gateway.presence import LinkState
 from gateway.receiver.wrong_logins import WrongLogins
@@ -36,7 +36,7 @@ MAX_CONNECTIONS = 32
 # Maximum of an address's connections for each of its gateways, and of all connections. The last
 # places are kept for addresses from which a gateway has logged in.
 MAX_FROM_ADDRESS = 2 * MAX_CONNECTIONS
-MAX_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
+MAX_IN_ALL, RESERVED_PLACES = 1024, 256
 _MAX_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is forgotten
 _STRANGER = "sms.stranger"
 _LOG_SECONDS = 10.0
@@ -55,15 +55,15 @@ class BindAuthentication:
         self._directory, self._arrivals = directory, arrivals
         self.networks = Networks(directory)
         self.wrong_logins = WrongLogins()
-        self._gateways: dict[Connection, tuple[int, float]] = {}
-        self._checked: dict[Connection, int] = {}  # the right login's gateway, until bound
+        self._gateways: dict[Connection, tuple[int, float]] = {}  # of bound ones, and since when
+        self._login_gateways: dict[Connection, int] = {}  # the right login's gateway, until bound
         # By address: the number of connections, and the connections without a login, oldest first.
-        self._from: Counter[str] = Counter()
+        self._connection_counts: Counter[str] = Counter()
         self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
-        self._known: OrderedDict[str, None] = OrderedDict()
-        self._refused: Counter[str] = Counter()
+        self._known_addresses: OrderedDict[str, None] = OrderedDict()
+        self._refusals: Counter[str] = Counter()
         self._last_stranger = ""
-        self._alerted = ""  # the open alert's stranger, read now and then
+        self._alert_stranger = ""  # the open alert's stranger, read now and then
         self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
         self.next_look = Every(_LOOK_SECONDS)
 
@@ -71,9 +71,9 @@ class BindAuthentication:
         """True if the connection may stay, for now."""
         address = connection.address
         if why := self._objection(address):
-            self._refused[why] += 1
+            self._refusals[why] += 1
             return False
-        self._from[address] += 1
+        self._connection_counts[address] += 1
         self._silent[address][connection] = None
         return True
 
@@ -85,13 +85,13 @@ class BindAuthentication:
         if not gateways:
             self._last_stranger = address
             return "stranger"
-        if address not in self._known and self.wrong_logins.is_delayed(address):
+        if address not in self._known_addresses and self.wrong_logins.is_delayed(address):
             return "delayed"
-        places = MAX_IN_ALL if address in self._known else MAX_IN_ALL - KEPT_FOR_KNOWN
-        if self._from.total() >= places and not self._displace(address):
+        places = MAX_IN_ALL if address in self._known_addresses else MAX_IN_ALL - RESERVED_PLACES
+        if self._connection_counts.total() >= places and not self._displace(address):
             return "full"
         limit = MAX_FROM_ADDRESS * len(gateways)
-        if self._from[address] >= limit and not self._displace(address):
+        if self._connection_counts[address] >= limit and not self._displace(address):
             return "too_many"
         return ""
 
@@ -102,7 +102,7 @@ class BindAuthentication:
             return False
         oldest = next(iter(silent))
         self._leave(oldest)
-        self._refused["displaced"] += 1
+        self._refusals["displaced"] += 1
         oldest.drop()
         return True
 
@@ -110,39 +110,39 @@ class BindAuthentication:
         """The Result for a Bind, whose type is right."""
         address = connection.address
         # Gateways may share an address: a wrong login of one must not keep the others out.
-        guesser = f"{address} ({bind.login_name})" if address in self._known else address
+        guesser = f"{address} ({bind.login_name})" if address in self._known_addresses else address
         if self.wrong_logins.is_delayed(guesser):  # `admit` did not ask this for known addresses
-            self._refused["delayed"] += 1
+            self._refusals["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
         if gateway is None:
             self.wrong_logins.add(guesser, name=bind.login_name)
             return int(sgip.Result.LOGIN)
-        self._checked[connection] = gateway.id
+        self._login_gateways[connection] = gateway.id
         # The login is right: a refusal from here on is no guess and causes no delay.
         connection_count = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
         if connection_count >= MAX_CONNECTIONS:
-            self._refused["too_many"] += 1
+            self._refusals["too_many"] += 1
             return int(sgip.Result.TOO_MANY_CONNECTIONS)
         return int(sgip.Result.OK)
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
-        requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        requests: list[Request] = []
         closed_event: sgip.Closed | None = None
         for event in events:
-            if isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
+            if isinstance(event, Request):
                 requests.append(event)
             elif type(event) is sgip.Bound:
                 address = connection.address
-                self._gateways[connection] = (self._checked.pop(connection, 0), time.time())
+                self._gateways[connection] = (self._login_gateways.pop(connection, 0), time.time())
                 self._silent[address].pop(connection, None)
-                self._known[address] = None
-                self._known.move_to_end(address)
-                if len(self._known) > _MAX_KNOWN:
-                    self._known.popitem(last=False)
+                self._known_addresses[address] = None
+                self._known_addresses.move_to_end(address)
+                if len(self._known_addresses) > _MAX_KNOWN:
+                    self._known_addresses.popitem(last=False)
                 log.info("smg_bound", name=event.bind.login_name, peer=connection.peer)
             elif type(event) is sgip.BindRefused and event.result == sgip.Result.LOGIN_TYPE:
-                self._refused["login_type"] += 1  # `check` counts all other refusals
+                self._refusals["login_type"] += 1  # `check` counts all other refusals
             elif type(event) is sgip.Ignored and connection in self._gateways:
                 self._arrivals.log_refused(connection, event)
             elif type(event) is sgip.Closed:
@@ -151,7 +151,7 @@ class BindAuthentication:
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
         # Close last: requests that came with the end of the connection still belong to the gateway.
         if closed_event:
-            self._checked.pop(connection, None)
+            self._login_gateways.pop(connection, None)
             if self._gateways.pop(connection, None) is not None:
                 self._leave(connection)
                 if closed_event.error:
@@ -159,7 +159,7 @@ class BindAuthentication:
             elif connection in self._silent.get(connection.address, ()):  # it was not displaced
                 self._leave(connection)
                 if closed_event.reason is not sgip.CloseReason.REFUSED:
-                    self._refused["without_login"] += 1
+                    self._refusals["without_login"] += 1
 
     def states(self) -> Iterable[LinkState]:
         now = time.time()
@@ -185,18 +185,18 @@ class BindAuthentication:
                 or {}
             )
             text = message.get("text")
-            self._alerted = str(text[1].get("address", "")) if isinstance(text, list) else ""
+            self._alert_stranger = str(text[1].get("address", "")) if isinstance(text, list) else ""
             self.next_look.restart()
-        if self._alerted in self._known:  # a gateway with its address was set up since
-            self._alerted = ""
+        if self._alert_stranger in self._known_addresses:  # it is a gateway's now
+            self._alert_stranger = ""
             alerts.resolve(_STRANGER)
-        if not self._refused or not self.next_log.take():
+        if not self._refusals or not self.next_log.take():
             return
-        refusals, self._refused = self._refused, Counter()
+        refusals, self._refusals = self._refusals, Counter()
         stranger = self._last_stranger
         log.warning("connections_refused", **refusals, last_stranger=stranger)
         if refusals["stranger"] and self._next_alert.take():
-            self._alerted = stranger
+            self._alert_stranger = stranger
             alerts.raise_alert(
                 _STRANGER,
                 lazy_message(
@@ -217,15 +217,15 @@ class BindAuthentication:
         address = connection.address
         if silent := self._silent.get(address):
             silent.pop(connection, None)
-        self._from[address] -= 1
-        if self._from[address] <= 0:
-            self._from.pop(address, None)
+        self._connection_counts[address] -= 1
+        if self._connection_counts[address] <= 0:
+            self._connection_counts.pop(address, None)
             self._silent.pop(address, None)
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The gateway with this login that may connect from the address. All gateways are compared,
-        each in constant time, so that the duration reveals none. Of several with this login the
-        oldest enabled one counts."""
+        each in constant time, so that the duration reveals none. The oldest enabled gateway of
+        several with this login counts."""
         match = None
         gateways = self._directory.known.receiving.values()
         for gateway in sorted(gateways, key=lambda entry: (entry.row.enabled, -entry.id)):

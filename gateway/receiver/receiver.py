@@ -24,7 +24,6 @@ from msgplatform.core.servers.private_server import is_in_use
 
 log = logging.get(__name__)
 
-_REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory itself knows when it is due
 _REFUSALS_SECONDS = 1.0  # seconds between looks for alerts about strangers and wrong logins
 _LATE_SECONDS = 5.0  # seconds between looks for long MOs with missing parts
@@ -43,8 +42,8 @@ class SmsReceiver(Worker):
         self.name = presence.process_name()
         self.directory = Directory()
         self.net = NetThread()
-        self.changed = threading.Event()
-        self.arrivals = Arrivals(self.net, self.changed, self.directory)
+        self.wake_event = threading.Event()
+        self.arrivals = Arrivals(self.net, self.wake_event, self.directory)
         self.authentication = BindAuthentication(self.directory, self.arrivals)
         self.server: Server | None = None
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
@@ -54,7 +53,7 @@ class SmsReceiver(Worker):
         self._refusals = ThreadLoop(
             "refusals", self.authentication.report_refused, every=_REFUSALS_SECONDS
         )
-        self._next_report, self._next_late = Every(_REPORT_SECONDS), Every(_LATE_SECONDS)
+        self._next_report, self._next_late = Every(presence.REPORT_SECONDS), Every(_LATE_SECONDS)
         self._next_port_warning = Every(_PORT_SECONDS)
 
     @property
@@ -79,9 +78,9 @@ class SmsReceiver(Worker):
             self._refresh()
         if self.server is None:
             self._listen()
-        self.changed.clear()
+        self.wake_event.clear()
         count = self.arrivals.turn()
-        self.heartbeat.done = self.arrivals.done
+        self.heartbeat.done = self.arrivals.done_count
         if self._next_report.take():
             presence.report(self.name, self.authentication.states())
             if self.server:
@@ -89,20 +88,20 @@ class SmsReceiver(Worker):
         if self._next_late.take():
             mo_intake.take_late()
         if not count:
-            self.changed.wait(_WAIT_SECONDS)
+            self.wake_event.wait(_WAIT_SECONDS)
         return True
 
     def drain(self, deadline: float) -> None:
         """Answer the requests that came. Gateways repeat later ones to another receiver."""
-        while self.arrivals.open and time.monotonic() < deadline:
-            self.changed.clear()
+        while self.arrivals.open_count and time.monotonic() < deadline:
+            self.wake_event.clear()
             count = 0
             try:
                 count = self.arrivals.turn()
             except UNAVAILABLE as error:
                 log.warning("draining_waits", why=str(error)[:200])
             if not count:  # Redis is unavailable, or MOs wait for an unavailable database
-                self.changed.wait(0.1)
+                self.wake_event.wait(0.1)
 
     def stop(self) -> None:
         self._refresher.stop()

@@ -13,7 +13,7 @@ log = logging.get(__name__)
 
 FIRST_DELAY, MAX_DELAY = 0.5, 60.0  # seconds
 # Seconds without a wrong login after which an address begins anew.
-_FORGOTTEN_AFTER = 600.0
+_FORGET_SECONDS = 600.0
 _MAX_ADDRESSES = 4096  # maximum of addresses; the one with the oldest wrong login is forgotten
 ALERT_AT = 10  # wrong logins
 
@@ -43,7 +43,7 @@ class WrongLogins:
         now = time.monotonic()
         guesses = self._by_address.setdefault(address, _Guesses())
         self._by_address.move_to_end(address)
-        if now - guesses.last > _FORGOTTEN_AFTER:
+        if now - guesses.last > _FORGET_SECONDS:
             guesses.count = 0
         guesses.count += 1
         delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(guesses.count - 1, 32))

@@ -1,13 +1,14 @@
 """The messages of one gateway: claimed, packed, paced, remembered, and only then written.
 
-pending ─ _claim ─▶ held, packed ─ _send: the speed limit ─▶ remembered in Redis ─▶ the link
-   ▲                      │                                        │ no response in time
-   └─ release: a third of the lease is over, or it stops           └─ _repeat: the same bytes
+pending ─ _claim ─▶ claimed, packed ─ _send: the speed limit ─▶ remembered in Redis ─▶ the link
+   ▲                      │                                           │ no response in time
+   └─ release: a third of the lease is over, or it stops              └─ _repeat: the same bytes
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 from django.conf import settings
 
@@ -16,7 +17,7 @@ from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ClaimedMessage, Mt, Response
 from gateway.sender.link import Link
-from gateway.sender.packing import Counters, Pace, Pack, packs, submits, user_count
+from gateway.sender.packing import Counters, Pace, Pack, make_packs, make_submits, user_count
 from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
 from msgplatform.core import logging
@@ -56,8 +57,8 @@ class GatewayWorker:
         self._holder, self._in_loop = holder, in_loop
         self._packs: deque[Pack] = deque()
         # Id → message and time of its claim, oldest first.
-        self._held: dict[str, tuple[ClaimedMessage, float]] = {}
-        self._most = 1
+        self._claims: dict[str, tuple[ClaimedMessage, float]] = {}
+        self._claim_size = 1
         self._next_repeat = Every(_REPEAT_EVERY)
         self._next_growth = Every(_GROW_EVERY)
         self._counters = Counters()
@@ -72,14 +73,14 @@ class GatewayWorker:
     @property
     def is_busy(self) -> bool:
         """True if a gateway's response is awaited or not yet written down."""
-        return self.link.open > 0 or bool(self._responses)
+        return self.link.open_count > 0 or bool(self._responses)
 
     def turn(self, connected_ids: Callable[[], Collection[int]]) -> int:
         """A round; returns how much was done. `connected_ids` gives the gateways that have a link
         somewhere."""
         count = self.respond()
-        if self._held:
-            _, oldest = next(iter(self._held.values()))
+        if self._claims:
+            _, oldest = next(iter(self._claims.values()))
             if time.monotonic() - oldest > _GIVE_BACK_SECONDS:
                 self.release()
         if not self.link.is_up:
@@ -94,8 +95,7 @@ class GatewayWorker:
             count += self._send(capacity)
         if self.link.can_grow and self.link.capacity <= 0 and self._next_growth.take():
             # The windows are full: idle connections that were unbound are opened again.
-            has_work = bool(self._packs) or store.has_work(self.gateway.id)
-            if has_work:
+            if self._packs or store.has_work(self.gateway.id):
                 self._in_loop(self.link.wake)
         return count
 
@@ -104,7 +104,7 @@ class GatewayWorker:
         self._responses.extend(self.link.take())
         count = 0
         while self._responses:
-            batch = [self._responses[n] for n in range(min(_RESPOND_AT_ONCE, len(self._responses)))]
+            batch = list(islice(self._responses, _RESPOND_AT_ONCE))
             failpoint("sms_sender_before_respond")
             # Remove the responses only after this: if it raises, the next turn writes them.
             store.respond(batch, MAX_TRIES)
@@ -119,12 +119,12 @@ class GatewayWorker:
 
     def release(self) -> None:
         """Give back the messages that were claimed and not sent."""
-        held_ids = list(self._held)
-        if not held_ids:
+        claimed_ids = list(self._claims)
+        if not claimed_ids:
             return
         self._packs.clear()
-        self._held.clear()
-        store.release(self.gateway.id, self._holder, held_ids)
+        self._claims.clear()
+        store.release(self.gateway.id, self._holder, claimed_ids)
 
     # -- sending ---------------------------------------------------------------------------------
     def _repeat(self, capacity: int) -> int:
@@ -135,7 +135,7 @@ class GatewayWorker:
         began = time.monotonic()
         # With a speed limit one Submit at a time: its number of users is known only afterwards.
         limit = 1 if rate else capacity
-        due_submits = store.due(self.gateway.id, self.patience, self.gateway.row.resends, limit)
+        due_submits = store.repeat(self.gateway.id, self.patience, self.gateway.row.resends, limit)
         if len(due_submits) < limit:
             self._next_repeat.restart()
         if rate:
@@ -150,16 +150,16 @@ class GatewayWorker:
 
     def _send(self, capacity: int) -> int:
         """Send the next packs that fit, as far as the speed limit lets them go."""
-        waiting = sum(len(pack.todo) for pack in self._packs)
-        if waiting < capacity and not (waiting and self.gateway.row.speed_limit):
+        waiting_count = sum(len(pack.part_numbers) for pack in self._packs)
+        if waiting_count < capacity and not (waiting_count and self.gateway.row.speed_limit):
             self._claim(capacity)
         fitting: list[Pack] = []
-        used = 0
+        used_count = 0
         for pack in self._packs:
-            if fitting and used + len(pack.todo) > capacity:
+            if fitting and used_count + len(pack.part_numbers) > capacity:
                 break
             fitting.append(pack)
-            used += len(pack.todo)
+            used_count += len(pack.part_numbers)
         packs = self.pace.affordable(fitting, self.gateway.row.speed_limit)
         for _ in packs:
             self._packs.popleft()
@@ -168,37 +168,38 @@ class GatewayWorker:
     def _claim(self, capacity: int) -> None:
         """Claim enough messages to fill the capacity: more if the last claims packed well, else
         fewer. A message that cannot be sent ends without the others."""
-        self._most = min(MAX_CLAIMED, max(capacity, self._most))
-        limit = self._most
+        self._claim_size = min(MAX_CLAIMED, max(capacity, self._claim_size))
+        limit = self._claim_size
         if rate := self.gateway.row.speed_limit:  # messages of a quarter of a second
             limit = min(limit, 1 + int(rate / 4))
         claimed_messages = store.claim(self.gateway.id, self._holder, limit, LEASE_SECONDS)
         if not claimed_messages:
             return
-        at, now = time.monotonic(), time.time()
-        new = [item for item in claimed_messages if item.mt.id not in self._held]
-        expired_ids = [item.mt.id for item in new if 0 < item.mt.expire_at <= now]
+        claimed_at, now = time.monotonic(), time.time()
+        new_messages = [item for item in claimed_messages if item.mt.id not in self._claims]
+        expired_ids = [item.mt.id for item in new_messages if 0 < item.mt.expire_at <= now]
         store.end(self.gateway.id, self._holder, [(id, "expired", "") for id in expired_ids])
-        sendable = [item for item in new if not 0 < item.mt.expire_at <= now]
-        self._held.update((item.mt.id, (item, at)) for item in sendable)
+        sendable = [item for item in new_messages if not 0 < item.mt.expire_at <= now]
+        self._claims.update((item.mt.id, (item, claimed_at)) for item in sendable)
         self._packs.extend(
             bisect.isolate(
                 sendable,
-                lambda half: packs(half, self.gateway),
+                lambda half: make_packs(half, self.gateway),
                 lambda item, error: self._end_unsendable([item.mt], error),
                 _is_blameless,
             )
         )
-        is_filled = sum(len(pack.todo) for pack in self._packs) >= capacity
-        self._most = max(capacity, self._most // 2) if is_filled else self._most * 2
+        is_filled = sum(len(pack.part_numbers) for pack in self._packs) >= capacity
+        size = self._claim_size
+        self._claim_size = max(capacity, size // 2) if is_filled else size * 2
 
     def _submit(self, packs: list[Pack]) -> int:
         """Store Submits, then write them. After this Redis repeats them, even if this process
         ends."""
-        tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in packs for mt in pack.messages}
+        tries = {mt.id: self._claims.pop(mt.id)[0].tries for pack in packs for mt in pack.messages}
         new_submits = bisect.isolate(
             packs,
-            lambda half: submits(half, self.gateway, self._counters),
+            lambda half: make_submits(half, self.gateway, self._counters),
             lambda pack, error: self._end_unsendable(pack.messages, error),
             _is_blameless,
         )
@@ -237,7 +238,7 @@ class GatewayWorker:
         """Wake a sleeping link when there is work. While it is down other gateways may send."""
         # A sleeping link gets no messages, because its gateway may have gone.
         if self.link.is_asleep and self.link.connections:
-            if self._held or store.has_work(self.gateway.id):
+            if self._claims or store.has_work(self.gateway.id):
                 self._in_loop(self.link.wake)
             return 0
         down_since = self.link.down_since
@@ -255,7 +256,7 @@ class GatewayWorker:
             log.warning("message_cannot_be_sent", id=message.id, why=str(error)[:200], **facts)
             ending = (message.id, "failed", f"cannot be sent: {error}"[:200])
             store.end(self.gateway.id, self._holder, [ending])
-            self._held.pop(message.id, None)
+            self._claims.pop(message.id, None)
             self.failed += 1
 
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 
 from gateway import sgip
 from gateway.directory import Gateway
-from gateway.inbox.arrivals import Arrivals
+from gateway.inbox.arrivals import Arrivals, Request
 from gateway.lifecycle.messages import Response
 from gateway.net import Client, Connection, Login
 from gateway.presence import LinkState
@@ -54,8 +54,8 @@ class Link:
         self.state_changed = True  # True if other processes should know now
         self.bound_since: dict[Connection, float] = {}
         self._idle: set[Connection] = set()  # connections that were unbound as idle
-        self.received = 0
-        self._arrivals, self._changed = arrivals, wake_event
+        self.received_count = 0
+        self._arrivals, self._wake_event = arrivals, wake_event
         self._submits = PendingSubmits(gateway.row.response_timeout)
         # The worker's thread counts the first, the loop the second: the difference is on its way.
         self._given_count = self._taken_count = 0
@@ -73,7 +73,7 @@ class Link:
         return sum(connection.capacity for connection in list(self.bound_since)) - coming
 
     @property
-    def open(self) -> int:
+    def open_count(self) -> int:
         """The number of given Submits without a response."""
         return len(self._submits) + self._given_count - self._taken_count
 
@@ -93,7 +93,7 @@ class Link:
     def states(self) -> list[LinkState]:
         """Each connection's state, or why there is none, for the console and other senders."""
         gateway = self.gateway.id
-        where = f"{self.gateway.row.host}:{self.gateway.row.port}"
+        where = self.gateway.row.address
         if not self.bound_since:
             kind, problem = ("submit", self.problem) if self.connections else ("standby", "")
             return [LinkState(gateway, kind, where, time.time(), problem=problem)]
@@ -156,7 +156,7 @@ class Link:
         self._pump()
 
     def on_events(self, connection: Connection, events: list[sgip.Event]) -> None:
-        requests: list[sgip.Deliver | sgip.Report | sgip.UserRpt] = []
+        requests: list[Request] = []
         for event in events:
             if type(event) is sgip.Answered:
                 submit: PendingSubmit = event.context
@@ -167,7 +167,7 @@ class Link:
                         submit.name, result, is_repeated=submit.is_repeated, tries=submit.tries
                     )
                 )
-            elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
+            elif isinstance(event, Request):
                 requests.append(event)
             elif type(event) is sgip.Ignored:
                 self._arrivals.log_refused(connection, event)
@@ -177,10 +177,10 @@ class Link:
             else:
                 self._link_event(connection, event)
         if requests:
-            self.received += len(requests)
+            self.received_count += len(requests)
             self._arrivals.put(connection, self.gateway.id, requests)
         self._pump()
-        self._changed.set()
+        self._wake_event.set()
 
     def sweep(self) -> None:
         """Forget Submits that waited for longer than a response may take."""
@@ -230,7 +230,7 @@ class Link:
             in_order = event.reason is sgip.CloseReason.UNBOUND and not event.unanswered
             if was_bound and in_order:
                 self.is_asleep = not self.bound_since
-                if self.is_asleep and was_idle and self.received and self._client:
+                if self.is_asleep and was_idle and self.received_count and self._client:
                     self._client.wake()
             elif event.reason is not sgip.CloseReason.REFUSED:  # BindRefused said more
                 why = f": {event.error}" if event.error else ""
@@ -238,7 +238,7 @@ class Link:
 
     def _unreachable(self, error: Exception) -> None:
         self._down(f"no connection: {str(error) or 'it took too long'}")
-        self._changed.set()
+        self._wake_event.set()
 
     def _down(self, why: str) -> None:
         """A connection ended or was not made. Nothing changes while there is another connection."""

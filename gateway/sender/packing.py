@@ -28,20 +28,20 @@ class Pack(msgspec.Struct, frozen=True):
 
     messages: Sequence[Mt]
     parts: sgip.Parts
-    todo: Sequence[int]
+    part_numbers: Sequence[int]
     ascii_limit: int
 
     @property
     def cost(self) -> int:
         """Number of short messages: one for each part to each recipient."""
-        return len(self.todo) * len(self.messages)
+        return len(self.part_numbers) * len(self.messages)
 
 
-def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
+def make_packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
     """Messages of equal text and options, as many in a pack as a Submit takes."""
     groups: dict[object, list[ClaimedMessage]] = {}
     for item in claims:
-        group_key = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
+        group_key = item.mt.pack, item.part_numbers, item.max_users, item.parts, item.ascii_limit
         groups.setdefault(group_key, []).append(item)
     packs = []
     for group in groups.values():
@@ -52,30 +52,21 @@ def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
         is_packed = ascii_limit == 160
         parts = _split(first.mt.text, first.mt.signature, is_packed, first.mt.udh_reference)
         max_bytes = max(map(len, parts.contents))
-        max_users = gateway.row.users_per_submit
-        size = sgip.users_per_submit(max_bytes, min(first.most or max_users, max_users))
-        todo = first.todo or tuple(range(1, len(parts.contents) + 1))
+        user_limit = gateway.row.users_per_submit
+        size = sgip.users_per_submit(max_bytes, min(first.max_users or user_limit, user_limit))
         count = len(parts.contents)
+        part_numbers = first.part_numbers or tuple(range(1, count + 1))
         if first.parts and first.parts != count:
             raise ValueError(f"its text was cut into {first.parts} parts, and is into {count} now")
-        distinct = _distinct([item.mt for item in group], size)
-        packs += [Pack(messages, parts, todo, ascii_limit) for messages in distinct]
+        # A number is once in a pack: a Report names only sequence and number.
+        by_number: list[dict[str, Mt]] = [{}]
+        for item in group:
+            number = item.mt.user_number
+            if len(by_number[-1]) >= size or number in by_number[-1]:
+                by_number.append({})
+            by_number[-1][number] = item.mt
+        packs += [Pack([*mts.values()], parts, part_numbers, ascii_limit) for mts in by_number]
     return packs
-
-
-def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
-    """Packs in which each number is once: a Report names only sequence and number."""
-    groups: list[list[Mt]] = [[]]
-    numbers: list[set[str]] = [set()]
-    for message in messages:
-        last = len(groups) - 1
-        if len(groups[last]) >= size or message.user_number in numbers[last]:
-            groups.append([])
-            numbers.append(set())
-            last += 1
-        groups[last].append(message)
-        numbers[last].add(message.user_number)
-    return groups
 
 
 # A text that goes to thousands comes in many claims.
@@ -90,21 +81,22 @@ class Counters:
     each script waits for the disk; counters that are not used are left out."""
 
     def __init__(self) -> None:
-        self._reserved = range(0)
+        self._reserve = range(0)
 
     def take(self, count: int) -> range:
         """The next `count` counters. Raises RedisError."""
-        if count > len(self._reserved):
-            self._reserved = store.next_seqnos(max(count, _COUNTERS_AT_ONCE))
-        counters, self._reserved = self._reserved[:count], self._reserved[count:]
+        if count > len(self._reserve):
+            self._reserve = store.next_seqnos(max(count, _COUNTERS_AT_ONCE))
+        reserve = self._reserve
+        counters, self._reserve = reserve[:count], reserve[count:]
         return counters
 
 
-def submits(packs: Sequence[Pack], gateway: Gateway, counters: Counters) -> list[NewSubmit]:
+def make_submits(packs: Sequence[Pack], gateway: Gateway, counters: Counters) -> list[NewSubmit]:
     """Each pack's Submits with sequences of their own, ready to be remembered and written."""
     # One time for all Submits: the counters keep their sequences apart.
     ts = sgip.timestamp(datetime.now(UTC))
-    parts = [(pack, part) for pack in packs for part in pack.todo]
+    parts = [(pack, part) for pack in packs for part in pack.part_numbers]
     new_submits = []
     for (pack, part), counter in zip(parts, counters.take(len(parts)), strict=True):
         mt, seqno = pack.messages[0], counter & 0xFFFFFFFF

@@ -43,16 +43,16 @@ class PendingSubmits:
 
     def __init__(self, response_timeout: float) -> None:
         self.ready: deque[PendingSubmit] = deque()
-        self._known: dict[str, PendingSubmit] = {}  # written or ready, without a response
+        self._open_submits: dict[str, PendingSubmit] = {}  # written or ready, without a response
         self._timeout = response_timeout
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._open_submits)
 
     def add(self, submit: PendingSubmit) -> None:
         """Add a Submit, unless it is in flight."""
-        if submit.name not in self._known:
-            self._known[submit.name] = submit
+        if submit.name not in self._open_submits:
+            self._open_submits[submit.name] = submit
             self.ready.append(submit)
 
     def next(self) -> PendingSubmit | None:
@@ -66,7 +66,7 @@ class PendingSubmits:
 
     def forget(self, name: str) -> None:
         """Forget a Submit that has its response, or whose time is over."""
-        self._known.pop(name, None)
+        self._open_submits.pop(name, None)
 
     def take_back(self, event: Closed) -> None:
         """Write the Submits of a closed connection that have no response again, before all others.

@@ -11,9 +11,18 @@ from gateway.lifecycle.messages import WaitingMessage, decode_mt
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
 
+log = logging.get(__name__)
+
 # A priority, and the number of its messages before this place.
 Place = tuple[int, int]
 FRONT: Place = (9, 0)
+GatewayIds = Callable[[], Collection[int]]
+
+LOOK_SECONDS = 5.0
+_PAGE = 1000  # messages of one script, during which Redis does nothing else
+_PAUSE_SECONDS = 1.0
+# The pause after a walk, in walks' durations: a long queue takes at most a tenth of the time.
+_PAUSE_FACTOR = 9
 
 
 def look(
@@ -43,17 +52,6 @@ def divert(gateway: int, leaving: Iterable[tuple[WaitingMessage, int]]) -> int:
     return int(scripts.run("divert", [gateway, *flat])) if flat else 0
 
 
-log = logging.get(__name__)
-
-LOOK_SECONDS = 5.0
-_PAGE = 1000  # messages of one script, during which Redis does nothing else
-_PAUSE_SECONDS = 1.0
-# The pause after a walk, in walks' durations: a long queue takes at most a tenth of the time.
-_REST = 9
-
-Up = Callable[[], Collection[int]]
-
-
 class Walk:
     """One walk after another through the messages that wait for a gateway, a page at a time.
 
@@ -64,25 +62,25 @@ class Walk:
     def __init__(self, gateway: int, holder: str) -> None:
         self._gateway, self._holder = gateway, holder
         self._place = FRONT
-        self._spent = 0.0  # seconds, on this walk
+        self._walk_seconds = 0.0
         self._next_at = 0.0
-        self._up: frozenset[int] = frozenset()  # `connected_ids` at the last turn
-        self._way_is_new = False  # a gateway was connected since this walk began
+        self._connected_ids: frozenset[int] = frozenset()  # `connected_ids` at the last turn
+        self._has_new_way = False  # a gateway was connected since this walk began
 
-    def turn(self, connected_ids: Up) -> int:
+    def turn(self, connected_ids: GatewayIds) -> int:
         """Walk the next page, if it is time; returns how much was done. `connected_ids` gives the
         gateways that take Submits from some process."""
         began = time.monotonic()
-        before, self._up = self._up, frozenset(connected_ids())
-        self._way_is_new |= bool(self._up - before)
-        if began < self._next_at and not self._way_is_new:
+        ids_before, self._connected_ids = self._connected_ids, frozenset(connected_ids())
+        self._has_new_way |= bool(self._connected_ids - ids_before)
+        if began < self._next_at and not self._has_new_way:
             return 0
         if self._place == FRONT:
-            self._way_is_new = False
+            self._has_new_way = False
         waiting, following = look(self._gateway, self._holder, self._place, _PAGE)
         # Messages that leave, with the gateway of each; 0: its time is over.
         leaving: list[tuple[WaitingMessage, int]] = []
-        now, others = time.time(), self._up - {self._gateway}
+        now, others = time.time(), self._connected_ids - {self._gateway}
         for message in waiting:
             ways = (id for id in message.mt.gateways if id in others)
             target = 0 if message.was_sent else next(ways, 0)
@@ -91,24 +89,24 @@ class Walk:
                 leaving.append((message, 0 if is_expired else target))
         count = divert(self._gateway, leaving)
         if count:
-            targets = sorted({to for _message, to in leaving if to})
+            targets = sorted({target for _message, target in leaving if target})
             log.info("rerouted", gateway=self._gateway, count=count, to=targets)
-        self._spent += time.monotonic() - began
+        self._walk_seconds += time.monotonic() - began
         if following is not None:
             priority, position = following
             # The messages behind the moved ones have moved up.
-            gone_ahead = sum(message.priority == priority for message, _to in leaving)
-            self._place = priority, max(0, position - gone_ahead)
+            leaving_count = sum(message.priority == priority for message, _target in leaving)
+            self._place = priority, max(0, position - leaving_count)
             return max(1, len(waiting))
         self._place = FRONT
         # If a way has become free, messages that were passed over may take it: walk again without a
         # pause.
-        self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _REST * self._spent)
-        self._spent = 0.0
+        self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _PAUSE_FACTOR * self._walk_seconds)
+        self._walk_seconds = 0.0
         return count
 
 
-class Stranded:
+class StrandedMessages:
     """Messages of gateways that no link serves, because they are switched off or have no process.
 
     Every sender that serves all gateways looks after them. Messages that only such a gateway may
@@ -118,19 +116,18 @@ class Stranded:
     def __init__(self, holder: str) -> None:
         self._holder = holder
         self._next = Every(LOOK_SECONDS)
-        self._absent: frozenset[int] = frozenset()  # at the last look
+        self._absent_ids: frozenset[int] = frozenset()  # at the last look
         self._walks: dict[int, Walk] = {}
 
     def turn(
-        self, closed_ids: Collection[int], absent: Callable[[], Collection[int]], connected_ids: Up
+        self, closed_ids: Collection[int], absent_ids: GatewayIds, connected_ids: GatewayIds
     ) -> int:
         """Returns how many messages moved. The gateways are `closed_ids`, and those that are in
-        `absent` at two looks: their process may be starting."""
+        `absent_ids` at two looks: their process may be starting."""
         if self._next.take():
-            absent_now = frozenset(absent())
-            absent_ids, self._absent = self._absent & absent_now, absent_now
+            ids_before, self._absent_ids = self._absent_ids, frozenset(absent_ids())
             self._walks = {
                 id: self._walks.get(id) or Walk(id, self._holder)
-                for id in (*closed_ids, *absent_ids)
+                for id in (*closed_ids, *(self._absent_ids & ids_before))
             }
         return sum(walk.turn(connected_ids) for walk in self._walks.values())

@@ -22,7 +22,7 @@ from gateway.inbox.arrivals import Arrivals
 from gateway.net import NetThread
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.link import Link
-from gateway.sender.rerouting import Stranded
+from gateway.sender.rerouting import StrandedMessages
 from msgplatform.core import logging, outbound
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
@@ -34,7 +34,6 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
-_REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
 _UNBIND_SECONDS = 3.0  # seconds for the responses and for the answer to Unbind
 _IDLE_SECONDS = 1.0  # maximum pause of a turn
@@ -42,13 +41,13 @@ _SHORT_SECONDS = 0.05  # until the speed limit allows the next message
 
 
 class SmsSender(Worker):
-    """`only`: the names of the gateways to serve; empty: all enabled gateways without a process of
+    """`names`: the names of the gateways to serve; empty: all enabled gateways without a process of
     their own."""
 
     role = "sms_sender"
     needs_ids_at_once = True  # for MOs
 
-    def __init__(self, only: Collection[str] = ()) -> None:
+    def __init__(self, names: Collection[str] = ()) -> None:
         super().__init__()
         self.name = presence.process_name()
         self.directory = Directory()
@@ -57,14 +56,14 @@ class SmsSender(Worker):
         self._closing: dict[int, tuple[GatewayWorker, Future[None]]] = {}
         self.net = NetThread()
         # Set by the net's thread, and by the wake-up signal of accepted messages.
-        self.changed = threading.Event()
-        self.arrivals = Arrivals(self.net, self.changed, self.directory)
-        self._listener = Listener(signals.SENDER, self.changed.set)
-        self._only = frozenset(only)
-        self._stranded = Stranded(self.name)
+        self.wake_event = threading.Event()
+        self.arrivals = Arrivals(self.net, self.wake_event, self.directory)
+        self._listener = Listener(signals.SENDER, self.wake_event.set)
+        self._names = frozenset(names)
+        self._stranded = StrandedMessages(self.name)
         self._refresher = ThreadLoop("refresher", self.directory.refresh, every=_REFRESH_SECONDS)
         self._idle = Backoff(first=0.005, factor=1.5, cap=_IDLE_SECONDS)
-        self._next_report = Every(_REPORT_SECONDS)
+        self._next_report = Every(presence.REPORT_SECONDS)
         self._links: list[presence.LinkState] = []
 
     def start(self) -> None:
@@ -77,34 +76,35 @@ class SmsSender(Worker):
         """A round over all gateways; waits for changes itself when there is nothing to do."""
         if not self.directory.known.gateways:  # a first turn must not wait for the refresher
             self.directory.refresh()
-        self.changed.clear()
+        self.wake_event.clear()
         self._report_links()
         self._finish_closing()
         self._follow_directory()
         count = self.arrivals.turn()
         for worker in list(self.workers.values()):
             try:
-                count += worker.turn(self._bound)
+                count += worker.turn(self._connected_ids)
             except UNAVAILABLE:
                 raise
             except Exception:  # trouble of one gateway's messages must not stop the others
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
-        if not self._only and not outbound.is_off():
-            closed_ids = self.directory.known.closed
-            count += self._stranded.turn(closed_ids, self._absent, self._bound)
+        if not self._names and not outbound.is_off():
+            closed_ids = self.directory.known.closed_ids
+            count += self._stranded.turn(closed_ids, self._absent_ids, self._connected_ids)
         if count:
             self._idle.reset()
         else:
             is_short = any(worker.pace.is_short for worker in self.workers.values())
-            self.changed.wait(min(self._idle.next(), _SHORT_SECONDS if is_short else _IDLE_SECONDS))
+            max_pause = _SHORT_SECONDS if is_short else _IDLE_SECONDS
+            self.wake_event.wait(min(self._idle.next(), max_pause))
         return True
 
     def drain(self, deadline: float) -> None:
         """Claim nothing more, give back messages that were not remembered, await the responses."""
         workers = self.workers.values()
         while time.monotonic() < deadline:
-            self.changed.clear()
+            self.wake_event.clear()
             try:
                 for worker in workers:
                     worker.release()
@@ -114,9 +114,9 @@ class SmsSender(Worker):
             except UNAVAILABLE as error:
                 log.warning("draining_waits", why=str(error)[:200])
             is_busy = self._closing or any(worker.is_busy for worker in workers)
-            if not is_busy and not self.arrivals.open:
+            if not is_busy and not self.arrivals.open_count:
                 return
-            self.changed.wait(0.1)
+            self.wake_event.wait(0.1)
 
     def stop(self) -> None:
         self._listener.stop()
@@ -139,7 +139,7 @@ class SmsSender(Worker):
     def _follow_directory(self) -> None:
         """Keep a link for each gateway, a new one where the settings of a link changed."""
         # A gateway without a link claims no message, and ends none whose time is over.
-        gateways = {} if outbound.is_off() else self.directory.served(self._only)
+        gateways = {} if outbound.is_off() else self.directory.served_gateways(self._names)
         for gateway_id, worker in list(self.workers.items()):
             gateway = gateways.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
@@ -156,10 +156,9 @@ class SmsSender(Worker):
                 for link in self._links
                 if link.gateway == gateway_id and link.kind in ("submit", "standby")
             }
-            # This sender's share of the gateway's connections.
             share = presence.share(gateway.row.connections, self.name, senders)
             if gateway_id not in self.workers:
-                link = Link(gateway, share, self.arrivals, self.changed)
+                link = Link(gateway, share, self.arrivals, self.wake_event)
                 self.net.call(link.start)
                 self.workers[gateway_id] = GatewayWorker(gateway, link, self.name, self.net.call)
             elif share != (link := self.workers[gateway_id].link).connections:
@@ -171,7 +170,7 @@ class SmsSender(Worker):
         gateway_id = worker.gateway.id
         del self.workers[gateway_id]
         closing = self.net.begin(worker.link.stop(_UNBIND_SECONDS))
-        closing.add_done_callback(lambda _future: self.changed.set())
+        closing.add_done_callback(lambda _future: self.wake_event.set())
         self._closing[gateway_id] = worker, closing
 
     def _finish_closing(self) -> None:
@@ -185,15 +184,15 @@ class SmsSender(Worker):
                     log.warning("link_not_closed", why=str(error)[:200])
 
     # -- what others see -------------------------------------------------------------------------
-    def _bound(self) -> Collection[int]:
+    def _connected_ids(self) -> Collection[int]:
         """Gateways with a link in any process."""
         return presence.connected_gateways(self._links)
 
-    def _absent(self) -> list[int]:
+    def _absent_ids(self) -> list[int]:
         """Gateways with a process of their own that does not run."""
-        present = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
+        present_ids = {link.gateway for link in self._links if link.kind in ("submit", "standby")}
         gateways = self.directory.known.gateways.items()
-        return [id for id, entry in gateways if entry.row.own_process and id not in present]
+        return [id for id, gateway in gateways if gateway.row.own_process and id not in present_ids]
 
     def _report_links(self) -> None:
         """Exchange the states of links with other processes: every two seconds, changes at once."""
@@ -206,11 +205,11 @@ class SmsSender(Worker):
         states: list[presence.LinkState] = []
         for worker in self.workers.values():
             self.net.call(worker.link.sweep)
-        for gateway_id, gateway in self.directory.served(self._only).items():
+        for gateway_id, gateway in self.directory.served_gateways(self._names).items():
             if gateway_id in self.workers:
                 states += self.workers[gateway_id].link.states()
             else:  # report before connecting: all processes must know its share
-                where = f"{gateway.row.host}:{gateway.row.port}"
+                where = gateway.row.address
                 problem = outbound.OFF if outbound.is_off() else ""
                 states.append(
                     presence.LinkState(gateway_id, "standby", where, time.time(), problem=problem)

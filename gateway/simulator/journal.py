@@ -32,9 +32,9 @@ def _whole_lines(path: Path) -> list[str]:
     """The lines of a file; a last line that a kill cut short is removed from it."""
     if not path.exists():
         return []
-    whole = path.read_bytes()
-    lines = whole[: whole.rfind(b"\n") + 1]
-    if lines != whole:
+    content = path.read_bytes()
+    lines = content[: content.rfind(b"\n") + 1]
+    if lines != content:
         path.write_bytes(lines)
     return lines.decode("ascii").splitlines()
 
@@ -47,35 +47,35 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        self._owed: dict[bytes, bytes] = {}
-        self._reported: set[tuple[sgip.SequenceNumber, str]] = set()
+        self._owed_frames: dict[bytes, bytes] = {}
+        self._reported_users: set[tuple[sgip.SequenceNumber, str]] = set()
         for line in _whole_lines(path):
             sign, text, *_ = line.split("\t")
             if sign == "+":
-                self._know(bytes.fromhex(text))
+                self._remember(bytes.fromhex(text))
             else:
-                self._owed.pop(bytes.fromhex(text), None)
+                self._owed_frames.pop(bytes.fromhex(text), None)
         self._file = path.open("a", encoding="ascii", buffering=_BUFFER)
 
     @property
-    def owed(self) -> list[bytes]:
+    def owed_frames(self) -> list[bytes]:
         """Frames without an answer, the oldest first."""
-        return list(self._owed.values())
+        return list(self._owed_frames.values())
 
-    def unreported(self, log: Path) -> Iterator[tuple[sgip.SequenceNumber, str]]:
+    def unreported_users(self, log: Path) -> Iterator[tuple[sgip.SequenceNumber, str]]:
         """Submits and users that the log has as accepted, but that have no Report after a kill."""
         for submit, user, result in read_users(log):
-            if not result and (submit, user) not in self._reported:
+            if not result and (submit, user) not in self._reported_users:
                 yield submit, user
 
     def put(self, frame: bytes) -> None:
-        self._know(frame)
+        self._remember(frame)
         self._file.write(f"+\t{frame.hex()}\n")
 
-    def answered(self, frame: bytes, result: int) -> None:
+    def note_answer(self, frame: bytes, result: int) -> None:
         # A refusal for now: the frame is still owed.
         if result not in sgip.RETRY_RESULTS:
-            self._owed.pop(frame[_SEQUENCE], None)
+            self._owed_frames.pop(frame[_SEQUENCE], None)
             self._file.write(f"-\t{frame[_SEQUENCE].hex()}\t{result}\n")
 
     def flush(self) -> None:
@@ -85,11 +85,11 @@ class Journal:
     def close(self) -> None:
         self._file.close()
 
-    def _know(self, frame: bytes) -> None:
-        self._owed[frame[_SEQUENCE]] = frame
+    def _remember(self, frame: bytes) -> None:
+        self._owed_frames[frame[_SEQUENCE]] = frame
         command = sgip.decode(frame)
         if isinstance(command, sgip.Report):
-            self._reported.add((command.submit_sequence, command.user_number))
+            self._reported_users.add((command.submit_sequence, command.user_number))
 
 
 class Outbox:
@@ -106,8 +106,8 @@ class Outbox:
         is_doubling: bool = False,
         journal: Journal | None = None,
     ) -> None:
-        self._links, self._twice, self._journal = links, is_doubling, journal
-        self._waiting: deque[bytes] = deque(journal.owed if journal else ())
+        self._links, self._is_doubling, self._journal = links, is_doubling, journal
+        self._waiting: deque[bytes] = deque(journal.owed_frames if journal else ())
         self.answers: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ class Outbox:
             for _ in range(min(link.capacity, len(self._waiting))):
                 frame = self._waiting.popleft()
                 link.send(frame)
-                if self._twice:
+                if self._is_doubling:
                     link.write_raw(frame)
 
     def take(self, events: list[sgip.Event]) -> None:
@@ -137,7 +137,7 @@ class Outbox:
                 result: int = event.response.result  # type: ignore[attr-defined]
                 self.answers[result] = self.answers.get(result, 0) + 1
                 if self._journal:
-                    self._journal.answered(event.frame, result)
+                    self._journal.note_answer(event.frame, result)
                 if result in sgip.RETRY_RESULTS:  # the same sequence is sent later
                     self._waiting.append(event.frame)
             elif type(event) is sgip.TimedOut:

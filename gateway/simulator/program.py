@@ -23,8 +23,8 @@ _PRINT_SECONDS = 1.0
 def parse_mo(text: str) -> tuple[str, str, str]:
     """User, SP number and text of a line `user:sp:text`. Raises ValueError for any other line."""
     # Split only at the first two colons: a text may have more.
-    user, _, rest = text.rstrip("\r\n").partition(":")
-    sp_number, _, content = rest.partition(":")
+    user, _, sp_and_text = text.rstrip("\r\n").partition(":")
+    sp_number, _, content = sp_and_text.partition(":")
     if not (user.isdigit() and sp_number.isdigit() and content):
         raise ValueError("an MO is user:sp:text, with digits for user and sp")
     return user, sp_number, content
@@ -92,10 +92,10 @@ def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
 
     def read() -> None:
         """Read without Python's buffer, whose lock a waiting thread would hold to the end."""
-        rest = b""
+        tail = b""
         with contextlib.suppress(RuntimeError, OSError):  # the loop, or the input, is closed
             while data := os.read(0, 65_536):
-                *lines, rest = (rest + data).split(b"\n")
+                *lines, tail = (tail + data).split(b"\n")
                 for line in lines:
                     loop.call_soon_threadsafe(deliver, line.decode("utf-8", "replace"))
 

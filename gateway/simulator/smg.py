@@ -97,13 +97,13 @@ class Simulator:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self.behaviour = behaviour or Behaviour()
+        self.behaviour = behaviour = behaviour or Behaviour()
         self.accepted: Counter[int] = Counter()  # Submits by Result
         self.throttled_repeats = 0  # only with the behaviour's `limit_first`
         self.changed = asyncio.Event()  # set whenever a command came
         self.log, self.host, self._port = log, host, port
         self._login = login or Login("sp", "secret")
-        self._known = dict(read_log(log))  # Submit's sequence → Result
+        self._results = dict(read_log(log))  # Submit's sequence → Result
         # Lines that came together are one write: a kill leaves no half of a Submit.
         self._log_file = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
         # Not from 0: commands before a restart, or of other simulators, must not be duplicates.
@@ -111,10 +111,10 @@ class Simulator:
         self._submits: Counter[Connection] = Counter()
         self._references = 0
         self._second = (0, 0)  # the present second, and its number of Submits
-        memory = _NoMemory if self.behaviour.limit_first else sgip.Duplicates
+        memory = _NoMemory if behaviour.limit_first else sgip.Duplicates
         self._server = Server(sgip.Side.SMG, self.check, self, limits=limits, duplicates=memory)
         self._client: Client | None = None
-        if listener is not None and not self.behaviour.on_submit_link:
+        if listener is not None and not behaviour.on_submit_link:
             own_login = smg_login or Login("smg", self._login.password)
             to_sp = replace(own_login, login_type=sgip.LoginType.SMG_TO_SP)
             # An SP in development is often unavailable, and not for long.
@@ -123,17 +123,16 @@ class Simulator:
                 backoff=lambda: Backoff(first=0.2, factor=2, cap=2),
             )  # fmt: skip
         self._journal = Journal(journal) if journal else None
-        options = self.behaviour
         self.outbox = Outbox(
             lambda: self._client.bound if self._client else self.connections,
-            is_doubling=options.resent_reports,
+            is_doubling=behaviour.resent_reports,
             journal=self._journal,
         )
-        if self._journal and options.reports is not ReportTime.NEVER:
-            for submit, user in self._journal.unreported(log):
-                self.outbox.put(
-                    sgip.Report(self._next(), submit, 0, user, options.state, options.error_code)
-                )
+        if self._journal and behaviour.reports is not ReportTime.NEVER:
+            for submit, user in self._journal.unreported_users(log):
+                self.outbox.put(sgip.Report(
+                    self._next(), submit, 0, user, behaviour.state, behaviour.error_code,
+                ))  # fmt: skip
 
     @property
     def port(self) -> int:
@@ -211,7 +210,7 @@ class Simulator:
     def _accept(self, connection: Connection, submit: sgip.Submit) -> int:
         # The Submit is known from an earlier run's log, or from `limit_first`; otherwise the
         # session answers repeats.
-        earlier_result = self._known.get(submit.sequence)
+        earlier_result = self._results.get(submit.sequence)
         behaviour = self.behaviour
         if earlier_result is not None and behaviour.limit_first and self._is_over_limit():
             self.throttled_repeats += 1
@@ -220,7 +219,7 @@ class Simulator:
             return earlier_result
         result = THROTTLED if self._is_over_limit() else behaviour.result
         if behaviour.limit_first and result not in sgip.RETRY_RESULTS:
-            self._known[submit.sequence] = result
+            self._results[submit.sequence] = result
         self.accepted[result] += 1
         self._submits[connection] += 1
         part = sgip.part_of(submit)
@@ -242,12 +241,12 @@ class Simulator:
     def _respond(self, connection: Connection, results: list[tuple[sgip.Submit, int]]) -> None:
         for submit, result in results:
             connection.respond(submit, result)
-        how, count = self.behaviour, self._submits[connection]
-        if how.drop_after is not None and count >= how.drop_after:
+        behaviour, count = self.behaviour, self._submits[connection]
+        if behaviour.drop_after is not None and count >= behaviour.drop_after:
             connection.drop()
-        elif how.garbage_after is not None and count >= how.garbage_after:
+        elif behaviour.garbage_after is not None and count >= behaviour.garbage_after:
             connection.write_raw(_GARBAGE)
-        if how.reports is ReportTime.AFTER:
+        if behaviour.reports is ReportTime.AFTER:
             self._report(results)
             self._pump()
 

@@ -9,8 +9,7 @@ from django.db import connection
 
 from msgplatform.core.data import chunks, engines
 from notify.feed.models import FeedUser, Friend
-from notify.feed.models.posts import Topic
-from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.models.users import NOTHING_WRITTEN, POST_RELATIONS, RELATIONS_OF_TOPIC
 
 Source = tuple[str, str]  # an author and a topic
 Parameters = list[str | int]
@@ -18,8 +17,11 @@ NEWEST = NOTHING_WRITTEN  # no post has an id as large
 _MAX_BRANCHES, _MAX_IDS = 100, 30_000  # in one statement, and in its answer
 # Rows of all sources that one further look reads when the first posts do not fill a page.
 _MAX_ROWS = 5_000
-_FRIEND, _FOLLOW = Friend.Relation.FRIEND, Friend.Relation.FOLLOW
-_TOPICS = {str(_FRIEND): (Topic.FRIEND, Topic.VIP), str(_FOLLOW): (Topic.VIP,)}
+# Relation → the topics of the posts that it brings.
+_TOPICS = {
+    relation: [topic for topic, relations in RELATIONS_OF_TOPIC.items() if relation in relations]
+    for relation in POST_RELATIONS
+}
 
 
 class TimelineQuery(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ class TimelineQuery(msgspec.Struct, frozen=True):
 def sources(biz: int, uid: str, deliveries: Collection[int] = ()) -> list[Source]:
     """The authors and topics that this reader receives, by relations with these deliveries (by
     default all)."""
-    rows = Friend.objects.filter(biz_id=biz, fri_uid=uid, relation__in=(_FRIEND, _FOLLOW))
+    rows = Friend.objects.filter(biz_id=biz, fri_uid=uid, relation__in=POST_RELATIONS)
     if deliveries:
         rows = rows.filter(delivery__in=deliveries)
     return of_relations(rows.values_list("uid", "relation"))
@@ -60,12 +62,12 @@ def sources(biz: int, uid: str, deliveries: Collection[int] = ()) -> list[Source
 
 def of_relations(relations: Iterable[tuple[str, str]]) -> list[Source]:
     """The sources that pairs (author, relation) bring."""
-    pairs = {(uid, str(topic)) for uid, relation in relations for topic in _TOPICS[relation]}
-    return sorted(pairs)
+    return sorted({(uid, topic) for uid, relation in relations for topic in _TOPICS[relation]})
 
 
-def own(uid: str) -> list[Source]:
-    return [(uid, str(topic)) for topic in Topic]
+def own_sources(uid: str) -> list[Source]:
+    """The sources of a user's own posts."""
+    return [(uid, topic) for topic in RELATIONS_OF_TOPIC]
 
 
 def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
@@ -77,12 +79,12 @@ def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
             "ON a.biz_id = r.biz_id AND a.uid = r.uid WHERE r.biz_id = %s AND r.fri_uid = %s "
             f"AND r.delivery = {int(Friend.Delivery.BOTH)} AND r.relation IN (%s, %s) "
             f"AND a.merging = {int(FeedUser.Merging.PUSHED)} LIMIT {int(limit)}",
-            [biz, uid, str(_FRIEND), str(_FOLLOW)],
+            [biz, uid, *POST_RELATIONS],
         )
         return [row[0] for row in cursor.fetchall()]
 
 
-class MergedPosts(msgspec.Struct, frozen=True):
+class NewestPosts(msgspec.Struct, frozen=True):
     """Ids of posts, newest first; all posts from the id `complete_to` on were looked at, 0: all."""
 
     post_ids: list[int]
@@ -91,7 +93,7 @@ class MergedPosts(msgspec.Struct, frozen=True):
 
 def newest(
     query: TimelineQuery, sources: Sequence[Source], limit: int, max_posts: float = math.inf
-) -> MergedPosts:
+) -> NewestPosts:
     """The newest posts of these sources, at most `limit`. Ends with fewer after looking at
     `max_posts`: deleted posts stay in the table, and a filter may match few posts."""
     post_ids: list[int] = []
@@ -103,16 +105,16 @@ def newest(
         if len(post_ids) == limit or not part.complete_to:
             break
         if count >= max_posts:
-            return MergedPosts(post_ids, part.complete_to)
+            return NewestPosts(post_ids, part.complete_to)
         query = msgspec.structs.replace(query, before=part.complete_to)
         # After a deleted post few further posts are enough; a filter with few matches needs many.
         depth = max(depth, min(8 * depth, _MAX_ROWS // len(sources)))
-    return MergedPosts(post_ids)
+    return NewestPosts(post_ids)
 
 
 def _look(
     query: TimelineQuery, sources: Sequence[Source], limit: int, depth: int
-) -> tuple[MergedPosts, int]:
+) -> tuple[NewestPosts, int]:
     """The newest `limit` posts among the newest `depth` posts of each source, and the number of
     posts looked at."""
     conditions, filters = query.conditions()
@@ -145,4 +147,4 @@ def _look(
         fitting_ids = {id for id, _, fits in rows if fits and id >= complete_to}
         older_ids = [id for id in post_ids if id >= complete_to]
         post_ids = sorted({*older_ids, *fitting_ids}, reverse=True)[:limit]
-    return MergedPosts(post_ids, complete_to), count
+    return NewestPosts(post_ids, complete_to), count

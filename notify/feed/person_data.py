@@ -31,8 +31,7 @@ from notify.feed.monitor import failures
 
 PAGE = 500  # rows of one slice, entries of one statement
 _MAX_OPEN = 100_000  # events that wait: so many are read in a second
-_STATUS = EventQueue.Status
-_OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
+_STATUS, _OPEN = EventQueue.Status, EventQueue.OPEN
 # The rows of a user (system, uid) as ranges of a key: all columns of the key but one have a value,
 # and the rows are read in the order of the other column.
 Ranges = Iterable[tuple[QuerySet[Any], str]]
@@ -60,12 +59,12 @@ def user_rows(
     uids, page_end = _uids(person, biz, page_after)
     page: list[Mapping[str, Any]] = []
     for uid in uids:
-        for number, (of_user, column) in enumerate(ranges(biz, uid)):
+        for number, (rows, column) in enumerate(ranges(biz, uid)):
             if [uid, number] < last_range:
                 continue
             if [uid, number] == last_range and last_value is not None:
-                of_user = of_user.filter(**{f"{column}__gt": last_value})
-            page += of_user.order_by(column).values(*columns)[: PAGE - len(page)]
+                rows = rows.filter(**{f"{column}__gt": last_value})
+            page += rows.order_by(column).values(*columns)[: PAGE - len(page)]
             if len(page) == PAGE:
                 return page, json.dumps([biz, page_after, uid, number, page[-1][column]])
     next_biz = biz if page_end else _next_system(person, biz)
@@ -76,7 +75,7 @@ def _uids(person: Person, biz: int, page_after: str) -> tuple[list[str], str]:
     """The person's users in the next page of a system's users, sorted; the last user of the page,
     '' at the end."""
     # The first page includes users without a row, who have only posted.
-    uids = {uid for of, uid in person.users if of == biz} if not page_after else set()
+    uids = {uid for system, uid in person.users if system == biz} if not page_after else set()
     if not (person.phones or person.emails):
         return sorted(uids), ""
     if not page_after:
@@ -92,7 +91,7 @@ def _uids(person: Person, biz: int, page_after: str) -> tuple[list[str], str]:
 
 def _next_system(person: Person, biz: int) -> int | None:
     """The first system after this one that may have users of the person."""
-    systems = [of for of, _uid in person.users if of > biz]
+    systems = [system for system, _uid in person.users if system > biz]
     if person.phones or person.emails:
         # A deleted system may have users.
         tables: Sequence[tuple[type[Model], str]] = ((Biz, "id"), (FeedUser, "biz_id"))
@@ -239,7 +238,7 @@ def _erase_events(_person: Person, rows: Sequence[Row]) -> int:
     qids = [int(row.key) for row in rows]
 
     @transaction.atomic
-    def once() -> int:
+    def erase_rows() -> int:
         locked_events = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
         events = [event for event in locked_events if event.status not in _OPEN]
         set_aside = [event for event in events if event.status == _STATUS.SET_ASIDE]
@@ -249,7 +248,7 @@ def _erase_events(_person: Person, rows: Sequence[Row]) -> int:
         erased_events = EventQueue.objects.filter(qid__in=[event.qid for event in events])
         return erased_events.update(uid=MARK, data="", position="", reason="")
 
-    return transactions.retrying(once)
+    return transactions.retrying(erase_rows)
 
 
 def _find_users(person: Person, cursor: str) -> Slice:
@@ -278,9 +277,9 @@ def _erase_user(biz: int, uid: str) -> int:
     user = FeedUser.objects.filter(biz_id=biz, uid=uid)
     if not user.select_for_update():
         return 0
-    of_system = Friend.objects.filter(biz_id=biz)
+    rows = Friend.objects.filter(biz_id=biz)
     # Two queries, because no index serves an OR of both columns.
-    if of_system.filter(uid=uid).exists() or of_system.filter(fri_uid=uid).exists():
+    if rows.filter(uid=uid).exists() or rows.filter(fri_uid=uid).exists():
         return 0
     return user.delete()[0]
 

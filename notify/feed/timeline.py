@@ -11,8 +11,6 @@ The newest posts are the written entries and the posts merged at read:
 The floor is the reader's own; the floor of an inactive reader is above everything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,11 +23,11 @@ from msgplatform.core import logging
 from msgplatform.core.data import engines, ids, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from notify.feed import merge
-from notify.feed.merge import NEWEST, MergedPosts, Parameters, TimelineQuery
+from notify.feed.merge import NEWEST, NewestPosts, Parameters, TimelineQuery
 from notify.feed.models import EventQueue, Feed, FeedUser, Friend
 from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.models.posts import Topic
-from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.models.users import FOLLOW, FRIEND, NOTHING_WRITTEN, POST_RELATIONS
 from notify.feed.users import lock
 
 log = logging.get(__name__)
@@ -61,6 +59,14 @@ class Page(msgspec.Struct, frozen=True):
     next: int | None
 
 
+class Reader(msgspec.Struct, frozen=True):
+    """The timeline is written above `floor`; `is_visit_due`: True if a visit has to be noted."""
+
+    is_active: bool = False
+    floor: int = NOTHING_WRITTEN
+    is_visit_due: bool = True
+
+
 _COLUMNS = Post.__struct_fields__
 
 
@@ -79,14 +85,14 @@ def read(
     this timeline. Must not run inside a transaction of the caller.
     """
     query = TimelineQuery(biz, uid, 0, NEWEST if before is None else before, app_id, src_type)
-    newest = newest_posts(query, limit + 1)
+    reader, newest = newest_posts(query, limit + 1)
     page_ids = newest.post_ids[:limit]
     rows = {
         row[0]: Post(*row)
         for row in Feed.objects.filter(pk__in=page_ids, delete_date=None).values_list(*_COLUMNS)
     }
     if visit and before is None:
-        _note_visit(biz, uid, newest)
+        _note_visit(biz, uid, reader)
     has_more = len(newest.post_ids) > limit
     # A post that was deleted meanwhile is missing. The next page begins after the last id anyway.
     next_before = page_ids[-1] if has_more else newest.complete_to or None
@@ -94,20 +100,18 @@ def read(
 
 
 # -- visits ----------------------------------------------------------------------------------------
-def _note_visit(biz: int, uid: str, newest: NewestPosts) -> None:
+def _note_visit(biz: int, uid: str, reader: Reader) -> None:
     """Note a visit, for an active reader at most once an hour. From a reader's first visit on posts
     are written into the timeline.
 
     A visit that cannot be noted does not fail this page, and is noted with the next page.
     """
-    if newest.reader.is_active and not newest.reader.is_visit_due:
+    if reader.is_active and not reader.is_visit_due:
         return
     try:
         block = ids.reserve(1)
-        if newest.reader.is_active:
-            transactions.retrying(partial(_note_hour, biz, uid, block))
-        else:
-            transactions.retrying(partial(_activate, biz, uid, block))
+        note = _note_hour if reader.is_active else _activate
+        transactions.retrying(partial(note, biz, uid, block))
     except UNAVAILABLE as error:
         log.warning("visit_not_noted", biz=biz, why=str(error)[:200])
 
@@ -121,9 +125,7 @@ def _activate(biz: int, uid: str, block: ids.Block) -> None:
         FeedUser.objects.filter(biz_id=biz, uid=uid).update(active=True, visit_date=now)
         # This commits before the backfill reads posts, so that each later post is written by its
         # own event.
-        relations = Friend.objects.filter(
-            biz_id=biz, fri_uid=uid, relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW)
-        )
+        relations = Friend.objects.filter(biz_id=biz, fri_uid=uid, relation__in=POST_RELATIONS)
         relations.exclude(delivery=Friend.Delivery.BOTH).update(delivery=Friend.Delivery.BOTH)
         add_upkeep([UpkeepEvent(biz, uid, EventQueue.Kind.BACKFILL)], block, now)
 
@@ -135,7 +137,7 @@ def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
     with transaction.atomic(durable=True):
         now = sql.now()
         hour_ago = now - timedelta(seconds=VISIT_SECONDS)
-        # Of several pages at the same time only one changes the row and adds the event.
+        # Only one of several pages at the same time changes the row and adds the event.
         rows = FeedUser.objects.filter(
             Q(visit_date=None) | Q(visit_date__lt=hour_ago), biz_id=biz, uid=uid, active=True
         )
@@ -157,7 +159,7 @@ def count_unread(biz: int, uid: str) -> Unread:
     rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
     read_id = rows.values_list("read_id", flat=True).first()
     query = TimelineQuery(biz, uid, after=read_id or 0, has_own=False)
-    newest = newest_posts(query, MAX_UNREAD + 1)
+    _reader, newest = newest_posts(query, MAX_UNREAD + 1)
     count = len(newest.post_ids)
     return Unread(min(count, MAX_UNREAD), count > MAX_UNREAD or newest.complete_to > 0)
 
@@ -178,25 +180,9 @@ def mark_read(biz: int, uid: str, up_to: int) -> None:
 
 
 # -- the newest posts ------------------------------------------------------------------------------
-class Reader(msgspec.Struct, frozen=True):
-    """The timeline is written above `floor`; `is_visit_due`: True if a visit has to be noted."""
-
-    is_active: bool = False
-    floor: int = NOTHING_WRITTEN
-    is_visit_due: bool = True
-
-
-class NewestPosts(msgspec.Struct, frozen=True):
-    """Ids of posts, newest first. All posts from the id `complete_to` on were looked at; 0: all.
-    There may be fewer posts than the limit after MAX_MERGED posts that did not fit."""
-
-    post_ids: Sequence[int]
-    reader: Reader
-    complete_to: int = 0
-
-
-def newest_posts(query: TimelineQuery, limit: int) -> NewestPosts:
-    """The newest `limit` posts that fit the query and that its user may see."""
+def newest_posts(query: TimelineQuery, limit: int) -> tuple[Reader, NewestPosts]:
+    """The reader, and the newest `limit` posts that fit the query and that the reader may see:
+    fewer after MAX_MERGED posts that did not fit."""
     # Sources are read before the entries, so that posts that are written meanwhile are found twice
     # instead of missed.
     merged_sources = merge.sources(query.biz, query.uid, [Friend.Delivery.BOTH])
@@ -210,13 +196,13 @@ def newest_posts(query: TimelineQuery, limit: int) -> NewestPosts:
     if len(post_ids) < limit and not read_posts.complete_to and not below.is_empty:
         all_sources = merge.sources(query.biz, query.uid)
         if query.has_own:
-            all_sources += merge.own(query.uid)
+            all_sources += merge.own_sources(query.uid)
         read_posts = merge.newest(below, all_sources, limit - len(post_ids), MAX_MERGED)
         post_ids = _join(post_ids, read_posts, limit)
-    return NewestPosts(post_ids, reader, read_posts.complete_to)
+    return reader, NewestPosts(post_ids, read_posts.complete_to)
 
 
-def _join(post_ids: Sequence[int], read_posts: MergedPosts, limit: int) -> list[int]:
+def _join(post_ids: Sequence[int], read_posts: NewestPosts, limit: int) -> list[int]:
     newest_first = sorted({*post_ids, *read_posts.post_ids}, reverse=True)
     return [post for post in newest_first if post >= read_posts.complete_to][:limit]
 
@@ -237,8 +223,8 @@ def _find_written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
         f"LEFT JOIN friend {{name}} {force} ON {{name}}.biz_id = b.biz_id "
         "AND {name}.uid = f.uid AND {name}.relation = '{relation}' AND {name}.fri_uid = b.fri_uid "
     )
-    friendship = join.format(name="friendship", relation=Friend.Relation.FRIEND.value)
-    follow = join.format(name="follow", relation=Friend.Relation.FOLLOW.value)
+    friendship = join.format(name="friendship", relation=FRIEND)
+    follow = join.format(name="follow", relation=FOLLOW)
     statement = (
         f"SELECT u.active, u.floor, u.visit_date IS NULL OR u.visit_date < "  # noqa: S608
         f"{sql.now_sql(-VISIT_SECONDS)}, e.feed_id FROM feed_user u LEFT JOIN ("

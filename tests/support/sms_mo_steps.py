@@ -124,9 +124,9 @@ class MoSteps(RuleBasedStateMachine):
         texts = " ".join(self.taken)
         for part in self.came:
             assert part.sequence not in self.seen or part.content in texts, f"{part} was lost"
-        ids = store.take(keys.LIST_MO, keys.MO_REPORTING, 1000, 60)
+        ids = store.take(keys.LIST_MO, keys.MO_REPORTING, 1000, 60).entries
         assert [mo.text for mo in mo_store.read(ids)] == self.taken
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, ids)
-        mo_store.forget(store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, 1000, 60))
+        mo_store.forget(store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, 1000, 60).entries)
         left = {key.decode().removeprefix(keys.PREFIX) for key in self.client.keys("*")}
         assert {name for name in left if not name.startswith("mo-seen:")} <= {"mo-GID"}

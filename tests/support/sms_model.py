@@ -309,7 +309,7 @@ class Model:
         """Those that are gone now: their last ending was published, and is archived with all that
         is known."""
         gone = set()
-        for id, final, facts in ((read.id, read.final, read.facts) for read in archived):
+        for id, final, facts in ((read.id, read.final, read.fact_count) for read in archived):
             message = self.messages[id]
             is_whole = message.final == final == message.passed_on and message.facts == facts
             if message.gone or is_whole:

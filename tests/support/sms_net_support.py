@@ -132,7 +132,7 @@ def turning(*workers: SmsSender | SmsReceiver) -> Iterator[None]:
             stop.set()
             for worker, thread in zip(workers, threads, strict=True):
                 while thread.is_alive():
-                    worker.changed.set()  # a turn that waits for more ends at once
+                    worker.wake_event.set()  # a turn that waits for more ends at once
                     thread.join(0.02)
 
 

@@ -24,7 +24,7 @@ from gateway.lifecycle.messages import (
 )
 from gateway.models import SmsGateway
 from gateway.sender import rerouting
-from gateway.sender.packing import Counters, packs, submits
+from gateway.sender.packing import Counters, make_packs, make_submits
 from tests.support.sms_model import Message, Model, Packet
 from tests.support.sms_places import Places
 
@@ -95,7 +95,7 @@ class Steps(RuleBasedStateMachine):
             for id, message in self.model.claimable(way).items()
         }
         claimed = store.claim(way, holder, most, seconds(lost))
-        got = {item.mt.id: (list(item.todo), item.most, item.tries) for item in claimed}
+        got = {item.mt.id: (list(item.part_numbers), item.max_users, item.tries) for item in claimed}
         assert len(got) == len(claimed) <= most
         assert {id: may.get(id) for id in got} == got
         assert len(got) == len(may) or most < len(self.model.messages)
@@ -107,8 +107,8 @@ class Steps(RuleBasedStateMachine):
     def send_some(self, whose: tuple[str, int], count: int, lost: bool) -> None:
         """The oldest of somebody's hand; their Reports may be overdue at once."""
         (holder, way), some = whose, self.out_of(whose, count)
-        new = submits(packs(some, gateway(way)), gateway(way), Counters())
-        bounds = {item.mt.id: item.most or USERS for item in some}
+        new = make_submits(make_packs(some, gateway(way)), gateway(way), Counters())
+        bounds = {item.mt.id: item.max_users or USERS for item in some}
         for submit in new:
             assert len(submit.members) <= min(bounds[member.id] for member in submit.members)
         expected = self.model.submit(way, holder, new, lost)
@@ -176,7 +176,7 @@ class Steps(RuleBasedStateMachine):
         else:
             read = {m.id: m.final for m in self.forwarding.pop(who).read}
             self.model.pass_on(read)
-            store.published(read)
+            store.finish_published(read)
 
     def pump_on(self, who: str, most: int, lost: bool) -> None:
         """Its next step: take and read, write, forget."""
@@ -191,7 +191,7 @@ class Steps(RuleBasedStateMachine):
             for read in work.read:
                 message = self.model.messages[read.id]
                 if not message.gone:
-                    message.archived, message.archived_facts = read.final, read.facts
+                    message.archived, message.archived_facts = read.final, read.fact_count
         else:
             archived = self.pumping.pop(who).read
             expected = self.model.forget(archived)
@@ -199,7 +199,7 @@ class Steps(RuleBasedStateMachine):
 
     def _take(self, work: Work, source: str, leased: str, most: int, lost: bool) -> None:
         """As they were read at once."""
-        work.leased = store.lease_some(source, leased, most, seconds(lost))
+        work.leased = store.take(source, leased, most, seconds(lost))
         ids = work.leased.entries
         assert len(ids) == len(set(ids)) <= most
         work.read = store.read(ids)

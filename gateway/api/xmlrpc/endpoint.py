@@ -78,7 +78,7 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
             raise InvalidInput(f"give an array of 1 to {MAX_CALLS} structs", "calls")
         if sum(map(count_messages, calls)) > MAX_SHOWN:
             raise InvalidInput(f"ask for at most {MAX_SHOWN} messages at once", "calls")
-        return [_one_of_many(request, call) for call in calls]
+        return [_answer_call(request, call) for call in calls]
     if not method.scope:
         return method.call(*parameters)
     key, *arguments = parameters
@@ -99,7 +99,7 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     return method.call(caller, *arguments)
 
 
-def _one_of_many(request: HttpRequest, call: Any) -> Any:
+def _answer_call(request: HttpRequest, call: Any) -> Any:
     try:
         match call:
             case {"methodName": "system.multicall"}:
@@ -114,7 +114,7 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
 
 def _fault(error: Exception) -> methods.Fault:
     """The fault of an error; an unexpected error is logged, and its fault has an id for the log."""
-    fault = methods.of(error)
+    fault = methods.fault_of(error)
     if fault is not None:
         return fault
     error_id = secrets.token_hex(8)
@@ -182,9 +182,8 @@ def _writable(value: Any) -> Any:
     return value
 
 
-# Both: a POST to the one without the slash cannot be redirected.
-# The key is in the body, which no proxy reads: in front of cells it reads the public prefix of the
-# key in the address.
+# Both spellings, because a POST without the slash cannot be redirected. A proxy in front of cells
+# does not read the body with the key: it reads the public prefix of the key in the address.
 urlpatterns = [
     path("rpc/", endpoint, name="rpc"),
     path("rpc", endpoint),

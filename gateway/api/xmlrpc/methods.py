@@ -47,21 +47,21 @@ class Fault(Exception):
         self.code, self.text = code, text
 
 
-def of(error: Exception) -> Fault | None:
+def fault_of(error: Exception) -> Fault | None:
     """The fault that the caller gets for an error; None for an unexpected error."""
     match error:
         case Fault():
             return error
         # Before InvalidInput, its base class: in a batch a limit is one item's fault.
         case LimitReached() | drf.Throttled():
-            what = str(error) if isinstance(error, LimitReached) else "Too many calls"
+            reason = str(error) if isinstance(error, LimitReached) else "Too many calls"
             seconds = max(1, int(getattr(error, "wait", None) or 1))
-            return Fault(THROTTLED, f"{what}: repeat after {seconds} seconds.")
+            return Fault(THROTTLED, f"{reason}: repeat after {seconds} seconds.")
         case errors.InvalidInput():
             field = f"{error.field}: " if error.field else ""
             return Fault(INVALID, f"{field}{error}")
         case DataError():
-            return of(transactions.refused_value(error))
+            return fault_of(transactions.refused_value(error))
         case errors.Conflict():
             return Fault(CONFLICT, str(error))
         case MissingScope():
@@ -150,7 +150,7 @@ def list_incoming(caller: ApiCaller, since_id: Any = "") -> list[Struct]:
     last_id = _read(since_id, str)
     rows = incoming.since(caller.biz_id, number(last_id, "since_id") if last_id else None)
     page = sql.first(rows.order_by(*incoming.ORDER), MAX_INCOMING)
-    return [msgspec.to_builtins(message) for message in incoming.shown(page)]
+    return [msgspec.to_builtins(message) for message in incoming.describe(page)]
 
 
 def count_messages(call: Any) -> int:

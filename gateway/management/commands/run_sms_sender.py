@@ -21,4 +21,4 @@ class Command(DaemonCommand):
         )
 
     def worker(self, **options: Any) -> SmsSender:
-        return SmsSender(only=options["gateway"])
+        return SmsSender(options["gateway"])

@@ -42,17 +42,17 @@ def resend_events(qids: Collection[int]) -> int:
     stays, so that an event in slices goes on where it failed."""
 
     @transaction.atomic
-    def once() -> int:
+    def replay() -> int:
         return _take_back(qids).update(status=_STATUS.WAITING, reason="")
 
-    return transactions.retrying(once)
+    return transactions.retrying(replay)
 
 
 def dismiss_events(qids: Collection[int]) -> int:
     """End these events unhandled if they are set aside; returns their number. `reason` stays."""
 
     @transaction.atomic
-    def once() -> int:
+    def dismiss() -> int:
         events = _take_back(qids)
         merging = FeedUser.Merging
         # The authors stay pushed. The next change of their relations may start a merge again.
@@ -61,7 +61,7 @@ def dismiss_events(qids: Collection[int]) -> int:
             author.filter(merging=merging.BECOMING).update(merging=merging.PUSHED)
         return events.update(status=_STATUS.HANDLED, handle_date=sql.now())
 
-    return transactions.retrying(once)
+    return transactions.retrying(dismiss)
 
 
 def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:

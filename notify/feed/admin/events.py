@@ -41,13 +41,13 @@ from notify.feed.monitor import backlog
 _STATUS = EventQueue.Status
 _RARE = (str(_STATUS.IN_SLICES), str(_STATUS.SET_ASIDE))
 MAX_SELECTED = 500  # events of a selection; more are a bulk job's work
-COUNTED = 10_000  # events of each topic and status, in the bar: a backlog may be a million
-_SHOWN = 20  # events of a confirmation
+MAX_COUNTED = 10_000  # events of each topic and status, in the bar: a backlog may be a million
+_MAX_SHOWN = 20  # events of a confirmation
 _SET_ASIDE = str(_STATUS.SET_ASIDE)
 # A filter of the list → the field of a bulk job.
 _BULK = {"topic__exact": "topic", "biz__id__exact": "biz", "q": "user", "qid_since": "since",
          "qid_until": "until"}  # fmt: skip
-_NO_FILTERS = ("status__exact", "p", "all", "o", "e")
+_OTHER_PARAMETERS = ("status__exact", "age", "p", "all", "o", "e")
 _AGES = {
     "1m": (timedelta(minutes=1), _("a minute")),
     "10m": (timedelta(minutes=10), _("10 minutes")),
@@ -182,20 +182,20 @@ class EventAdmin(RowsAdmin):
         events = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE).order_by("qid")
         return show_page(
             self, request, "admin/feed/replay.html", gettext("Are you sure?"),
-            rows=events[:_SHOWN], count=events.count(), others=len(qids) - events.count(),
-            more=max(0, events.count() - _SHOWN), ids=[str(qid) for qid in qids],
+            rows=events[:_MAX_SHOWN], count=events.count(), others=len(qids) - events.count(),
+            more=max(0, events.count() - _MAX_SHOWN), ids=[str(qid) for qid in qids],
             checkbox=ACTION_CHECKBOX_NAME, back_to=request.POST.get("back_to", ""),
             list=reverse("admin:feed_eventqueue_changelist"),
         )  # fmt: skip
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        is_open = row.status in (_STATUS.WAITING, _STATUS.IN_SLICES)
-        waits = (sql.now() - row.create_date).total_seconds() if is_open else None
+        is_open = row.status in EventQueue.OPEN
+        seconds = (sql.now() - row.create_date).total_seconds() if is_open else None
         return {
             "tone": TONES[_STATUS(row.status)],
             "user_link": users.link(row.biz.name, row.uid),
-            "waits": age(max(0.0, waits)) if waits is not None else "",
+            "waits": age(max(0.0, seconds)) if seconds is not None else "",
             "is_set_aside": row.status == _STATUS.SET_ASIDE,
             "is_of_post": row.kind == EventQueue.Kind.POST,
             "checkbox": ACTION_CHECKBOX_NAME,
@@ -240,7 +240,7 @@ class EventAdmin(RowsAdmin):
 
 
 class QueueLine(msgspec.Struct, frozen=True):
-    """Counts are texts: "10000+" when there are more than COUNTED."""
+    """Counts are texts: "10000+" when there are more than MAX_COUNTED."""
 
     topic: str
     title: str
@@ -253,12 +253,12 @@ class QueueLine(msgspec.Struct, frozen=True):
 
 def queue_lines() -> list[QueueLine]:
     """The bar above the list: a line for each topic."""
-    counts = backlog.counts(COUNTED + 1)
+    counts = backlog.counts(MAX_COUNTED + 1)
     oldest = backlog.oldest(sql.now())
 
     def count(topic: str, status: int) -> str:
-        number = counts[topic, status]
-        return f"{COUNTED}+" if number > COUNTED else str(number)
+        value = counts[topic, status]
+        return f"{MAX_COUNTED}+" if value > MAX_COUNTED else str(value)
 
     return [
         QueueLine(
@@ -286,7 +286,7 @@ def _bulk_url(parameters: QueryDict, action: str) -> str:
     }
     if _is_event(form_values.get("user", "")):
         form_values["ids"] = form_values.pop("user")
-    others = {name for name, value in parameters.items() if value} - {*_BULK, *_NO_FILTERS, "age"}
+    others = {name for name, value in parameters.items() if value} - {*_BULK, *_OTHER_PARAMETERS}
     if others or parameters.get("status__exact", _SET_ASIDE) not in ("", _SET_ASIDE):
         return ""
     span, _words = _AGES.get(parameters.get("age", ""), (None, ""))

@@ -18,7 +18,7 @@ from msgplatform.doors.admin import ModelAdmin, cells
 from msgplatform.doors.admin.chart import Chart, Line, Unit, labels
 from msgplatform.doors.admin.pages import show_page
 from notify.feed import presence
-from notify.feed.dispatcher.pace import COMFORTABLE, parse_hours
+from notify.feed.dispatcher.pace import COMFORTABLE_LOAD, parse_hours
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.presence import PaceDecision
 
@@ -108,7 +108,7 @@ def _why(decision: PaceDecision) -> str:
         if decision.max_share < 1:
             return gettext("Dispatchers work as much as the policy of this hour allows.")
         return gettext("Dispatchers work at full speed: nobody has to wait for them.")
-    if decision.load < COMFORTABLE:
+    if decision.load < COMFORTABLE_LOAD:
         return gettext("Dispatchers become faster every second: the server has spare capacity.")
     return gettext("Dispatchers keep their speed: the load is near its target.")
 
@@ -124,10 +124,10 @@ def _charts(span: timedelta) -> list[Chart]:
         steps[min(_STEPS - 1, int((at - since) / length))].append(values)
     # The worst value of each step, so that a short peak is visible.
     load, events, backlog, oldest, latency = (
-        [max(row[n] for row in rows) if rows else None for rows in steps]
+        [max(values[n] for values in step) if step else None for step in steps]
         for n in range(len(_COLUMNS) - 1)
     )
-    share = [min(row[-1] for row in rows) if rows else None for rows in steps]
+    share = [min(values[-1] for values in step) if step else None for step in steps]
     is_late = any(value and value > settings.FEED_LATE_SECONDS / 2 for value in oldest)
     late = gettext("Above the dashed line it is late, and dispatchers work harder.")
     return [

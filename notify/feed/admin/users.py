@@ -31,7 +31,7 @@ from notify.feed.models.users import NOTHING_WRITTEN
 PAGE = 20  # posts of a timeline
 RELATIONS_PAGE = 50
 _Relation = Friend.Relation
-_OFFERED = 500  # systems that the field offers; people type the names of others
+_MAX_OFFERED = 500  # systems that the field offers; people type the names of others
 _TIMELINE = "timeline"
 
 
@@ -93,10 +93,10 @@ def view(model_admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """The page, for people with the permissions to see posts and users."""
     if not is_allowed(request):
         raise PermissionDenied
-    systems = list(Biz.objects.order_by("name").values_list("name", flat=True)[:_OFFERED])
+    systems = list(Biz.objects.order_by("name").values_list("name", flat=True)[:_MAX_OFFERED])
     is_submitted = "uid" in request.GET or "system" in request.GET
-    only = {"system": systems[0]} if len(systems) == 1 else {}
-    form = UserForm(request.GET if is_submitted else None, initial=only)
+    initial = {"system": systems[0]} if len(systems) == 1 else {}
+    form = UserForm(request.GET if is_submitted else None, initial=initial)
     details = _page(request, form) if form.is_valid() else {}
     return show_page(
         model_admin, request, "admin/feed/users.html", gettext("Users"), form=form,
@@ -129,20 +129,20 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         side = SIDES[show]
         rows = Friend.objects.filter(
             biz_id=biz.pk, relation=side.relation,
-            **{side.own: uid, f"{side.other}__gt": request.GET.get("after", "")},
+            **{side.own_column: uid, f"{side.other_column}__gt": request.GET.get("after", "")},
         )  # fmt: skip
-        if side.own == "fri_uid":
+        if side.own_column == "fri_uid":
             # In the index of readers `delivery` comes before `relation`. The condition names every
             # delivery, so that the database can use the index.
             rows = rows.filter(delivery__in=Friend.Delivery.values)
         lines = [
             Line(
-                other := getattr(row, side.other),
+                other := getattr(row, side.other_column),
                 urlencode({"system": biz.name, "uid": other}),
                 str(Friend.Delivery(row.delivery).label),
                 row.create_date,
             )
-            for row in rows.order_by(side.other)[: RELATIONS_PAGE + 1]
+            for row in rows.order_by(side.other_column)[: RELATIONS_PAGE + 1]
         ]
         has_more = len(lines) > RELATIONS_PAGE
         query = urlencode(
@@ -163,9 +163,9 @@ def _why(biz: Biz, uid: str, query: QueryDict) -> dict[str, Any]:
     post: int = form.cleaned_data["post"]
     answer = explanations.explain(biz.pk, uid, post)
     sentences = [str(reason.label) for reason in answer.reasons]
-    is_there = explanations.Reason.UNKNOWN not in answer.reasons
+    is_known = explanations.Reason.UNKNOWN not in answer.reasons
     return {"why_form": form, "answer": answer, "sentences": sentences,
-            "post_id": post if is_there else None}  # fmt: skip
+            "post_id": post if is_known else None}  # fmt: skip
 
 
 def _figures(biz: Biz, uid: str, user: FeedUser | None) -> list[tuple[str, str]]:
@@ -185,15 +185,15 @@ def _figures(biz: Biz, uid: str, user: FeedUser | None) -> list[tuple[str, str]]
 
 # -- relations -------------------------------------------------------------------------------------
 class Side(msgspec.Struct, frozen=True):
-    """Rows of one relation in which the column `own` has the user, and `other` the other user.
+    """Rows of one relation: `own_column` has the user, and `other_column` the other user.
 
     `delivery`: the heading of the column with the delivery of posts; '': no column.
     """
 
     title: Any
     relation: str
-    own: str
-    other: str
+    own_column: str
+    other_column: str
     delivery: Any
     empty: Any
 

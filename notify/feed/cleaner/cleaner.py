@@ -27,7 +27,7 @@ from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed.cleaner.timelines import Timelines, UserPages, skip_refused
 from notify.feed.models import EventQueue, FeedPace, FeedUser, Friend
-from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.models.users import NOTHING_WRITTEN, POST_RELATIONS
 from notify.feed.retention import ENTRIES, EVENTS, KEEP_PACE_DAYS, KEYS, keep_entries, keep_events
 from notify.feed.users import lock
 
@@ -172,16 +172,12 @@ def deactivate_readers(now: datetime) -> bool:
     before = now - timedelta(days=settings.FEED_ACTIVE_DAYS)
     rows = FeedUser.objects.filter(active=True, visit_date__lt=before).order_by("visit_date")
     page = list(rows.values_list("biz_id", "uid")[:USERS])
-    deactivated = skip_refused(page, partial(_deactivate_all, before), "reader")
-    return len(page) == USERS and len(deactivated) > 0
 
+    def deactivate(reader: tuple[int, str]) -> None:
+        transactions.retrying(partial(_deactivate, *reader, before))
 
-def _deactivate_all(
-    before: datetime, readers: Sequence[tuple[int, str]]
-) -> Sequence[tuple[int, str]]:
-    for biz, uid in readers:
-        transactions.retrying(partial(_deactivate, biz, uid, before))
-    return readers
+    inactive_readers = skip_refused(page, deactivate, "reader")
+    return len(page) == USERS and len(inactive_readers) > 0
 
 
 @transaction.atomic(durable=True)
@@ -196,7 +192,7 @@ def _deactivate(biz: int, uid: str, before: datetime) -> None:
         biz_id=biz,
         fri_uid=uid,
         delivery__in=(_DELIVERY.BOTH, _DELIVERY.PUSHED),
-        relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW),
+        relation__in=POST_RELATIONS,
     ).update(delivery=_DELIVERY.MERGED)
 
 

@@ -4,7 +4,7 @@ The floor of a timeline is raised and committed before entries below it are dele
 the entries that a killed cleaner leaves behind, and the next walk finds them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -35,13 +35,17 @@ CHUNK = 1000  # entries in one transaction
 _SLACK = 1.2
 
 
-def skip_refused(
-    items: Sequence[T], work: Callable[[Sequence[T]], Sequence[T]], what: str
-) -> Sequence[T]:
-    """Call `work`, which can be repeated; returns the items done. An item whose rows the database
-    refuses to change, or that another process has locked, waits for the next round."""
+def skip_refused(items: Sequence[T], work: Callable[[T], object], what: str) -> Sequence[T]:
+    """Call `work`, which can be repeated, for the items; returns the items done. An item whose rows
+    the database refuses to change, or that another process has locked, waits for the next round."""
+
+    def work_all(part: Sequence[T]) -> Sequence[T]:
+        for item in part:
+            work(item)
+        return part
+
     try:
-        return bisect.leave_refused(items, work, what=what)
+        return bisect.leave_refused(items, work_all, what=what)
     except DatabaseError as error:
         if bisect.is_unanswered(error):
             raise
@@ -105,15 +109,9 @@ class Timelines:
                 [page[0].biz_id, *(user.uid for user in page)],
             )
             lengths = {uid: Length(entries, oldest) for uid, entries, oldest in cursor.fetchall()}
-        skip_refused(
-            [user for user in page if user.uid in lengths], partial(self._trim, lengths), "reader"
-        )
+        users = [user for user in page if user.uid in lengths]
+        skip_refused(users, lambda user: self.trim(user, lengths[user.uid]), "reader")
         return True
-
-    def _trim(self, lengths: Mapping[str, Length], users: Sequence[FeedUser]) -> Sequence[FeedUser]:
-        for user in users:
-            self.trim(user, lengths[user.uid])
-        return users
 
     def _delete_without_user(self) -> bool:
         """Delete a page of old entries in timelines of users without a row, which nobody reads.

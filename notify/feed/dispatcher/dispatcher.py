@@ -22,7 +22,6 @@ from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog
 from notify.feed.signals import DISPATCHER
 
-_TOPICS = tuple(EventQueue.Topic.values)
 # A pause lets foreground work go first. A longer pause would only let the backlog grow.
 _MAX_PAUSE = 2.0
 # Seconds that a statement waits for a lock, because the lock's holder may be frozen.
@@ -37,14 +36,14 @@ class Dispatcher(Worker):
     role = "feed_dispatcher"
     wake_signal = DISPATCHER
 
-    def __init__(self, topics: Collection[str] = _TOPICS) -> None:
+    def __init__(self, topics: Collection[str] = EventQueue.Topic.values) -> None:
         super().__init__()
-        self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(_TOPICS))
+        self.pacer = Pacer(self.heartbeat, takes_turns=len(topics) == len(EventQueue.Topic.values))
         self._topics = topics
         self._was_idle = False
         self.receivers = [
             Upkeep() if topic == EventQueue.Topic.UPKEEP else Receiver(topic)
-            for topic in _TOPICS
+            for topic in EventQueue.Topic.values
             if topic in topics
         ]
 
@@ -70,12 +69,12 @@ class Dispatcher(Worker):
         for receiver in self.receivers:
             start = time.monotonic()
             if count := receiver.turn(pace):
-                pause += receiver.rest(pace, count, time.monotonic() - start)
+                pause += receiver.pause_after(pace, count, time.monotonic() - start)
                 total += count
         self._was_idle = not total
         self.heartbeat.done += total
         if total:
-            self.pacer.worked()
+            self.pacer.note_work()
         if pause:
             self.stopping.wait(min(_MAX_PAUSE, pause))
         return total > 0

@@ -13,13 +13,8 @@ from django.db.models import QuerySet
 from msgplatform.core.data import engines, sql
 from notify.feed.dispatcher.queue import Event
 from notify.feed.models import Friend
-from notify.feed.models.posts import Topic
+from notify.feed.models.users import RELATIONS_OF_TOPIC
 
-_FRIEND, _FOLLOW = str(Friend.Relation.FRIEND), str(Friend.Relation.FOLLOW)
-# Topic → the relations that get its posts. A reader with both relations to an author gets one
-# entry.
-RELATIONS = {Topic.FRIEND: (_FRIEND,), Topic.VIP: (_FOLLOW, _FRIEND)}
-ALL_RELATIONS = (_FRIEND, _FOLLOW)
 _INSERT = (
     "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
     "SELECT r.biz_id, r.fri_uid, f.id, f.create_date, f.app_id, f.src_type "
@@ -53,45 +48,41 @@ def next_slice(event: Event, relations: Sequence[str], size: int) -> Slice:
     rows = Slice(relation, after, None, None).rows(event)
     last = rows.order_by("fri_uid").values_list("fri_uid", flat=True)[size - 1 : size]
     until = next(iter(last), None)
-    place = relations.index(relation) + 1
     if until is not None:
-        position: str | None = f"{relation}:{until}"
-    else:
-        position = f"{relations[place]}:" if place < len(relations) else None
-    return Slice(relation, after, until, position)
+        return Slice(relation, after, until, f"{relation}:{until}")
+    further_relations = relations[relations.index(relation) + 1 :]
+    return Slice(relation, after, None, f"{further_relations[0]}:" if further_relations else None)
 
 
 def push(topic: str, feed_ids: Sequence[int]) -> int:
     """Write these posts of one topic into the timelines of all their recipients; returns about the
     number of entries."""
     places = ", ".join(["%s"] * len(feed_ids))
-    relations = ", ".join(f"'{relation}'" for relation in RELATIONS[Topic(topic)])
-    # Join order: posts, then the relations of each author, which are neighbours in the index.
-    return _run(
-        f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
-        "ON r.biz_id = f.biz_id AND r.uid = f.uid "
-        f"AND r.relation IN ({relations}) "
-        f"WHERE f.id IN ({places}) AND f.delete_date IS NULL AND r.delivery > 0 "
-        # In the order of the entries' key, so that neighbouring rows are written together.
-        "ORDER BY r.fri_uid, f.id",
-        list(feed_ids),
-    )
+    relations = ", ".join(f"'{relation}'" for relation in RELATIONS_OF_TOPIC[topic])
+    # In the order of the entries' key, so that neighbouring rows are written together.
+    order = "ORDER BY r.fri_uid, f.id"
+    return _write_entries(f"r.relation IN ({relations})", f"f.id IN ({places})", feed_ids, order)
 
 
-def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> int:
-    """Write one post into the timelines of the recipients of a `Slice`; returns about the number of
+def push_slice(feed_id: int, part: Slice) -> int:
+    """Write one post into the timelines of the recipients of a slice; returns about the number of
     entries."""
-    upper_bound = "AND r.fri_uid <= %s" if until is not None else ""
-    return _run(
+    bounds = [part.after] if part.until is None else [part.after, part.until]
+    upper_bound = "" if part.until is None else "AND r.fri_uid <= %s"
+    relation = f"r.relation = %s AND r.fri_uid > %s {upper_bound}"
+    return _write_entries(relation, "f.id = %s", [part.relation, *bounds, feed_id])
+
+
+def _write_entries(
+    relation: str, post: str, parameters: Sequence[str | int], order: str = ""
+) -> int:
+    """Write an entry for each relation and post that meet these conditions."""
+    # Join order: posts, then the relations of each author, which are neighbours in the index.
+    statement = (
         f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
-        "ON r.biz_id = f.biz_id AND r.uid = f.uid "
-        f"AND r.relation = %s AND r.fri_uid > %s {upper_bound} "
-        "WHERE f.id = %s AND f.delete_date IS NULL AND r.delivery > 0",
-        [relation, after, *([until] if until is not None else []), feed_id],
+        f"ON r.biz_id = f.biz_id AND r.uid = f.uid AND {relation} "
+        f"WHERE {post} AND f.delete_date IS NULL AND r.delivery > 0 {order}"
     )
-
-
-def _run(statement: str, parameters: Sequence[str | int]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "feed_broadcast", "feed_id"), list(parameters))
         return max(0, int(cursor.rowcount))  # -1: the driver does not know

@@ -29,7 +29,7 @@ Cause = FeedPace.Cause
 
 # Other programs use the server when at least this number of their statements run at once, on
 # average: one moment in ten. An idle platform is below.
-PRESENT = 0.1
+MIN_STATEMENTS = 0.1
 # Seconds of each measurement. Latency reacts quickly; statements are rare and need more samples;
 # the latency at rest is the lowest of ten minutes.
 LATENCY_SECONDS = 1.0
@@ -45,11 +45,11 @@ MIN_EVENTS = 10
 INCREASE = 0.02
 INCREASE_ALONE = 0.1  # while nobody else uses the server
 DECREASE = 0.5
-_LEARNING_LESS, _LEARNING_MORE = 0.1, 0.005  # the weight of a batch with a lower, a higher cost
-_STRETCHING = 1.25  # the factor by which batches grow or shrink from one turn to the next
+_LOWER_COST_WEIGHT, _HIGHER_COST_WEIGHT = 0.1, 0.005  # of a batch with such a cost
+_STRETCH_FACTOR = 1.25  # the factor by which batches grow or shrink from one turn to the next
 FULL_SPEED = 0.95  # a share from here on counts as full speed
 # Between this load and 1 the share does not change.
-COMFORTABLE = 0.7
+COMFORTABLE_LOAD = 0.7
 _HOURS = re.compile(r"(\d{1,2})-(\d{1,2}):(\d*\.?\d+)")
 
 
@@ -75,11 +75,11 @@ class Targets(msgspec.Struct, frozen=True):
 def load_of(load: Load, targets: Targets) -> tuple[float, str]:
     """The greatest ratio of a measured figure to its target, and its cause."""
     loads = [(load.statements / targets.statements, str(Cause.STATEMENTS))]
-    if load.statements < PRESENT:
+    if load.statements < MIN_STATEMENTS:
         return loads[0][0], str(Cause.NONE)
     if load.baseline:
-        slower = load.latency / load.baseline
-        loads.append((slower / targets.latency, str(Cause.LATENCY)))
+        slowdown = load.latency / load.baseline
+        loads.append((slowdown / targets.latency, str(Cause.LATENCY)))
     loads.append((load.cpu / targets.cpu, str(Cause.CPU)))
     return max(loads)
 
@@ -179,17 +179,16 @@ class Effort:
         cost = seconds / work
         # Higher costs are learned slowly: when others begin to work, batches are slow for a moment
         # before the share falls.
-        rate = _LEARNING_LESS if cost < self._cost else _LEARNING_MORE
-        self._cost += (cost - self._cost) * rate if self._cost else cost
+        weight = _LOWER_COST_WEIGHT if cost < self._cost else _HIGHER_COST_WEIGHT
+        self._cost += (cost - self._cost) * weight if self._cost else cost
 
     def pause(self, share: float, work: int, seconds: float) -> float:
         """Seconds to rest after work that took `seconds`. While the cost is not known, they depend
         on `seconds`."""
         planned_seconds = (min(seconds, work * self._cost) or seconds) / share
-        change = (
-            _STRETCHING if seconds >= planned_seconds and share < FULL_SPEED else 1 / _STRETCHING
-        )
-        self._stretch = min(MAX_EVENTS / MIN_EVENTS, max(1.0, self._stretch * change))
+        is_late = seconds >= planned_seconds and share < FULL_SPEED
+        factor = _STRETCH_FACTOR if is_late else 1 / _STRETCH_FACTOR
+        self._stretch = min(MAX_EVENTS / MIN_EVENTS, max(1.0, self._stretch * factor))
         return max(0.0, planned_seconds - seconds)
 
 
@@ -220,7 +219,7 @@ def next_share(
     """
     if load > 1:
         share *= DECREASE
-    elif load < COMFORTABLE:
+    elif load < COMFORTABLE_LOAD:
         share += INCREASE_ALONE if is_alone else INCREASE
     return round(min(max_share, max(min_share, share)), 4)
 
@@ -258,7 +257,7 @@ def parse_hours(text: str) -> tuple[HoursRule, ...]:
     return tuple(rules)
 
 
-def max_share_at(rules: Sequence[HoursRule], moment: datetime) -> float:
-    """The largest share at `moment`, a time in the rules' time zone. Where rules overlap the
+def max_share_at(rules: Sequence[HoursRule], at: datetime) -> float:
+    """The largest share at `at`, a time in the rules' time zone. Where rules overlap the
     smallest share counts; without a rule the share is 1."""
-    return min((rule.max_share for rule in rules if rule.holds(moment.hour)), default=1.0)
+    return min((rule.max_share for rule in rules if rule.holds(at.hour)), default=1.0)

@@ -48,20 +48,20 @@ class Pacer:
 
     def __init__(self, heartbeat: Heartbeat, takes_turns: bool = True) -> None:
         self._takes_turns = takes_turns
-        self._me = f"{heartbeat.name}:{uuid.uuid4().hex[:8]}"
+        self._name = f"{heartbeat.name}:{uuid.uuid4().hex[:8]}"
         self._loop = ThreadLoop("feed-pace", self._turn, last=self._end, longest_pause=2.0)
-        self._next = Every(_CONSULT_SECONDS)
+        self._next_consultation = Every(_CONSULT_SECONDS)
         self._rules = pace.parse_hours(settings.FEED_SHARE_BY_HOUR)
         self._scheduler: Scheduler | None = None
         # Written by the pacer's thread, read by the dispatcher's.
-        self._pace, self._heard = Pace(), float("inf")
+        self._pace, self._decided_at = Pace(), float("inf")
         # Written by the dispatcher's thread, read by the pacer's thread: the dispatcher's
         # connection, and the last time at which it had work.
         self._connection = 0
         self._worked_at = -_WORK_SECONDS
 
     def start(self) -> None:
-        self._pace, self._heard = self._unmeasured_pace(), time.monotonic()
+        self._pace, self._decided_at = self._unmeasured_pace(), time.monotonic()
         self._loop.start()
 
     def stop(self) -> None:
@@ -70,14 +70,13 @@ class Pacer:
     def current(self) -> Pace:
         """The pace of the last decision; half speed after KEEP_SECONDS without a decision."""
         # 0: the connection was closed for its age; this turn opens a new connection.
-        if (
-            connection_now := engines.of().connection_id(connection)
-        ) and connection_now != self._connection:
+        number = engines.of().connection_id(connection)
+        if number and number != self._connection:
             # Report a new connection at once: the scheduler would take it for another program's.
-            self._connection = connection_now
-            self._next.at_once()
+            self._connection = number
+            self._next_consultation.at_once()
             self._loop.wake()
-        if time.monotonic() - self._heard > KEEP_SECONDS:
+        if time.monotonic() - self._decided_at > KEEP_SECONDS:
             return self._unmeasured_pace()
         return self._pace
 
@@ -85,17 +84,17 @@ class Pacer:
         """Half speed, or the largest share at this hour if that is lower."""
         return pace_of(min(FIRST_SHARE, pace.max_share_at(self._rules, timezone.localtime())))
 
-    def worked(self) -> None:
+    def note_work(self) -> None:
         """Note that the dispatcher has handled events."""
         now = time.monotonic()
         was_idle = now - self._worked_at >= _WORK_SECONDS
         self._worked_at = now
         if was_idle:  # an idle scheduler looks seldom, so report at once
-            self._next.at_once()
+            self._next_consultation.at_once()
             self._loop.wake()
 
     def _turn(self) -> float:
-        if self._next.take():
+        if self._next_consultation.take():
             self._consult()
         return self._scheduler.sample() if self._scheduler else _CONSULT_SECONDS
 
@@ -103,13 +102,13 @@ class Pacer:
         """Report the dispatcher's connection, and make or read the decision."""
         has_work = time.monotonic() - self._worked_at < _WORK_SECONDS
         report = DispatcherReport(self._connection, self._takes_turns, has_work)
-        presence.dispatchers.report({self._me: report})
-        is_scheduler, decision = presence.lease.hold(self._me), presence.read_decision()
+        presence.dispatchers.report({self._name: report})
+        is_scheduler, decision = presence.lease.hold(self._name), presence.read_decision()
         if not is_scheduler:
             self._scheduler = None
         else:
             # A new scheduler goes on from the last decision of the scheduler before.
-            scheduler = self._scheduler = self._scheduler or Scheduler(self._me, decision)
+            scheduler = self._scheduler = self._scheduler or Scheduler(self._name, decision)
             new_decision = scheduler.decide(presence.dispatchers.read())
             if presence.publish_decision(new_decision):
                 scheduler.record(new_decision)
@@ -122,21 +121,21 @@ class Pacer:
         if not self._takes_turns or not decision.working_names:
             self._pace = pace_of(decision.share)
         else:
-            is_at_work = self._me in decision.working_names
+            is_at_work = self._name in decision.working_names
             self._pace = Pace(decision.events, decision.share_each if is_at_work else 0.0)
-        self._heard = time.monotonic()
+        self._decided_at = time.monotonic()
 
     def _end(self) -> None:
         connection.close()
-        presence.dispatchers.withdraw(self._me)
-        presence.lease.release(self._me)
+        presence.dispatchers.withdraw(self._name)
+        presence.lease.release(self._name)
 
 
 class Scheduler:
     """Measures and decides, in one thread. `last`: the decision that was valid until now."""
 
-    def __init__(self, me: str, last: PaceDecision | None) -> None:
-        self._me = me
+    def __init__(self, name: str, last: PaceDecision | None) -> None:
+        self._name = name
         self._share = last.share if last else FIRST_SHARE
         self._meter = pace.Meter(last.baseline / 1000 if last else 0.0)
         self._rules = pace.parse_hours(settings.FEED_SHARE_BY_HOUR)
@@ -144,7 +143,7 @@ class Scheduler:
         self._is_idle = self._was_recorded_idle = False
         # Connection of a dispatcher → time until which samples may have it. A connection is closed
         # for its age once a minute, and its statements stay in the samples for some seconds.
-        self._own: dict[int, float] = {}
+        self._connections: dict[int, float] = {}
         self._pause = SAMPLE_SECONDS
         self._targets = pace.Targets(
             settings.FEED_TARGET_STATEMENTS, settings.FEED_TARGET_LATENCY, settings.FEED_TARGET_CPU
@@ -165,11 +164,11 @@ class Scheduler:
         min_share = min(max_share, settings.FEED_MIN_SHARE * (_LATE_FACTOR if is_late else 1))
         now = time.monotonic()
         until = now + pace.STATEMENTS_SECONDS + _CONSULT_SECONDS
-        self._own |= {report.connection: until for report in dispatchers.values()}
-        self._own = {number: end for number, end in self._own.items() if end > now}
-        server_load = self._meter.load(self._own)
+        self._connections |= {report.connection: until for report in dispatchers.values()}
+        self._connections = {number: end for number, end in self._connections.items() if end > now}
+        server_load = self._meter.load(self._connections)
         # Before the first sample the share does not change.
-        load, cause = pace.COMFORTABLE, ""
+        load, cause = pace.COMFORTABLE_LOAD, ""
         if server_load:
             load, cause = pace.load_of(server_load, self._targets)
         is_alone = server_load is not None and cause == pace.Cause.NONE
@@ -179,7 +178,7 @@ class Scheduler:
         working_names, share_each = pace.divide(self._share, names, turn)
         figures = server_load or pace.Load(0.0, 0.0, 0.0, 0.0)
         return PaceDecision(
-            by=self._me, at=time.time(), share=self._share, working_names=working_names,
+            by=self._name, at=time.time(), share=self._share, working_names=working_names,
             share_each=share_each, events=pace_of(self._share).events, load=round(load, 3),
             cause=cause,
             latency=figures.latency * 1000, baseline=figures.baseline * 1000,

@@ -48,7 +48,7 @@ def lock(
     return _lock(condition, (topic, since, *skipped_ids), "eventqueue_to_handle")
 
 
-def lock_these(qids: Sequence[int], status: int) -> list[Event]:
+def lock_by_id(qids: Sequence[int], status: int) -> list[Event]:
     """Lock the events of `qids` that still have this status, in the caller's transaction."""
     places = ", ".join(["%s"] * len(qids))
     condition = f"qid IN ({places}) AND status = {int(status)} ORDER BY qid"

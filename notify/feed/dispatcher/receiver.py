@@ -20,7 +20,7 @@ from notify.feed.dispatcher import fanout, queue
 from notify.feed.dispatcher.pace import FULL_SPEED, MAX_EVENTS, Effort, Pace
 from notify.feed.dispatcher.queue import Event, Front
 from notify.feed.models import EventQueue, FeedUser
-from notify.feed.models.posts import Topic
+from notify.feed.models.users import RELATIONS_OF_TOPIC
 from notify.feed.monitor import counters
 
 _STATUS = EventQueue.Status
@@ -46,11 +46,10 @@ class Receiver:
         self._work = 0
         if self._next_forget.take():
             self._skipped_ids.clear()
-        return self._batch(self._effort.events(pace)) + self._slice(
-            max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
-        )
+        size = max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
+        return self._handle_batch(self._effort.events(pace)) + self._handle_slice(size)
 
-    def rest(self, pace: Pace, count: int, seconds: float) -> float:
+    def pause_after(self, pace: Pace, count: int, seconds: float) -> float:
         """Seconds to rest after a turn that handled `count` events in `seconds`."""
         # Only full batches at full speed show the cost of work that nothing slows down.
         if pace.share >= FULL_SPEED and count >= MAX_EVENTS * FULL_SPEED:
@@ -58,7 +57,7 @@ class Receiver:
         return self._effort.pause(pace.share, self._work, seconds)
 
     # -- a batch ---------------------------------------------------------------------------------
-    def _batch(self, limit: int) -> int:
+    def _handle_batch(self, limit: int) -> int:
         """Handle the oldest events in one transaction; if that fails, find the event to blame."""
         if not self._front.has_events():
             return 0
@@ -75,68 +74,64 @@ class Receiver:
             failpoint("feed_after_commit")
             return count
 
-        def handle_these(qids: Sequence[int]) -> int:
+        def handle_by_id(qids: Sequence[int]) -> int:
             with transaction.atomic(durable=True):
-                return self._handle(queue.lock_these(qids, _STATUS.WAITING))
+                return self._handle(queue.lock_by_id(qids, _STATUS.WAITING))
 
-        try:
-            return transactions.retrying(handle_oldest)
-        except Exception as error:
-            if is_unavailable(error) or not locked_ids:
-                raise
-            return self._isolate(locked_ids, handle_these)
+        return self._isolate_failures(handle_oldest, handle_by_id, locked_ids)
 
     def _handle(self, events: Sequence[Event]) -> int:
         """Write the entries of these locked events, up to the size of one transaction; returns the
         number of events that no longer wait."""
-        users = {(event.biz, event.uid) for event in events}
         authors: dict[tuple[int, str], FeedUser] = {}
-        for biz in {biz for biz, _ in users}:
-            uids = [uid for of, uid in users if of == biz]
+        for biz in {event.biz for event in events}:
+            uids = {event.uid for event in events if event.biz == biz}
             rows = FeedUser.objects.filter(biz_id=biz, uid__in=uids)
             authors.update(((biz, row.uid), row) for row in rows)
-        recipients_of: dict[Event, int] = {}
+        total = 0  # recipients of all events whose entries are written
+        recipient_counts: dict[Event, int] = {}
         merge_events: list[Event] = []
         large_events: list[Event] = []
         for event in events:
             author = authors.get((event.biz, event.uid))
-            recipients = author.recipients(self.topic) if author else 0
+            recipient_count = author.recipient_count(self.topic) if author else 0
             if author is not None and author.merging == _MERGED:
                 merge_events.append(event)  # readers find the post themselves: nothing is written
-            elif recipients > settings.FEED_FANOUT_BATCH:
+            elif recipient_count > settings.FEED_FANOUT_BATCH:
                 large_events.append(event)
-            elif recipients_of and sum(recipients_of.values()) + recipients > MAX_ENTRIES:
+            elif recipient_counts and total + recipient_count > MAX_ENTRIES:
                 break  # the other events are the next batch's
             else:
-                recipients_of[event] = recipients
+                recipient_counts[event] = recipient_count
+                total += recipient_count
         entries = 0
-        if any(recipients_of.values()):
+        if total:
             with transactions.without_patience():
-                entries = fanout.push(self.topic, [event.qid for event in recipients_of])
-        self._work += _EVENT_WORK * len(events) + sum(recipients_of.values())
+                entries = fanout.push(self.topic, [event.qid for event in recipient_counts])
+        self._work += _EVENT_WORK * len(events) + total
         now = sql.now()
-        queue.mark([event.qid for event in (*recipients_of, *merge_events)], _STATUS.HANDLED, now)
+        handled_events = [*recipient_counts, *merge_events]
+        queue.mark([event.qid for event in handled_events], _STATUS.HANDLED, now)
         queue.mark([event.qid for event in large_events], _STATUS.IN_SLICES)
         counts: counters.Counts = Counter()
-        total = sum(recipients_of.values()) or 1
-        for event in (*recipients_of, *merge_events):
+        for event in handled_events:
             counts[counters.key(event.biz, counters.HANDLED, self.topic)] += 1
         for event in merge_events:
             counts[counters.key(event.biz, counters.MERGED, self.topic)] += 1
         by_system: Counter[int] = Counter()
-        for event, recipients in recipients_of.items():
-            by_system[event.biz] += recipients
-        for biz, recipients in by_system.items():
+        for event, recipient_count in recipient_counts.items():
+            by_system[event.biz] += recipient_count
+        for biz, recipient_count in by_system.items():
             # Only the number of entries of the whole batch is known (inactive readers get none), so
             # each system counts its share.
-            share = round(entries * recipients / total)
+            share = round(entries * recipient_count / max(1, total))
             counts[counters.key(biz, counters.ENTRIES, self.topic)] += share
         # Counters come last, because other dispatchers wait for these rows until the commit.
         counters.add(counts, now)
-        return len(recipients_of) + len(merge_events) + len(large_events)
+        return len(handled_events) + len(large_events)
 
     # -- slices ----------------------------------------------------------------------------------
-    def _slice(self, size: int) -> int:
+    def _handle_slice(self, size: int) -> int:
         """Take the oldest event in slices that nobody else has locked, and write its entries for
         the next `size` recipients."""
         rows = EventQueue.objects.filter(topic=self.topic, status=_STATUS.IN_SLICES)
@@ -154,26 +149,20 @@ class Receiver:
                     failpoint("feed_slice_before_commit")
             return len(events)
 
-        def write_these(qids: Sequence[int]) -> int:
+        def write_by_id(qids: Sequence[int]) -> int:
             with transaction.atomic(durable=True):
-                events = queue.lock_these(qids, _STATUS.IN_SLICES)
+                events = queue.lock_by_id(qids, _STATUS.IN_SLICES)
                 for event in events:
                     self._write_slice(event, size)
             return len(events)
 
-        try:
-            return transactions.retrying(write_oldest)
-        except Exception as error:
-            if is_unavailable(error) or not locked_ids:
-                raise
-            # The failed event is named by id, because the oldest may now be another event.
-            return self._isolate(locked_ids, write_these)
+        return self._isolate_failures(write_oldest, write_by_id, locked_ids)
 
     def _write_slice(self, event: Event, size: int) -> None:
-        part = fanout.next_slice(event, fanout.RELATIONS[Topic(self.topic)], size)
+        part = fanout.next_slice(event, RELATIONS_OF_TOPIC[self.topic], size)
         self._work += size
         with transactions.without_patience():
-            entries = fanout.push_slice(event.qid, part.relation, part.after, part.until)
+            entries = fanout.push_slice(event.qid, part)
         now = sql.now()
         counts: counters.Counts = Counter()
         counts[counters.key(event.biz, counters.ENTRIES, self.topic)] = entries
@@ -185,9 +174,15 @@ class Receiver:
             counts[counters.key(event.biz, counters.HANDLED, self.topic)] = 1
         counters.add(counts, now)
 
-    def _isolate(self, qids: Sequence[int], handle: Callable[[Sequence[int]], int]) -> int:
-        """Handle these events in halves, until each failing event is alone. A failing event is set
-        aside; an event that needs locked rows is only skipped."""
+    def _isolate_failures(
+        self,
+        handle: Callable[[], int],
+        handle_by_id: Callable[[Sequence[int]], int],
+        locked_ids: Sequence[int],
+    ) -> int:
+        """Call `handle`, which writes the ids of its events into `locked_ids`. If it fails, handle
+        these events in halves, until each failing event is alone. A failing event is set aside; an
+        event that needs locked rows is only skipped."""
 
         def skip_or_set_aside(qid: int, error: Exception) -> alerts.AlertEvent | None:
             if isinstance(error, transactions.Locked):
@@ -195,10 +190,15 @@ class Receiver:
                 return None
             return queue.set_aside(qid, error)
 
-        return sum(
-            isolate(
-                qids,
-                lambda half: [transactions.retrying(partial(handle, half))],
-                skip_or_set_aside,
-            )
+        try:
+            return transactions.retrying(handle)
+        except Exception as error:
+            if is_unavailable(error) or not locked_ids:
+                raise
+        # Events are named by id, because the oldest may now be other events.
+        counts = isolate(
+            locked_ids,
+            lambda half: [transactions.retrying(partial(handle_by_id, half))],
+            skip_or_set_aside,
         )
+        return sum(counts)

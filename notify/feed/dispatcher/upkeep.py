@@ -26,14 +26,14 @@ from msgplatform.core.data import chunks, engines, ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed import merge, users
 from notify.feed.dispatcher import queue
-from notify.feed.dispatcher.fanout import ALL_RELATIONS, next_slice
+from notify.feed.dispatcher.fanout import next_slice
 from notify.feed.dispatcher.pace import Effort, Pace
 from notify.feed.dispatcher.queue import Event
 from notify.feed.dispatcher.receiver import SKIPPED_SECONDS
 from notify.feed.merge import TimelineQuery
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.models.users import NOTHING_WRITTEN
+from notify.feed.models.users import NOTHING_WRITTEN, POST_RELATIONS
 from notify.feed.monitor import counters
 
 AUTHORS = 500  # in one transaction of a backfill, with their relations
@@ -41,7 +41,6 @@ MAX_ENTRIES = 5_000  # deleted in one transaction
 _CHUNK = 500
 _TURN_SECONDS = 0.1  # posts wait meanwhile
 _KIND, _STATUS = EventQueue.Kind, EventQueue.Status
-_OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 
 
 class Upkeep:
@@ -64,7 +63,7 @@ class Upkeep:
         until = time.monotonic() + _TURN_SECONDS
         size = max(1, round(settings.FEED_FANOUT_BATCH * pace.share))
         count = 0
-        for status in _OPEN:
+        for status in EventQueue.OPEN:
             rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
             if self._skipped_ids:
                 rows = rows.exclude(qid__in=self._skipped_ids)
@@ -82,7 +81,7 @@ class Upkeep:
                     break
         return count
 
-    def rest(self, pace: Pace, count: int, seconds: float) -> float:
+    def pause_after(self, pace: Pace, count: int, seconds: float) -> float:
         """Seconds to rest after a turn that took `seconds`."""
         # The costs of these events differ too much to be learned.
         return Effort().pause(pace.share, 0, seconds)
@@ -93,7 +92,7 @@ class Upkeep:
         def handle() -> int:
             try:
                 with transactions.without_patience(), transaction.atomic(durable=True):
-                    events = queue.lock_these(qids, status)
+                    events = queue.lock_by_id(qids, status)
                     if events:
                         self._handle(events, size)
                         failpoint("feed_upkeep_before_commit")
@@ -153,13 +152,13 @@ def backfill(event: Event) -> tuple[bool, int]:
     if reader is None or not reader.active:
         return True, 0
     rows = Friend.objects.filter(
-        biz_id=biz, fri_uid=uid, delivery=Friend.Delivery.BOTH, relation__in=ALL_RELATIONS
+        biz_id=biz, fri_uid=uid, delivery=Friend.Delivery.BOTH, relation__in=POST_RELATIONS
     ).filter(uid__in=authors)
     relations = list(rows.values_list("uid", "relation"))
     is_rebuild = reader.floor == NOTHING_WRITTEN
     if not relations and not is_rebuild:
         return not candidates, 0
-    sources = merge.of_relations(relations) + (merge.own(uid) if is_rebuild else [])
+    sources = merge.of_relations(relations) + (merge.own_sources(uid) if is_rebuild else [])
     limit = settings.FEED_REBUILD_LENGTH if is_rebuild else settings.FEED_TIMELINE_LENGTH
     floor = 0 if is_rebuild else reader.floor
     post_ids = merge.newest(TimelineQuery(biz, uid, after=floor), sources, limit + 1).post_ids
@@ -199,7 +198,7 @@ def delete_entries_of_author(event: Event) -> bool:
     # The lock delays a new relation, so that its backfill comes after this event.
     users.lock(event.biz, [reader])
     rows = Friend.objects.filter(
-        biz_id=event.biz, uid=event.uid, fri_uid=reader, relation__in=ALL_RELATIONS
+        biz_id=event.biz, uid=event.uid, fri_uid=reader, relation__in=POST_RELATIONS
     )
     relations = set(rows.values_list("relation", flat=True))
     if Friend.Relation.FRIEND in relations:
@@ -231,7 +230,7 @@ def delete_entries_of_post(event: Event, size: int) -> str | None:
     post = int(json.loads(event.data)["feed"])
     entries = FeedBroadcast.objects.filter(biz_id=event.biz, feed_id=post)
     entries.filter(fri_uid=event.uid).delete()  # authors have an entry of their own
-    part = next_slice(event, ALL_RELATIONS, size)
+    part = next_slice(event, POST_RELATIONS, size)
     readers = list(part.rows(event).values_list("fri_uid", flat=True))
     count = sum(entries.filter(fri_uid__in=page).delete()[0] for page in chunks(readers, _CHUNK))
     if readers and not count:
@@ -253,7 +252,7 @@ def merge_author(event: Event, size: int) -> str | None:
     merging = FeedUser.Merging
     if author.merging != merging.BECOMING:
         return None
-    part = next_slice(event, ALL_RELATIONS, size)
+    part = next_slice(event, POST_RELATIONS, size)
     part.rows(event).filter(delivery=Friend.Delivery.PUSHED).update(delivery=Friend.Delivery.BOTH)
     if part.position is None:
         has_few = author.friends + author.followers < settings.FEED_WRITE_FANOUT_BELOW

@@ -22,12 +22,11 @@ from msgplatform.core.intake.verdicts import Verdict, judge_each
 from notify.feed.intake.posts import check_uid
 from notify.feed.models import EventQueue, FeedUser, Friend
 from notify.feed.models.events import UpkeepEvent, add_upkeep
+from notify.feed.models.users import BLOCK, FOLLOW, FRIEND
 from notify.feed.users import lock
 
 CHUNK = 500  # changes in one transaction
 _LOOKUP = 100  # pairs in one statement
-_RELATIONS = tuple(str(relation) for relation in Friend.Relation)
-_FRIEND, _FOLLOW, _BLOCK = _RELATIONS
 # Codes of verdicts on rejected changes that may be possible later.
 BLOCKED, FULL = "blocked", "limit"
 Key = tuple[str, str, str]  # author, relation, reader
@@ -61,11 +60,11 @@ class _Plan(msgspec.Struct):
     authors: Counter[str]  # reader → number of relations that bring posts
 
     @property
-    def added(self) -> list[Key]:
+    def new_keys(self) -> list[Key]:
         return sorted(self.after - self.before)
 
     @property
-    def removed(self) -> list[Key]:
+    def old_keys(self) -> list[Key]:
         return sorted(self.before - self.after)
 
 
@@ -111,25 +110,25 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     (biz,) = {change.biz for change in changes}
     users = lock(biz, {uid for change in changes for uid in (change.uid, change.other)})
     authors = Counter({uid: user.authors for uid, user in users.items()})
-    before = _existing(biz, changes)
+    before = _read_relations(biz, changes)
     plan = _Plan(before, set(before), authors)
-    verdicts = [_plan(change, plan) for change in changes]
+    verdicts = [_add_to_plan(change, plan) for change in changes]
     now = sql.now()
-    both, at_read = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
+    both, merged = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
     sql.insert_or_keep(
         Friend._meta.db_table,
         ("biz_id", "uid", "relation", "fri_uid", "delivery", "create_date"),
         [
-            (biz, uid, relation, reader, both if users[reader].active else at_read, now)
-            for uid, relation, reader in plan.added
+            (biz, uid, relation, reader, both if users[reader].active else merged, now)
+            for uid, relation, reader in plan.new_keys
         ],
     )
-    for keys in chunks(plan.removed, _LOOKUP):
-        is_removed = (Q(biz_id=biz, uid=uid, relation=rel, fri_uid=fri) for uid, rel, fri in keys)
-        Friend.objects.filter(reduce(or_, is_removed)).delete()
+    for keys in chunks(plan.old_keys, _LOOKUP):
+        conditions = (Q(biz_id=biz, uid=uid, relation=rel, fri_uid=fri) for uid, rel, fri in keys)
+        Friend.objects.filter(reduce(or_, conditions)).delete()
     # Inactive readers have no written entries, so there is nothing to backfill or to remove.
-    new_readers = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
-    removed_pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
+    new_readers = {reader for _uid, relation, reader in plan.new_keys if relation != BLOCK}
+    removed_pairs = {(uid, reader) for uid, relation, reader in plan.old_keys if relation != BLOCK}
     kinds = EventQueue.Kind
     events = [
         *(UpkeepEvent(biz, r, kinds.BACKFILL) for r in sorted(new_readers) if users[r].active),
@@ -145,10 +144,11 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     return verdicts
 
 
-def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
+def _read_relations(biz: int, changes: Sequence[Change]) -> set[Key]:
     """The relations between the two users of each change, in both directions."""
     pairs = {pair for c in changes for pair in ((c.uid, c.other), (c.other, c.uid))}
-    keys = [(uid, relation, other) for uid, other in sorted(pairs) for relation in _RELATIONS]
+    kinds = Friend.Relation.values
+    keys = [(uid, relation, other) for uid, other in sorted(pairs) for relation in kinds]
     # A join finds each relation by its primary key. With a long OR, or an IN of rows, MariaDB reads
     # all relations of the author.
     engine = engines.of()
@@ -164,10 +164,10 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
         return set(cursor.fetchall())
 
 
-def _plan(change: Change, plan: _Plan) -> Verdict:
+def _add_to_plan(change: Change, plan: _Plan) -> Verdict:
     """Add a change to the plan, after all earlier changes; returns the verdict."""
     add, remove = _relations_after(change)
-    blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
+    blocks = {(change.uid, BLOCK, change.other), (change.other, BLOCK, change.uid)}
     if change.action != Action.BLOCK and add and (blocks_between := sorted(plan.after & blocks)):
         blocked_uid, _relation, blocker = blocks_between[0]
         reason = _("%(who)s has blocked %(whom)s.") % {"who": blocker, "whom": blocked_uid}
@@ -176,7 +176,7 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
     if not added_keys and not removed_keys:
         return Verdict("duplicate")
     authors = plan.authors.copy()
-    readers = [reader for _uid, relation, reader in added_keys if relation != _BLOCK]
+    readers = [reader for _uid, relation, reader in added_keys if relation != BLOCK]
     authors.update(readers)
     for reader in readers:
         if authors[reader] > settings.FEED_MAX_AUTHORS:
@@ -185,9 +185,9 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
                 "counts twice), which is the most there can be."
             )
             values = {"uid": reader, "most": settings.FEED_MAX_AUTHORS}
-            which = "uid" if reader == change.uid else "other"
-            return Verdict("rejected", code=FULL, field=which, reason=reason % values)
-    authors.subtract(reader for _uid, relation, reader in removed_keys if relation != _BLOCK)
+            field = "uid" if reader == change.uid else "other"
+            return Verdict("rejected", code=FULL, field=field, reason=reason % values)
+    authors.subtract(reader for _uid, relation, reader in removed_keys if relation != BLOCK)
     plan.authors = authors
     plan.after = (plan.after - removed_keys) | added_keys
     return Verdict("created")
@@ -195,9 +195,9 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
 
 def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
     """The relations that must exist after a change, and the relations that must not."""
-    me, other = change.uid, change.other
-    friendship = {(me, _FRIEND, other), (other, _FRIEND, me)}
-    follow, block = (other, _FOLLOW, me), (other, _BLOCK, me)
+    uid, other = change.uid, change.other
+    friendship = {(uid, FRIEND, other), (other, FRIEND, uid)}
+    follow, block = (other, FOLLOW, uid), (other, BLOCK, uid)
     match change.action:
         case Action.BEFRIEND:
             return friendship, set()
@@ -208,37 +208,38 @@ def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
         case Action.UNFOLLOW:
             return set(), {follow}
         case Action.BLOCK:
-            return {block}, friendship | {follow, (me, _FOLLOW, other)}
+            return {block}, friendship | {follow, (uid, FOLLOW, other)}
         case _:
             return set(), {block}
 
 
 def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[UpkeepEvent]:
     """Count recipients and authors. Yield events for authors who now have very many recipients."""
-    change: Counter[tuple[str, str]] = Counter()
-    change.update((uid, relation) for uid, relation, _reader in plan.added)
-    change.subtract((uid, relation) for uid, relation, _reader in plan.removed)
-    for column, relation in (("friends", _FRIEND), ("followers", _FOLLOW)):
-        numbers = {uid: number for (uid, rel), number in change.items() if rel == relation}
+    differences: Counter[tuple[str, str]] = Counter()
+    differences.update((uid, relation) for uid, relation, _reader in plan.new_keys)
+    differences.subtract((uid, relation) for uid, relation, _reader in plan.old_keys)
+    for column, relation in (("friends", FRIEND), ("followers", FOLLOW)):
+        numbers = {uid: number for (uid, rel), number in differences.items() if rel == relation}
         for uid, number in numbers.items():
             setattr(users[uid], column, getattr(users[uid], column) + number)
-        _add(biz, column, numbers)
-    _add(biz, "authors", {uid: plan.authors[uid] - user.authors for uid, user in users.items()})
+        _add_counts(biz, column, numbers)
+    authors = {uid: plan.authors[uid] - user.authors for uid, user in users.items()}
+    _add_counts(biz, "authors", authors)
     merging = FeedUser.Merging
-    for uid in sorted({author for author, _relation in change}):
-        user, new = users[uid], None
+    for uid in sorted({author for author, _relation in differences}):
+        user, new_merging = users[uid], None
         recipients = user.friends + user.followers
         if user.merging == merging.PUSHED and recipients > settings.FEED_READ_FANOUT_ABOVE:
-            new = merging.BECOMING
+            new_merging = merging.BECOMING
             yield UpkeepEvent(biz, uid, EventQueue.Kind.MERGE)
         elif user.merging == merging.MERGED and recipients < settings.FEED_WRITE_FANOUT_BELOW:
             # An author in the state "becoming" is not changed here: the end of the merge event
             # looks at the number of recipients.
-            new = merging.PUSHED
-        if new is not None:
-            FeedUser.objects.filter(biz_id=biz, uid=uid).update(merging=new)
+            new_merging = merging.PUSHED
+        if new_merging is not None:
+            FeedUser.objects.filter(biz_id=biz, uid=uid).update(merging=new_merging)
 
 
-def _add(biz: int, column: str, numbers: Mapping[str, int]) -> None:
+def _add_counts(biz: int, column: str, numbers: Mapping[str, int]) -> None:
     rows = [((biz, uid), number) for uid, number in numbers.items() if number]
     sql.add_counters(FeedUser._meta.db_table, ("biz_id", "uid"), rows, value=column)

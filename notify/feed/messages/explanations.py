@@ -9,8 +9,8 @@ from django.utils.translation import gettext_lazy as _
 from notify.feed import merge
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
 from notify.feed.models.posts import Topic
+from notify.feed.models.users import BLOCK, FOLLOW, FRIEND
 
-_FRIEND, _FOLLOW, _BLOCK = Friend.Relation
 _STATUS = EventQueue.Status
 
 
@@ -74,13 +74,13 @@ def explain(biz: int, uid: str, post_id: int) -> Explanation:
 def _relation(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:
     if post.uid == uid:
         return True, Reason.OWN
-    if _FRIEND in relations:
+    if FRIEND in relations:
         return True, Reason.FRIEND
-    if _FOLLOW in relations:
+    if FOLLOW in relations:
         is_for_followers = post.topic == Topic.VIP
         return is_for_followers, Reason.FOLLOWER if is_for_followers else Reason.FRIENDS_ONLY
-    key = {"biz_id": post.biz_id, "relation": _BLOCK}
-    is_blocked_by_user = _BLOCK in relations
+    key = {"biz_id": post.biz_id, "relation": BLOCK}
+    is_blocked_by_user = BLOCK in relations
     is_blocked_by_author = Friend.objects.filter(uid=uid, fri_uid=post.uid, **key).exists()
     if is_blocked_by_user and is_blocked_by_author:
         return False, Reason.BOTH_BLOCKED
@@ -100,7 +100,7 @@ def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]
         return True, Reason.BELOW
     if FeedBroadcast.objects.filter(biz_id=post.biz_id, fri_uid=uid, feed_id=post.pk).exists():
         return True, Reason.WRITTEN
-    both = [(post.uid, relation) for relation, d in relations.items() if d == Friend.Delivery.BOTH]
+    both = [(post.uid, name) for name, way in relations.items() if way == Friend.Delivery.BOTH]
     if (post.uid, post.topic) in merge.of_relations(both):
         is_pushed = author is None or author.merging == FeedUser.Merging.PUSHED
         return True, Reason.NEW if is_pushed else Reason.MERGED

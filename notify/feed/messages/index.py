@@ -34,7 +34,7 @@ from notify.feed.models.posts import Topic
 
 HANDLED, NOT_DELETED, EDITED, DELETED = "handled", "not_deleted", "edited", "deleted"
 _STATUS = EventQueue.Status
-OPEN = {
+_UNHANDLED = {
     "waiting": _STATUS.WAITING, "in_slices": _STATUS.IN_SLICES, "set_aside": _STATUS.SET_ASIDE,
 }  # fmt: skip
 # States that only posts have. Upkeep has none of these states.
@@ -67,7 +67,7 @@ FIELDS: Fields = {
     ),
     "state": filters.choice(
         _("State"),
-        [*((name, status.label) for name, status in OPEN.items()),
+        [*((name, status.label) for name, status in _UNHANDLED.items()),
          (HANDLED, _STATUS.HANDLED.label), (NOT_DELETED, _("not deleted")),
          (EDITED, pgettext_lazy("state", "edited")), (DELETED, _("deleted"))],
     ),
@@ -108,7 +108,7 @@ def _systems(values: Values) -> list[int]:
 def _without_open_event(values: Values, ids: Sequence[int]) -> set[int]:
     if values["state"] != HANDLED:
         return set(ids)
-    open_events = EventQueue.objects.filter(qid__in=ids, status__in=OPEN.values())
+    open_events = EventQueue.objects.filter(qid__in=ids, status__in=_UNHANDLED.values())
     return set(ids) - set(open_events.order_by().values_list("qid", flat=True))
 
 
@@ -137,7 +137,7 @@ _POSTS = Source(
 # -- events --------------------------------------------------------------------------------------
 def _by_topic_and_status(rows: QuerySet[Any], values: Values) -> list[QuerySet[Any]]:
     state = values.get("state")
-    statuses = list(_STATUS) if state is None else [OPEN.get(state, _STATUS.HANDLED)]
+    statuses = list(_STATUS) if state is None else [_UNHANDLED.get(state, _STATUS.HANDLED)]
     topics = [values["topic"]] if "topic" in values else EventQueue.Topic.values
     return [
         sql.of_one(rows.filter(status=status), "topic", topic).order_by("-topic", "-qid")
@@ -165,14 +165,14 @@ EVENTS = Source(
         "biz": "biz_id",
         "user": "uid",
         "topic": "topic",
-        "state": lambda state: Q(status=OPEN.get(state, _STATUS.HANDLED)),
+        "state": lambda state: Q(status=_UNHANDLED.get(state, _STATUS.HANDLED)),
     },
     checks=[Check(("app_id", "kind", POSTS_ONLY), _with_post)],
 )
 
 
 def _sources(values: Values) -> list[Source]:
-    if values.get("state") in OPEN or values.get("topic") == _UPKEEP:
+    if values.get("state") in _UNHANDLED or values.get("topic") == _UPKEEP:
         return [EVENTS]
     # An id alone may be an event's of upkeep.
     return [_POSTS, EVENTS] if values.keys() == {"id"} else [_POSTS]

@@ -14,6 +14,7 @@ from msgplatform.models import Biz
 from notify.feed.messages import states
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency, FeedUser, Friend
 from notify.feed.models.posts import Topic
+from notify.feed.models.users import RELATIONS_OF_TOPIC
 
 # Recipients whose timelines the page counts. The bound keeps the page fast.
 MAX_COUNTED = 1000
@@ -33,9 +34,14 @@ def page(id: str, after: str = "") -> Page | None:
     if post is None:
         return _event_page(event) if event is not None else None
     author = FeedUser.objects.filter(biz_id=post.biz_id, uid=post.uid).first()
-    recipients = author.recipients(post.topic) if author else 0
-    entries = _entries(post, author)
+    recipient_count = author.recipient_count(post.topic) if author else 0
+    count_entry = _count_entry(post, author)
+    cards = [_post_card(post, event, recipient_count, count_entry)] if recipient_count else []
     system = Biz.objects.filter(id=post.biz_id).first()
+    author_link: Value = post.uid
+    if system:
+        address = states.user_address(system.name, post.uid)
+        author_link = PageLink(post.uid, address, "feed.view_feeduser")
     counts: dict[str, Value] = {}
     if author:
         counts[_("friends")] = str(author.friends)
@@ -56,24 +62,20 @@ def page(id: str, after: str = "") -> Page | None:
         masked_title=post.uid,
         facts={
             _("Business system"): PageLink.to(system) if system else str(post.biz_id),
-            _("Author"): PageLink(
-                post.uid, states.user_address(system.name, post.uid), "feed.view_feeduser"
-            )
-            if system
-            else str(post.uid),
+            _("Author"): author_link,
             _("Topic"): str(Topic(post.topic).label),
             _("Application"): post.app_id or "–",
             _("Kind"): post.src_type or "–",
             _("State"): states.state(post, event),
-            _("Recipients"): str(recipients),
+            _("Recipients"): str(recipient_count),
             _("Idempotency key"): key_of(FeedIdempotency, post.pk) or "–",
         },
         body=post.data,
-        timeline=[*_timeline(post, event), entries],
-        recipients=[_post_card(post, event, recipients, entries)] if recipients else [],
+        timeline=[*_timeline(post, event), count_entry],
+        recipients=cards,
         recipients_title=_("Timelines"),
         no_recipient_reasons=(
-            [] if recipients else [_("The author has no friends or followers who get it.")]
+            [] if recipient_count else [_("The author has no friends or followers who get it.")]
         ),
         notices=[_("The post was deleted, and no reader sees it.")] if post.delete_date else [],
         fact_cards={_("Its recipients now"): counts} if author else {},
@@ -83,6 +85,7 @@ def page(id: str, after: str = "") -> Page | None:
 
 def _event_page(event: EventQueue) -> Page:
     system = Biz.objects.filter(id=event.biz_id).first()
+    request_entry = TimelineEntry(event.create_date, _("Asked for"), "accepted")
     return Page(
         id=str(event.pk),
         title=states.title(None, event),
@@ -93,7 +96,7 @@ def _event_page(event: EventQueue) -> Page:
             _("State"): states.state(None, event),
         },
         body=json.dumps(json.loads(event.data), ensure_ascii=False) if event.data else "",
-        timeline=[TimelineEntry(event.create_date, _("Asked for"), "accepted"), _standing(event)],
+        timeline=[request_entry, _status_entry(event)],
         recipients=[_event_card(event, str(EventQueue.Kind(event.kind).label), {})],
         recipients_title=_("Timelines"),
     )
@@ -106,17 +109,17 @@ def _timeline(post: Feed, event: EventQueue | None) -> Iterator[TimelineEntry]:
         # The cleaner deletes events some time after they were handled.
         entries.append(TimelineEntry(None, _("Handled"), "done", _("the event is no longer kept")))
     elif event.handle_date is not None:
-        entries.append(_standing(event))
+        entries.append(_status_entry(event))
     if post.update_date:
         entries.append(TimelineEntry(post.update_date, _("Edited"), "accepted"))
     if post.delete_date:
         entries.append(TimelineEntry(post.delete_date, _("Deleted"), "done"))
     yield from sorted(entries, key=lambda entry: entry.at or post.create_date)
     if event is not None and event.handle_date is None:
-        yield _standing(event)
+        yield _status_entry(event)
 
 
-def _standing(event: EventQueue) -> TimelineEntry:
+def _status_entry(event: EventQueue) -> TimelineEntry:
     """The state of an event. The entry has no time while the event is not handled."""
     if event.status == _STATUS.HANDLED:
         if event.reason:
@@ -131,10 +134,9 @@ def _standing(event: EventQueue) -> TimelineEntry:
     return TimelineEntry(None, _("Waiting for the dispatcher"), "waiting", detail)
 
 
-def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
+def _count_entry(post: Feed, author: FeedUser | None) -> TimelineEntry:
     """The number of timelines that have the post, among the first MAX_COUNTED recipients."""
-    relation = Friend.Relation
-    relations = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
+    relations = RELATIONS_OF_TOPIC[post.topic]
     rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=relations)
     rows = rows.order_by("relation", "fri_uid")
     # A friend who is a follower too has two rows.
@@ -157,16 +159,16 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
 
 
 def _post_card(
-    post: Feed, event: EventQueue | None, recipients: int, entries: TimelineEntry
+    post: Feed, event: EventQueue | None, count: int, count_entry: TimelineEntry
 ) -> Recipient:
-    """One card for all timelines, which are written together. `entries`: the number of timelines
-    that have the post."""
+    """One card for the timelines of `count` recipients, which are written together. `count_entry`
+    has the number of timelines with the post."""
     group = _("friends") if post.topic == Topic.FRIEND else _("friends and followers")
-    text = ngettext("%(count)d timeline of %(who)s", "%(count)d timelines of %(who)s", recipients)
-    name = text % {"count": recipients, "who": group}
-    facts: dict[str, Value] = {_("Now"): entries.title}
-    if entries.detail:
-        facts[_("Why")] = entries.detail
+    text = ngettext("%(count)d timeline of %(who)s", "%(count)d timelines of %(who)s", count)
+    name = text % {"count": count, "who": group}
+    facts: dict[str, Value] = {_("Now"): count_entry.title}
+    if count_entry.detail:
+        facts[_("Why")] = count_entry.detail
     if event is None:
         # The cleaner deletes events some time after they were handled.
         return Recipient(

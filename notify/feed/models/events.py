@@ -49,6 +49,8 @@ class EventQueue(models.Model):
         IN_SLICES = 2, _("in slices")  # too many recipients for one transaction
         SET_ASIDE = 3, _("set aside")  # failed, for `reason`
 
+    OPEN = (Status.WAITING, Status.IN_SLICES)  # the statuses of events that are to be handled
+
     qid = models.BigIntegerField(_("event"), primary_key=True)
     biz = models.ForeignKey(
         Biz, models.DO_NOTHING, db_constraint=False, db_index=False, verbose_name=_("system")

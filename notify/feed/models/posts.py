@@ -48,7 +48,7 @@ class Feed(models.Model):
 
 
 class FeedIdempotency(IdempotencyRow):
-    """Which post was made for a pair of business system and key; `id` is that post's id."""
+    """The post that was made for a pair of business system and key; `id` is the post's id."""
 
     class Meta:
         db_table = "feed_idempotency"

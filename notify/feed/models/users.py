@@ -63,7 +63,7 @@ class FeedUser(models.Model):
     def __str__(self) -> str:
         return str(self.uid)
 
-    def recipients(self, topic: str) -> int:
+    def recipient_count(self, topic: str) -> int:
         """The number of users who receive this author's posts of a topic."""
         return self.friends + (self.followers if topic == Topic.VIP else 0)
 
@@ -103,3 +103,11 @@ class Friend(models.Model):
 
     def __str__(self) -> str:
         return f"{self.uid} → {self.fri_uid}: {self.relation}"
+
+
+# Plain texts, for raw SQL.
+FRIEND, FOLLOW, BLOCK = map(str, Friend.Relation)
+# The relations that bring posts. A reader with both relations to an author gets one entry.
+POST_RELATIONS = (FRIEND, FOLLOW)
+# Topic → the relations that bring its posts.
+RELATIONS_OF_TOPIC = {str(Topic.FRIEND): (FRIEND,), str(Topic.VIP): (FOLLOW, FRIEND)}

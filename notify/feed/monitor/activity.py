@@ -15,8 +15,8 @@ from notify.feed.monitor import counters
 _Topic = EventQueue.Topic
 
 
-def _of_topics(what: str) -> tuple[str, ...]:
-    return tuple(counters.name(what, topic) for topic in _Topic.values)
+def _of_topics(kind: str) -> tuple[str, ...]:
+    return tuple(counters.counter_name(kind, topic) for topic in _Topic.values)
 
 
 class _ByTopic(Dimension):
@@ -41,13 +41,13 @@ class _ByTopic(Dimension):
     def narrow(self, key: str) -> Q:
         if key not in _Topic.values:
             raise InvalidInput(gettext("There is no such choice."), self.name)
-        return Q(name__in=[counters.name(what, key) for what in counters.NAMES])
+        return Q(name__in=[counters.counter_name(kind, key) for kind in counters.KINDS])
 
     def choices(self) -> list[tuple[str, str]]:
         return [(topic.value, str(topic.label)) for topic in _Topic]
 
 
-def _entries_each(counts: Counts) -> float | None:
+def _per_event(counts: Counts) -> float | None:
     events = sum(counts.get(name, 0) for name in _of_topics(counters.HANDLED))
     entries = sum(counts.get(name, 0) for name in _of_topics(counters.ENTRIES))
     return entries / events if events else None
@@ -66,7 +66,7 @@ ACTIVITY = Activity(
     figures=(
         Figure(
             "entries_each", _("entries per event"),
-            (*_of_topics(counters.HANDLED), *_of_topics(counters.ENTRIES)), _entries_each, "number",
+            (*_of_topics(counters.HANDLED), *_of_topics(counters.ENTRIES)), _per_event, "number",
         ),
     ),
     note=_("An event is a post that reaches its readers, or upkeep of their timelines."),

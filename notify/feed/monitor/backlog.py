@@ -9,14 +9,11 @@ from notify.feed.models import EventQueue
 # Counting stops here, so that the cost is bounded. Events that were set aside pile up too, until a
 # person handles them.
 MAX_COUNTED = 100_000
-TOPICS = tuple(EventQueue.Topic.values)
-_STATUS = EventQueue.Status
-OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 
 
-def is_open(topics: Collection[str] = TOPICS) -> bool:
+def is_open(topics: Collection[str] = EventQueue.Topic.values) -> bool:
     """True if an event of these topics waits to be handled. Costs one short statement."""
-    return EventQueue.objects.filter(topic__in=topics, status__in=OPEN).exists()
+    return EventQueue.objects.filter(topic__in=topics, status__in=EventQueue.OPEN).exists()
 
 
 def oldest(now: datetime) -> dict[str, float]:
@@ -25,8 +22,8 @@ def oldest(now: datetime) -> dict[str, float]:
     ages: dict[str, float] = {}
     if not is_open():
         return ages
-    for topic in TOPICS:
-        for status in OPEN:
+    for topic in EventQueue.Topic.values:
+        for status in EventQueue.OPEN:
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by("qid")
             for create_date in rows.values_list("create_date", flat=True)[:1]:
                 age = max(0.0, (now - create_date).total_seconds())
@@ -37,9 +34,9 @@ def oldest(now: datetime) -> dict[str, float]:
 def counts(max_count: int = MAX_COUNTED) -> Counter[tuple[str, int]]:
     """Count the events of each (topic, status) that are not handled, up to `max_count` each."""
     by_status: Counter[tuple[str, int]] = Counter()
-    for topic in TOPICS:
+    for topic in EventQueue.Topic.values:
         # There are as many handled events as were handled in FEED_KEEP_EVENT_HOURS.
-        for status in (*OPEN, _STATUS.SET_ASIDE):
+        for status in (*EventQueue.OPEN, EventQueue.Status.SET_ASIDE):
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by()
             # Count a column of the index, because on SQLite the index does not have the key.
             by_status[topic, int(status)] = rows.values("topic")[:max_count].count()

@@ -1,7 +1,7 @@
 """Counters per minute, for each business system and topic.
 
 The intake counts in the transaction that stores posts, the dispatcher in the transaction that
-handles events, so that counters agree with posts and events. A counter's name is `<what>_<topic>`,
+handles events, so that counters agree with posts and events. A counter's name is `<kind>_<topic>`,
 its subject is always 0.
 """
 
@@ -18,18 +18,18 @@ HANDLED = "handled"  # events
 ENTRIES = "entries"  # written into timelines
 MERGED = "merged"  # posts of authors who are merged at read
 SET_ASIDE = "set_aside"  # events that failed
-NAMES = (ACCEPTED, HANDLED, ENTRIES, MERGED, SET_ASIDE)
+KINDS = (ACCEPTED, HANDLED, ENTRIES, MERGED, SET_ASIDE)
 
 Counts = Counter[tuple[int, int, str]]
 
 
-def key(biz: int, what: str, topic: str) -> tuple[int, int, str]:
+def key(biz: int, kind: str, topic: str) -> tuple[int, int, str]:
     """The key of a counter in `Counts`."""
-    return biz, 0, name(what, topic)
+    return biz, 0, counter_name(kind, topic)
 
 
-def name(what: str, topic: str) -> str:
-    return f"{what}_{topic}"
+def counter_name(kind: str, topic: str) -> str:
+    return f"{kind}_{topic}"
 
 
 def add(counts: Counts, now: datetime) -> None:
@@ -38,14 +38,14 @@ def add(counts: Counts, now: datetime) -> None:
 
 
 def split(name: str) -> tuple[str, str]:
-    """A counter's name as (topic, what was counted)."""
-    what, _, topic = name.rpartition("_")
-    return topic, what
+    """A counter's name as (topic, kind)."""
+    kind, _, topic = name.rpartition("_")
+    return topic, kind
 
 
-def since(moment: datetime) -> Counter[tuple[str, str]]:
-    """The sums over all systems since `moment`, by (topic, what)."""
-    rows = MinuteCounter.objects.filter(minute__gte=moment, flow=FLOW)
+def since(start: datetime) -> Counter[tuple[str, str]]:
+    """The sums over all systems since `start`, by (topic, kind)."""
+    rows = MinuteCounter.objects.filter(minute__gte=start, flow=FLOW)
     totals: Counter[tuple[str, str]] = Counter()
     sums = rows.values_list("name").annotate(Sum("value")).order_by()
     totals.update({split(name): value for name, value in sums})

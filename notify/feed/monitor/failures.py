@@ -13,7 +13,7 @@ from notify.feed.monitor.counters import FLOW
 # A receiver raises this alert, with the reason, when it sets an event aside.
 SET_ASIDE = "feed.set_aside"
 SET_ASIDE_KEY = f"{SET_ASIDE}:events"
-TOPICS = EventQueue.Topic.values  # the place of a topic is the subject of its failures
+TOPICS = EventQueue.Topic.values  # a topic's place is the subject of its failures
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 

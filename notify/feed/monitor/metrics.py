@@ -34,7 +34,7 @@ def status() -> Status:
         facts[str(_Status.WAITING.label)] = _("%d or more") % count
     ages = backlog.oldest(now)
     return Status(
-        sum(by_status[open_status] for open_status in backlog.OPEN),
+        sum(by_status[open_status] for open_status in EventQueue.OPEN),
         max(ages.values(), default=None),
         facts,
         oldest_by=ages,
@@ -72,12 +72,12 @@ def samples() -> Iterator[Sample]:
     for (topic, event_status), count in backlog.counts().items():
         yield _EVENTS.of(count, topic=topic, status=_Status(event_status).name.lower())
     ages = backlog.oldest(now)
-    for topic in backlog.TOPICS:
+    for topic in EventQueue.Topic.values:
         yield _OLDEST.of(ages.get(topic, 0.0), topic=topic)
     hour = counters.since(now - _HOUR)
-    for what in counters.NAMES:
-        for topic in backlog.TOPICS:
-            yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
+    for kind in counters.KINDS:
+        for topic in EventQueue.Topic.values:
+            yield _LAST_HOUR.of(hour[topic, kind], topic=topic, what=kind)
     with suppress(RedisError):  # the other metrics need no Redis
         decision = presence.read_decision()
         yield _SCHEDULER_UP.of(decision is not None)

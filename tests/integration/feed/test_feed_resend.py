@@ -79,12 +79,12 @@ def test_a_replayed_event_reaches_its_recipients_once(
     calls: list[str] = []
     broken: list[str] = []
 
-    def failing(feed_id: int, relation: str, after: str, until: str | None) -> int:
-        calls.append(after)
-        if after and len(broken) < 2:  # again when it is tried alone
-            broken.append(after)
+    def failing(feed_id: int, part: fanout.Slice) -> int:
+        calls.append(part.after)
+        if part.after and len(broken) < 2:  # again when it is tried alone
+            broken.append(part.after)
             raise ValueError("not now")
-        return push(feed_id, relation, after, until)
+        return push(feed_id, part)
 
     monkeypatch.setattr(fanout, "push_slice", failing)
     for _ in range(4):

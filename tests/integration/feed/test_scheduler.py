@@ -277,7 +277,7 @@ def test_a_closed_connection_is_not_reported() -> None:
 def test_half_speed_is_no_more_than_people_allow(settings: Any) -> None:
     settings.FEED_SHARE_BY_HOUR = "0-24:0.2"
     one = Pacer(Heartbeat("feed-dispatcher"))
-    one._heard = float("-inf")
+    one._decided_at = float("-inf")
     assert one.current() == pace_of(0.2)
 
 

@@ -206,7 +206,7 @@ def test_relations_are_looked_up_as_each_server_writes_a_table(
 
     monkeypatch.setattr(engines, "of", lambda: engine)
     monkeypatch.setattr(relations, "connection", MagicMock(cursor=lambda: cursor))
-    assert relations._existing(BIZ, [Change(BIZ, "follow", "ann", "bob")]) == set()
+    assert relations._read_relations(BIZ, [Change(BIZ, "follow", "ann", "bob")]) == set()
     statement, _parameters = cursor.execute.call_args.args
     assert f"AS (VALUES {row}%s, %s, %s), {row}%s" in statement
     assert sql.table_of("t", ("a",), [(1,)]) == f"WITH t(a) AS (VALUES {row}1))"

@@ -202,7 +202,7 @@ class TestSilence:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(bind_authentication, "MAX_IN_ALL", 40)
-        monkeypatch.setattr(bind_authentication, "KEPT_FOR_KNOWN", 10)
+        monkeypatch.setattr(bind_authentication, "RESERVED_PLACES", 10)
         gateway(1, networks=["127.0.0.0/8"])
         others = [f"127.0.1.{n}" for n in range(1, 41)]
         with listening() as receiver:

@@ -476,7 +476,7 @@ class TestResend:
         assert sms_redis.llen(keys.pending(SmsGateway.objects.get().pk)) == 1
         # The key outlives the time in which a message may be sent again.
         name = keys.idempotency(shop.biz.pk, failures.resend_key(original))
-        assert sms_redis.ttl(name) > failures.OLDEST_DAYS * 86_400
+        assert sms_redis.ttl(name) > failures.MAX_RESEND_DAYS * 86_400
 
     def test_the_preview_and_the_outcome(self, shop: Caller) -> None:
         originals = [archived(shop, error=25, to=f"1380000000{n}") for n in range(4)]

@@ -55,7 +55,7 @@ def unknown(shop: Caller) -> tuple[str, int]:
     message = send(shop.biz)
     (seqno,) = submit(SmsGateway.objects.get().pk, wait=1e-6)[message]
     respond(seqno)
-    assert store.overdue(10) == 1
+    assert store.end_overdue(10) == 1
     return message, seqno
 
 
@@ -131,7 +131,7 @@ class TestPump:
             report(seqno)
             Forwarder().turn()
             take = (keys.LIST_FINISH, keys.FINISHING, 10, 60)
-            until(bool, lambda: store.take(*take))
+            until(bool, lambda: store.take(*take).entries)
             thaw(process)
         assert not SgipMt.objects.exists()
 

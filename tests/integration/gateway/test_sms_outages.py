@@ -66,12 +66,12 @@ def test_nobody_runs_its_own_process() -> None:
     look()
     directory = Directory()
     directory.refresh()
-    assert directory.served(()) == {}
+    assert directory.served_gateways(()) == {}
     assert alerts() == [("No connection to the gateway unicom", False)]
     assert "run_sms_sender --gateway unicom is not running" in Alert.objects.get().text
     says("own", row)
     look()
-    assert list(directory.served(("unicom",))) == [row.pk]
+    assert list(directory.served_gateways(("unicom",))) == [row.pk]
     assert alerts() == [("No connection to the gateway unicom", True)]
 
 

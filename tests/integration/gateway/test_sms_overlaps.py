@@ -20,7 +20,7 @@ from gateway.pump import late_reports
 from gateway.pump.pump import Pump
 from gateway.sender.gateway_worker import GatewayWorker
 from gateway.sender.link import Link
-from gateway.sender.packing import Counters, packs, submits
+from gateway.sender.packing import Counters, make_packs, make_submits
 from gateway.sender.pending_submits import PendingSubmit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import Unavailable
@@ -66,7 +66,7 @@ def unknown(shop: Caller) -> tuple[str, int]:
     message = send(shop.biz)
     (seqno,) = submit(gateway_id(), wait=1e-6)[message]
     respond(seqno)
-    assert store.overdue(10) == 1
+    assert store.end_overdue(10) == 1
     return message, seqno
 
 
@@ -86,10 +86,10 @@ class TestEndings:
 
     def test_what_turns_out_while_it_is_published(self, shop: Caller) -> None:
         _, seqno = unknown(shop)
-        ids = store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60)
+        ids = store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60).entries
         read = {found.id: found.final for found in store.read(ids)}
         report(seqno)
-        assert store.published(read) == 0, "what was published is not its ending any more"
+        assert store.finish_published(read) == 0, "what was published is not its ending any more"
         Forwarder().turn()
         assert states() == ["delivered"]
 
@@ -112,7 +112,7 @@ class TestEndings:
         (seqno,) = submit(gateway_id())[message]
         sms = sms_redis()
         sms.zadd(keys.submit_due(gateway_id()), {f"{seqno}:{TS}": 0})
-        assert store.due(gateway_id(), 0.0, 0, 10) == []
+        assert store.repeat(gateway_id(), 0.0, 0, 10) == []
         respond(seqno)
         assert store.read([message])[0].final == "accepted"
 
@@ -132,8 +132,8 @@ class TestParts:
         self.again(second)
         store.release(gateway_id(), "me", [message])
         (claimed,) = self.claim()
-        assert claimed.todo == (), "nothing of it stands: it is sent as a whole"
-        new = submits(packs([claimed], gateway()), gateway(), Counters())
+        assert claimed.part_numbers == (), "nothing of it stands: it is sent as a whole"
+        new = make_submits(make_packs([claimed], gateway()), gateway(), Counters())
         assert len(store.submit(gateway_id(), "me", new, 60.0)) == 2
         assert self.claim() == [], "both parts would be sent once more"
 
@@ -143,9 +143,9 @@ class TestParts:
         self.again(first)
         (claimed,) = self.claim()
         self.again(second)
-        new = submits(packs([claimed], gateway()), gateway(), Counters())
+        new = make_submits(make_packs([claimed], gateway()), gateway(), Counters())
         assert [item.part for item in store.submit(gateway_id(), "me", new, 60.0)] == [1]
-        assert [item.todo for item in self.claim()] == [(2,)]
+        assert [item.part_numbers for item in self.claim()] == [(2,)]
 
     def test_all_parts_of_a_round_are_one_try(self, shop: Caller) -> None:
         message = send(shop.biz, text="长" * 600)
@@ -156,7 +156,7 @@ class TestParts:
     def sent(self, limit: int) -> list[NewSubmit]:
         """All that waits, in Submits, by a gateway with this ASCII limit."""
         SmsGateway.objects.update(ascii_limit=limit)
-        new = submits(packs(self.claim(), gateway()), gateway(), Counters())
+        new = make_submits(make_packs(self.claim(), gateway()), gateway(), Counters())
         assert store.submit(gateway_id(), "me", new, 60.0) == new
         return new
 
@@ -198,7 +198,7 @@ class TestParts:
         self.again(second)
         SmsGateway.objects.update(ascii_limit=160)
         with pytest.raises(ValueError, match="into 2 parts, and is into 1 now"):
-            packs(self.claim(), gateway())
+            make_packs(self.claim(), gateway())
 
 
 def test_what_is_remembered_is_written_whatever_becomes_of_what_is_not(
@@ -230,11 +230,11 @@ class TestSwitchedOff:
         store.submit(
             gateway_id(),
             "me",
-            submits(packs([claimed], gateway()), gateway(), Counters()),
+            make_submits(make_packs([claimed], gateway()), gateway(), Counters()),
             60.0,
             1e-6,
         )
-        assert store.overdue(10) == 1
+        assert store.end_overdue(10) == 1
         assert store.read([message])[0].final == "unknown"
 
     def test_the_events_of_an_account_keep_its_name(self, shop: Caller) -> None:
@@ -264,7 +264,7 @@ class TestLateReports:
         respond(second)
         (newer,) = submit(gateway_id(), wait=1e-6)[message]
         respond(newer)
-        store.overdue(10)
+        store.end_overdue(10)
         Forwarder().turn()
         Pump().turn()
         for seqno in (first, second):

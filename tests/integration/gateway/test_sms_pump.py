@@ -210,7 +210,7 @@ class TestMessages:
         lost = send(shop.biz)
         (seqno,) = submit(gateway_id(), wait=1e-6)[lost]
         store.respond([Response(f"{seqno}:{TS}", 88, "again", 3600.0)], 30)
-        assert store.overdue(10) == 2
+        assert store.end_overdue(10) == 2
         Forwarder().turn()
         Pump().turn()
         finals = dict(SgipMt.objects.values_list("id", "final"))

@@ -139,7 +139,7 @@ def test_a_message_that_stands_in_the_list_twice_is_published_once(shop: Caller)
     late, other = send(shop.biz), send(shop.biz)
     seqnos = ended(late, other, wait=1e-6)
     report(seqnos[other])
-    assert store.overdue(10) == 1
+    assert store.end_overdue(10) == 1
     report(seqnos[late])
     client: Any = sms_redis()
     assert client.lrange(keys.LIST_REPORT, 0, -1).count(late.encode()) == 2
@@ -170,7 +170,7 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn that ends when its events are published, and a lease that is over at once."""
     with monkeypatch.context() as patch:
         patch.setattr(forwarder_module, "LEASE_SECONDS", 0.001)
-        patch.setattr(store, "published", _killed)
+        patch.setattr(store, "finish_published", _killed)
         patch.setattr(store, "is_leased", lambda *_: True)
         with pytest.raises(KeyboardInterrupt):
             Forwarder().turn()

@@ -54,7 +54,7 @@ class Endings(Steps):
     @rule(way=gateways, most=st.integers(0, 2))
     def repeat(self, way: int, most: int) -> None:
         expected = self.model.repeat(way, most)
-        assert dict(store.due(way, OVER, most, 1000)) == expected
+        assert dict(store.repeat(way, OVER, most, 1000)) == expected
 
     @precondition(lambda self: self.model.packets)
     @rule(which=numbers)
@@ -78,7 +78,7 @@ class Endings(Steps):
     @rule()
     def overdue(self) -> None:
         self.model.overdue()
-        store.overdue(1000)
+        store.end_overdue(1000)
 
     @precondition(lambda self: self.forwarding or any(m.passed_on != m.final for m in self.kept()))
     @rule(who=somebody, most=few_or_all, lost=maybe)

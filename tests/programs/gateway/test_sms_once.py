@@ -25,7 +25,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import NewSubmit
 from gateway.sender import rerouting
-from gateway.sender.packing import Counters, packs, submits
+from gateway.sender.packing import Counters, make_packs, make_submits
 from gateway.sender.pending_submits import response
 from gateway.sgip import Result
 from gateway.sgip.constants import THROTTLED
@@ -97,14 +97,14 @@ class Once(RuleBasedStateMachine):
     @rule(who=somebody, way=ways)
     def send_what_is_held(self, who: str, way: int) -> None:
         if held := self.claimed.pop((who, way), []):
-            new = submits(packs(held, gateway(way)), gateway(way), Counters())
+            new = make_submits(make_packs(held, gateway(way)), gateway(way), Counters())
             for one in store.submit(way, who, new, OVER, NEVER):
                 self.submits[one.name] = one
                 self.coming.append(Copy(one.name, repeated=False))
 
     @rule(way=ways)
     def repeat(self, way: int) -> None:
-        due = store.due(way, OVER, REPEATS, 100)
+        due = store.repeat(way, OVER, REPEATS, 100)
         self.coming += [Copy(name, repeated=True) for name, _frame in due]
 
     @precondition(lambda self: self.coming)

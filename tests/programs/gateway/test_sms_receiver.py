@@ -201,12 +201,12 @@ class TestReports:
             with Raw(receiver.port) as raw:
                 assert raw.bind() == 0
                 raw.send(report(raw, 1, 1))
-                until(lambda: receiver.arrivals.open)
+                until(lambda: receiver.arrivals.open_count)
                 settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
                 used = time.thread_time()
                 receiver.drain(time.monotonic() + 2)
                 assert time.thread_time() - used < 1
-                assert receiver.arrivals.open == 1
+                assert receiver.arrivals.open_count == 1
                 settings.SMS_REDIS_URL = url
                 receiver.drain(time.monotonic() + WAIT)
                 assert raw.receive().result == 0

@@ -229,9 +229,9 @@ class TestProgramsWait:
             store.submit(pk, "me", new, 0.0)
         # Nor is it written when it is due.
         with pair.frozen(), pytest.raises(OutcomeUnknown):
-            store.due(pk, 0.0, 5, 10)
+            store.repeat(pk, 0.0, 5, 10)
         assert pair.client.hget(keys.submit(7, TS), "tries") == b"0", "no try is counted"
-        assert store.due(pk, 0.0, 5, 10) == [(new[0].name, b"frame")]
+        assert store.repeat(pk, 0.0, 5, 10) == [(new[0].name, b"frame")]
 
     def test_a_report_is_not_answered(self, pair: Pair, request_: Request) -> None:
         new = submitted(pair, request_)

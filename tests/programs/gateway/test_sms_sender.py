@@ -24,7 +24,7 @@ from gateway.net import Connection, NetThread
 from gateway.receiver.receiver import SmsReceiver
 from gateway.sender import gateway_worker
 from gateway.sender.link import Link
-from gateway.sender.packing import Counters, Pace, packs, submits
+from gateway.sender.packing import Counters, Pace, make_packs, make_submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.smg import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.rates.backoff import Backoff
@@ -272,7 +272,7 @@ def packed(row: SmsGateway, *messages: Mt) -> list[sgip.Submit]:
     """The Submits that carry these messages, as they are written."""
     known = Gateway(row, row.pk, 3010099999, (), "", "")
     claims = [ClaimedMessage(message, (), 0, 0) for message in messages]
-    made = submits(packs(claims, known), known, Counters())
+    made = make_submits(make_packs(claims, known), known, Counters())
     found = [sgip.decode(submit.frame) for submit in made]
     return [command for command in found if isinstance(command, sgip.Submit)]
 
@@ -432,7 +432,7 @@ def submitted_by_the_dead(row: SmsGateway, *numbers: int) -> list[str]:
     directory.refresh(at_once=True)
     claimed = [ClaimedMessage(message, (), 0, 0) for message in messages]
     gateway = directory.known.gateways[row.pk]
-    (new,) = submits(packs(claimed, gateway), gateway, Counters())
+    (new,) = make_submits(make_packs(claimed, gateway), gateway, Counters())
     assert isinstance(new, NewSubmit)
     assert new.members == [Member(message.id, message.user_number) for message in messages]
     assert store.submit(row.pk, "dead", [new], 0.0)

@@ -73,7 +73,7 @@ def report(message: Mt, seqno: int, state: int = 0, error: int = 0, node: int = 
 
 
 def finals() -> dict[str, str]:
-    ids = store.take(keys.LIST_REPORT, keys.REPORTING, 1000, 60)
+    ids = store.take(keys.LIST_REPORT, keys.REPORTING, 1000, 60).entries
     return {found.mt.id: found.final for found in store.read(ids)}
 
 
@@ -111,7 +111,7 @@ def test_the_keys_of_one_message_after_each_step(sms_redis: Any) -> None:
     }  # fmt: skip
     assert kept(sms_redis) == reported
 
-    assert store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60) == [name]
+    assert store.take(keys.LIST_REPORT, keys.REPORTING, 10, 60).entries == [name]
     (found,) = store.read([name])
     assert (found.final, found.results) == ("delivered", {1: 0})
     assert found.sent == [Sent(1, NODE, TS, 5)]
@@ -119,7 +119,7 @@ def test_the_keys_of_one_message_after_each_step(sms_redis: Any) -> None:
     assert store.pass_on(keys.REPORTING, keys.LIST_FINISH, [name]) == 1
     assert kept(sms_redis) == (reported - {"list:report"}) | {"list:finish"}
 
-    assert store.take(keys.LIST_FINISH, keys.FINISHING, 10, 60) == [name]
+    assert store.take(keys.LIST_FINISH, keys.FINISHING, 10, 60).entries == [name]
     assert store.forget([found]) == {name}
     assert kept(sms_redis) == {"mt-GID", "mt-minutes"}
 
@@ -193,7 +193,7 @@ class TestClaims:
         submit(mt(1), seqno=1, wait=1e-6)
         respond(1, "again", 88)
         (claimed,) = claim()
-        assert store.overdue(10) == 1
+        assert store.end_overdue(10) == 1
         assert finals() == {claimed.mt.id: "failed"}
         assert not submit(mt(1), seqno=2)
         assert store.release(GATEWAY, "me", [claimed.mt.id]) == 1
@@ -233,7 +233,7 @@ class TestClaims:
         assert not one.was_sent
         assert divert(GATEWAY, [(one, 8)]) == 1
         (claimed,) = store.claim(8, "me", 10, 30)
-        assert claimed.todo == ()
+        assert claimed.part_numbers == ()
         # Over the other gateway its text needs two parts only.
         parts = [NewSubmit(3 + n, TS, NODE, n, 2, b"", members) for n in (1, 2)]
         assert store.submit(8, "me", parts, 60.0, WAIT) == parts
@@ -250,14 +250,14 @@ class TestClaims:
         respond(1, "refused", 6)
         seen, _following = look(FRONT)
         assert divert(GATEWAY, [(one, 8) for one in seen]) == 2
-        assert [(c.most, c.todo) for c in store.claim(8, "me", 10, 30)] == [(1, ())] * 2
+        assert [(c.max_users, c.part_numbers) for c in store.claim(8, "me", 10, 30)] == [(1, ())] * 2
 
     def test_a_busy_gateway_that_is_gone_for_good_ends_its_messages(self) -> None:
         accept(mt(1))
         claim()
         submit(mt(1), seqno=1, wait=1e-6)
         respond(1, "again", 88)
-        assert store.overdue(10) == 1
+        assert store.end_overdue(10) == 1
         assert finals() == {mt(1).id: "failed"}
         assert claim() == []
 
@@ -357,7 +357,7 @@ class TestResponses:
         submit(mt(1), seqno=1)
         respond(1, "again", 11)
         (claimed,) = claim()
-        assert (claimed.tries, claimed.todo) == (1, ())
+        assert (claimed.tries, claimed.part_numbers) == (1, ())
         submit(mt(1), seqno=2)
         assert report(mt(1), 1) == "matched", "a Report for the first sequence counts too"
         assert finals() == {mt(1).id: "delivered"}
@@ -382,7 +382,7 @@ class TestResponses:
         claim()
         submit(mt(1), seqno=1)
         sms_redis.zadd(keys.submit_due(GATEWAY), {f"1:{TS}": 0})
-        assert store.due(GATEWAY, 60, 2, 10) == [(f"1:{TS}", b"frame-1")]
+        assert store.repeat(GATEWAY, 60, 2, 10) == [(f"1:{TS}", b"frame-1")]
         assert respond(1, verdict, 88) == "unanswered"
         assert claim() == []
         assert sms_redis.zcard(keys.submit_due(GATEWAY)) == 1, "it will be repeated once more"
@@ -395,7 +395,7 @@ class TestResponses:
         submit(mt(1), seqno=1)
         submit(mt(2), seqno=2)
         sms_redis.zadd(keys.submit_due(GATEWAY), {f"1:{TS}": 0})
-        assert len(store.due(GATEWAY, 60, 2, 10)) == 1
+        assert len(store.repeat(GATEWAY, 60, 2, 10)) == 1
         assert [respond(seqno, "used", 9) for seqno in (1, 2)] == ["done", "done"]
         assert finals() == {mt(1).id: "accepted", mt(2).id: "failed"}
 
@@ -404,9 +404,9 @@ class TestResponses:
         claim()
         submit(mt(1), seqno=1, wait=1e-6)
         submit(mt(2), mt(3), seqno=2, wait=1e-6)
-        assert store.overdue(10) == 3
+        assert store.end_overdue(10) == 3
         assert set(finals().values()) == {"unknown"}
-        store.published({mt(1).id: "unknown"})
+        store.finish_published({mt(1).id: "unknown"})
         assert respond(1, "refused", 23) == "done"
         assert respond(2, "refused", 23) == "done"
         assert finals() == {mt(1).id: "failed"}, "of two it is not known who is to blame"
@@ -425,7 +425,7 @@ class TestResponses:
         accept(*messages)
         seqno, packs = 0, []
         while claimed := claim():
-            sizes = {c.most or 4 for c in claimed}
+            sizes = {c.max_users or 4 for c in claimed}
             (most,) = sizes
             for start in range(0, len(claimed), most):
                 pack = [c.mt for c in claimed[start : start + most]]
@@ -446,14 +446,14 @@ class TestResponses:
         parts = [NewSubmit(n, TS, NODE, n, 2, b"f", both) for n in (1, 2)]
         assert store.submit(GATEWAY, "me", parts, 60.0) == parts
         respond(1, "refused", 6)
-        assert {c.most for c in claim()} == {1}
+        assert {c.max_users for c in claim()} == {1}
         submit(bad, seqno=3, parts=2)
         submit(good, seqno=4, parts=2)
         respond(3, "refused", 6)
         respond(4)
         respond(2, "refused", 6)
         assert finals() == {bad.id: "failed"}
-        assert [(c.mt.id, c.todo, c.most) for c in claim()] == [(good.id, (2,), 1)]
+        assert [(c.mt.id, c.part_numbers, c.max_users) for c in claim()] == [(good.id, (2,), 1)]
 
     def test_with_report_flag_2_the_response_is_the_end(self) -> None:
         accept(mt(1, report_flag=2))
@@ -537,7 +537,7 @@ class TestReports:
         claim()
         submit(mt(1), seqno=1, wait=1e-6)
         respond(1)
-        assert store.overdue(10) == 1
+        assert store.end_overdue(10) == 1
         assert finals() == {mt(1).id: "unknown"}
         store.pass_on(keys.REPORTING, keys.LIST_FINISH, [mt(1).id])
         unknown = store.read([mt(1).id])
@@ -553,9 +553,9 @@ class TestSilence:
         claim()
         new = NewSubmit(1, TS, NODE, 1, 1, b"bytes", [Member(mt(1).id, mt(1).user_number)])
         store.submit(GATEWAY, "me", [new], 0.0)
-        assert store.due(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
-        assert store.due(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
-        assert store.due(GATEWAY, 0.0, 2, 10) == []
+        assert store.repeat(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
+        assert store.repeat(GATEWAY, 0.0, 2, 10) == [(f"1:{TS}", b"bytes")]
+        assert store.repeat(GATEWAY, 0.0, 2, 10) == []
         assert finals() == {mt(1).id: "unknown"}
 
     def test_with_report_flag_0_it_means_that_nothing_failed(self) -> None:
@@ -570,7 +570,7 @@ class TestSilence:
         assert store.submit(GATEWAY, "me", parts, 60.0, 1e-6) == parts
         for seqno in (0, 1, 2):
             respond(seqno)
-        assert store.overdue(10) == 2
+        assert store.end_overdue(10) == 2
         assert finals() == {whole.id: "accepted", half.id: "unknown"}
 
     def test_an_answer_ends_it(self) -> None:
@@ -578,7 +578,7 @@ class TestSilence:
         claim()
         submit(mt(1), seqno=1)
         respond(1)
-        assert store.due(GATEWAY, 60, 2, 10) == []
+        assert store.repeat(GATEWAY, 60, 2, 10) == []
 
 
 class TestMo:
@@ -590,7 +590,7 @@ class TestMo:
         assert mo_store.accept([(self.mo(1), sequence), (self.mo(2), sequence)]) == [True, False]
         assert mo_store.accept([(self.mo(3), sequence)]) == [False]
         seen = {key.decode() for key in sms_redis.scan_iter(f"{keys.mo_seen(*sequence)}:*")}
-        assert store.take(keys.LIST_MO, keys.MO_REPORTING, 10, 60) == [self.mo(1).id]
+        assert store.take(keys.LIST_MO, keys.MO_REPORTING, 10, 60).entries == [self.mo(1).id]
         assert [mo.id for mo in mo_store.read([self.mo(1).id])] == [self.mo(1).id]
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, [self.mo(1).id])
         store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, 10, 60)
@@ -631,7 +631,7 @@ class TestMo:
     def test_hundreds_are_one_step(self, sms_redis: Any) -> None:
         mos = [(self.mo(number), (NODE, TS, number)) for number in range(300)]
         assert mo_store.accept(mos) == [True] * 300
-        taken = store.take(keys.LIST_MO, keys.MO_REPORTING, 500, 60)
+        taken = store.take(keys.LIST_MO, keys.MO_REPORTING, 500, 60).entries
         assert taken == [mo.id for mo, _ in mos]
         assert mo_store.read(taken) == [mo for mo, _ in mos]
 

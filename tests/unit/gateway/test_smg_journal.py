@@ -28,10 +28,10 @@ def test_it_owes_what_has_no_answer(path: Path) -> None:
     journal = Journal(path)
     for frame in (report(1), deliver(2), report(3)):
         journal.put(frame)
-    journal.answered(report(1), Result.OK)
-    journal.answered(deliver(2), Result.BUSY)  # come again
+    journal.note_answer(report(1), Result.OK)
+    journal.note_answer(deliver(2), Result.BUSY)  # come again
     journal.flush()
-    assert Journal(path).owed == journal.owed == [deliver(2), report(3)]
+    assert Journal(path).owed_frames == journal.owed_frames == [deliver(2), report(3)]
 
 
 def test_a_line_that_was_cut_short_was_never_sent(path: Path) -> None:
@@ -41,10 +41,10 @@ def test_a_line_that_was_cut_short_was_never_sent(path: Path) -> None:
     journal.close()
     path.write_bytes(path.read_bytes()[:-10])
     again = Journal(path)
-    assert again.owed == [report(1)]
+    assert again.owed_frames == [report(1)]
     again.put(report(3))
     again.close()
-    assert Journal(path).owed == [report(1), report(3)]
+    assert Journal(path).owed_frames == [report(1), report(3)]
 
 
 def test_what_was_accepted_and_not_reported(path: Path, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_what_was_accepted_and_not_reported(path: Path, tmp_path: Path) -> None:
     log.write_text("".join(f"{node}:{ts}:{n}\t{USER}\t1/1\t{result}\n" for n, result in lines))
     journal = Journal(path)
     journal.put(report(1))
-    journal.answered(report(1), Result.OK)
+    journal.note_answer(report(1), Result.OK)
     journal.flush()
     for known in (journal, Journal(path)):
-        assert list(known.unreported(log)) == [((node, ts, seqno + 1), USER)]
+        assert list(known.unreported_users(log)) == [((node, ts, seqno + 1), USER)]
