@@ -15,13 +15,13 @@ from msgplatform.models import AuditLog
 _State = BulkJob.State
 
 
-def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> Counted:
+def count(flow_name: str, action: str, filter_values: Mapping[str, Any]) -> Counted:
     """Count the messages that a job would change, up to a bound. Raises InvalidInput."""
     flow = flows.get(flow_name)
     if flow is None or not flow.actions:
-        names = ", ".join(flow.name for flow in flows.all() if flow.actions)
+        names = ", ".join(other.name for other in flows.all() if other.actions)
         raise InvalidInput(f"There is no such flow. Use one of: {names}.", "flow")
-    return flow.action(action).count(filter)
+    return flow.action(action).count(filter_values)
 
 
 class JobRequest(msgspec.Struct, frozen=True):
