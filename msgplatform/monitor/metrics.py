@@ -32,6 +32,7 @@ from msgplatform.monitor.watch import servers
 
 log = logging.get(__name__)
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 METRICS = Metrics()
 _FLOW_READABLE = METRICS.gauge(
     "flow_readable", "1 when the state of a flow can be read; 0: its metrics are missing", "flow"
@@ -98,33 +99,33 @@ def declared() -> Iterator[tuple[str, Iterable[Metric]]]:
 
 def _flow_samples() -> Iterator[Sample]:
     for flow in flows.all():
-        readable = True
+        is_readable = True
         try:
             yield from flow.health.metrics()
         except Exception:
             # An unreadable flow must not hide the metrics of the other flows.
             log.exception("metrics_failed", flow=flow.name)
-            readable = False
-        yield _FLOW_READABLE.of(readable, flow=flow.name)
+            is_readable = False
+        yield _FLOW_READABLE.of(is_readable, flow=flow.name)
 
 
 def _daemon_samples() -> Iterator[Sample]:
     try:
-        alive = heartbeats.alive()
+        beats = heartbeats.alive()
     except RedisError:
         return
     # A sample for each role, so that a program without a process has the sample 0.
-    running = {beat.role for beat in alive}
+    running_roles = {beat.role for beat in beats}
     for role in sorted(program_roles()):
-        yield _PROGRAM_UP.of(role in running, role=role)
-    for beat in alive:
+        yield _PROGRAM_UP.of(role in running_roles, role=role)
+    for beat in beats:
         labels = {"role": beat.role, "host": beat.host, "pid": str(beat.pid)}
         yield _HEARTBEAT_AGE.of(max(0.0, time.time() - beat.at), **labels)
         yield _DONE.of(beat.done, **labels)
         yield _FAILED.of(beat.failed, **labels)
         if beat.lag is not None:
             yield _LAG.of(beat.lag, **labels)
-    for host, beat in servers.disks(alive).items():
+    for host, beat in servers.disks(beats).items():
         yield _DISK_FREE.of(beat.disk_free_bytes, host=host)
         yield _DISK.of(beat.disk_bytes, host=host)
 
@@ -168,9 +169,6 @@ def _histogram(
         ]
         family.add_metric([*labels, *cell], pairs, sums.get(labels, 0.0))
     return family
-
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition() -> bytes:

@@ -48,17 +48,16 @@ def series(
         activity.counters: (flow, activity) for flow in flows if (activity := flow.health.activity)
     }
     names: set[str] = set()  # of the counters that the overview shows
-    for _flow, activity in activities.values():
-        tones = ("accepted", "good", "lost")
-        measures = [measure for measure in activity.stored_measures if measure.tone in tones]
-        names.update(*(measure.counters for measure in measures))
+    counts: dict[str, dict[datetime, Counter[str]]] = {}
+    for flow, activity in activities.values():
+        for measure in activity.stored_measures:
+            if measure.tone in ("accepted", "good", "lost"):
+                names.update(measure.counters)
         names.update(*(figure.counters for figure in activity.figures))
-    counts: dict[str, dict[datetime, Counter[str]]] = {
-        flow.name: defaultdict(Counter)
-        if systems is not None
-        else _live_counts(activity, span, starts[0], now)
-        for flow, activity in activities.values()
-    }
+        if systems is None:
+            counts[flow.name] = _live_counts(activity, span, starts[0], now)
+        else:
+            counts[flow.name] = defaultdict(Counter)
     # All hours but the last ones have been added up.
     step: Step = "minute" if span.length < _HOUR else "hour"
     for rows in counter_tables(step, starts[0], now + _INSTANT):
@@ -118,13 +117,11 @@ def worst(
         for flow in lags
         if flow.health.activity and flow.health.activity.dimensions
     ]
-    names = {
-        name
-        for _flow, activity in activities
-        for measure in activity.measures
-        if measure.tone in ("lost", "bad")
-        for name in measure.counters
-    }
+    names: set[str] = set()
+    for _flow, activity in activities:
+        for measure in activity.measures:
+            if measure.tone in ("lost", "bad"):
+                names.update(measure.counters)
     rows = MinuteCounter.objects.filter(minute__gt=now - _HOUR, name__in=names)
     if systems is not None:
         rows = rows.filter(biz_id__in=systems)
@@ -132,19 +129,20 @@ def worst(
     sums: dict[str, dict[Key, int]] = defaultdict(dict)
     for counters, *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
         sums[counters][Key(*key)] = value
-    groups_in_trouble = []
+    troubles = []
     for flow, activity in activities:
         dimension, totals = activity.dimensions[0], sums[activity.counters]
         lines = {line.group.key: line for line in groups.rank_groups(activity, dimension, totals)}
         ages = {key: age for key, age in lags[flow].items() if age >= late}
-        silent = dimension.named([key for key in ages if key not in lines])
-        for group in (*(line.group for line in lines.values()), *silent.values()):
+        late_groups = dimension.named([key for key in ages if key not in lines])
+        for group in (*(line.group for line in lines.values()), *late_groups.values()):
             counts = lines[group.key].counts if group.key in lines else {}
             failures, attempts = activity.total("lost", counts), activity.total("bad", counts)
             if failures > 0 or attempts > 0 or group.key in ages:
-                trouble = Trouble(flow, group, failures, attempts, ages.get(group.key))
-                groups_in_trouble.append(trouble)
-    groups_in_trouble.sort(
-        key=lambda group: (-group.failures, -(group.oldest_seconds or 0), -group.failed_attempts)
+                troubles.append(Trouble(flow, group, failures, attempts, ages.get(group.key)))
+    troubles.sort(
+        key=lambda trouble: (
+            -trouble.failures, -(trouble.oldest_seconds or 0), -trouble.failed_attempts,
+        )
     )
-    return groups_in_trouble[:limit]
+    return troubles[:limit]

@@ -31,5 +31,6 @@ FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0
 
 
-def key(kind: str, which: str) -> str:
-    return f"{kind}:{which}"
+def key(kind: str, subject: str) -> str:
+    """The key of an alert of this kind; `subject` is text, such as a name or an id."""
+    return f"{kind}:{subject}"

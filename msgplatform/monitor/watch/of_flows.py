@@ -109,7 +109,7 @@ def report_failures() -> Errors:
             # A full list may lack a place that has an open alert.
             is_full = len(failures) >= MAX_FAILURES
             conditions = list(_failure_conditions(flow, failures))
-            alerts.reconcile(kinds, conditions, lambda key: is_full)  # noqa: B023 - called at once
+            alerts.reconcile(kinds, conditions, lambda _key: is_full)  # noqa: B023 - called at once
     return errors
 
 
@@ -140,7 +140,7 @@ def resolve_undeclared() -> None:
     if undeclared_kinds:
         alerts.reconcile(undeclared_kinds, ())
     if BACKLOG in open_kinds:
-        alerts.reconcile([BACKLOG], (), lambda key: flows.get(key.split(":")[1]) is not None)
+        alerts.reconcile([BACKLOG], (), lambda text: flows.get(text.split(":")[1]) is not None)
 
 
 def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Condition]:
