@@ -134,8 +134,10 @@ class AlertChannelAdmin(ResourceAdmin):
 def _check_kind(kind: str) -> None:
     """Raises ValidationError for a line that fits no kind of alert."""
     kinds = sorted(runbooks.by_kind())
-    prefix = kind[:-1]
-    is_known = any(k.startswith(prefix) for k in kinds) if kind.endswith("*") else kind in kinds
+    if kind.endswith("*"):
+        is_known = any(name.startswith(kind[:-1]) for name in kinds)
+    else:
+        is_known = kind in kinds
     if not is_known:
         flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in kinds}))
         raise ValidationError(
