@@ -117,7 +117,7 @@ def test(channel: AlertChannel, now: datetime) -> Text:
 def of_paragraphs(channel: AlertChannel, title: str, text: str) -> Text:
     """A message from given paragraphs, such as a summary."""
     blocks = [{"text": part, "markdown": part} for part in text.split("\n\n")]
-    with translation.override(channel.language), timezone.override(channel.time_zone):
+    with translation.override(channel.language):
         more = _("… and {count} more")
         return Text(title, blocks, more, _tail(_("Statistics"), "/console/statistics/"))
 
