@@ -5,11 +5,6 @@ that holds the lease looks for all. Without the work Redis nobody can hold the l
 daemon reports the unavailable Redis. An alert is a row, so that `/metrics` and the log, not alerts,
 report an unavailable database.
 
-watch        the look, the thread that looks, programs that do not run
-servers      Redis and its memory, disks, nodes for ids, the cluster of databases
-of_flows     work that waits, failures, conditions of flows
-unread       what could not be looked up
-
 This module has the kinds of the platform's own alerts.
 """
 
