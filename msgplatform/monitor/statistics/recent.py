@@ -6,13 +6,14 @@ the number of rows it reads depends on the span, not on the retention of counter
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
 from django.db.models import Sum
 
 from msgplatform.core.connections import RedisError
-from msgplatform.core.flows.activity import Activity, Counts, Group, Key
+from msgplatform.core.flows.activity import Group, Key
 from msgplatform.core.flows.contract import Flow
 from msgplatform.models import MinuteCounter
 from msgplatform.models.counters import WHOLE
@@ -54,10 +55,11 @@ def series(
             if measure.tone in ("accepted", "good", "lost"):
                 names.update(measure.counters)
         names.update(*(figure.counters for figure in activity.figures))
-        if systems is None:
-            counts[flow.name] = _live_counts(activity, span, starts[0], now)
-        else:
-            counts[flow.name] = defaultdict(Counter)
+        counts[flow.name] = defaultdict(Counter)
+        if systems is None and activity.live is not None:
+            with suppress(RedisError):  # the flow's status says that its Redis does not answer
+                for minute, live_counts in activity.live(starts[0], now).items():
+                    counts[flow.name][span.start(minute)].update(live_counts)
     # All hours but the last ones have been added up.
     step: Step = "minute" if span.length < _HOUR else "hour"
     for rows in counter_tables(step, starts[0], now + _INSTANT):
@@ -70,20 +72,6 @@ def series(
         name: [Point(start, counts_by_start.get(start, {})) for start in starts]
         for name, counts_by_start in counts.items()
     }
-
-
-def _live_counts(
-    activity: Activity, span: Span, since: datetime, until: datetime
-) -> dict[datetime, Counter[str]]:
-    """The counts that a flow keeps outside of the database, by the start of their step."""
-    counts_by_step: dict[datetime, Counter[str]] = defaultdict(Counter)
-    try:
-        counts: Mapping[datetime, Counts] = activity.live(since, until) if activity.live else {}
-    except RedisError:
-        return counts_by_step  # the flow's status says that its Redis does not answer
-    for minute, live in counts.items():
-        counts_by_step[span.start(minute)].update(live)
-    return counts_by_step
 
 
 class Trouble(msgspec.Struct, frozen=True):

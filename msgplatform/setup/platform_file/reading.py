@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from msgplatform.core.json.values import MAX_STORED, depth
+from msgplatform.core.json.values import MAX_STORED, depth, levels
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, references, text
 from msgplatform.setup.platform_file.kinds import Kind
@@ -119,12 +119,10 @@ def parse_sent(content: bytes, max_bytes: int) -> text.Text:
 
 
 def parse_sent_json(value: Any) -> text.Text:
-    """The JSON text that a client has sent, without lines; `value` is its value. Raises
-    FileFaults."""
-    try:
-        text.check_json(value)
-    except text.TextFault as error:
-        raise FileFaults([_fault_of_text("", error)]) from None
+    """The JSON text that a client has sent, without lines; `value` is its value. Raises FileFaults
+    for more values than a YAML text may have."""
+    if sum(map(len, levels(value))) > text.MAX_NODES:
+        raise FileFaults([Fault("", 0, "", text.TOO_MANY)])
     return text.Text(value)
 
 
