@@ -152,9 +152,9 @@ def _is_new(claims: dict[str, Any]) -> bool:
     return time.time() - signed_in_at <= NEW_SIGN_IN_SECONDS
 
 
-def _refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> None:
-    if accounts.is_left_to_company(user, id):
-        answer = accounts.refuse_left_to_company(request, user, id)
+def _refuse_left_to_company(request: HttpRequest, user: Any, provider_id: str) -> None:
+    if accounts.is_left_to_company(user, provider_id):
+        answer = accounts.refuse_left_to_company(request, user, provider_id)
         raise ImmediateHttpResponse(answer)
 
 

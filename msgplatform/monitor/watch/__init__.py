@@ -16,7 +16,7 @@ RELEASES = "platform.releases"
 AUDIT = "platform.audit"
 TRACES = "platform.traces"
 CHANNEL = "platform.channel"  # raised by `msgplatform/company/alerting/outbox.py`
-SIGN_IN = "platform.signin"  # raised by `company/signing_in`
+SIGN_IN = "platform.signin"  # raised by `msgplatform/company/single_sign_on/trouble.py`
 ERASURE = "platform.erasure"  # raised by `msgplatform/company/person_data/runner.py`
 PLATFORM = frozenset({
     SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, TRACES, CHANNEL,
