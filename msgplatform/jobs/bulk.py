@@ -43,20 +43,16 @@ LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job wait
 _State = BulkJob.State
 
 
-class ExpiredSessions(DeletedRows):
-    """Deletes the expired sessions of console users: Django leaves their rows."""
-
-    def old_rows(self) -> QuerySet[Any]:
-        return Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
+def expired_sessions() -> QuerySet[Any]:
+    """The expired sessions of console users: Django leaves their rows."""
+    return Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
 
 
-class OldTraces(DeletedRows):
-    """Deletes rows of `message_trace` TRACE_DAYS after their messages were accepted: the tool that
-    shows traces has deleted the traces too."""
-
-    def old_rows(self) -> QuerySet[Any]:
-        first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
-        return MessageTrace.objects.filter(id__lt=first_id).order_by("id")
+def old_traces() -> QuerySet[Any]:
+    """Rows of messages that were accepted more than TRACE_DAYS ago: the tool that shows traces has
+    deleted their traces, too."""
+    first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
+    return MessageTrace.objects.filter(id__lt=first_id).order_by("id")
 
 
 class BulkRunner(Worker):
@@ -67,8 +63,8 @@ class BulkRunner(Worker):
         self._housekeeping = counters.Housekeeping()
         self._outcomes = Outcomes()
         self._upkeep = [
-            ExpiredSessions(),
-            OldTraces(),
+            DeletedRows(expired_sessions),
+            DeletedRows(old_traces),
             *(import_string(name)() for name in features.upkeep),
         ]
 

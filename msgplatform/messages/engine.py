@@ -57,14 +57,14 @@ def read_filter(
 
 
 def read_limited(
-    fields: Fields, entered: Mapping[str, Any], systems: Systems, required: Sequence[str] = ()
+    fields: Fields, entered: Mapping[str, Any], systems: Systems
 ) -> dict[str, Any]:
     """`read_filter` for a person who sees `systems`. The error for an object of another system is
     the same as for an object that does not exist."""
     if systems is None:
-        return read_filter(fields, entered, required)
+        return read_filter(fields, entered)
     try:
-        values = read_filter(fields, entered, required)
+        values = read_filter(fields, entered)
     except InvalidInput as error:
         if error.field in fields and fields[error.field].owners is not None:
             raise _not_theirs(error.field) from None
@@ -214,7 +214,8 @@ def search_text(
 
 
 class _Tables:
-    """The tables of one search. One that cannot be read is left out; `problem` has the reason."""
+    """The tables of one search. A table that cannot be read is left out; `problem` has the
+    reason."""
 
     def __init__(
         self,

@@ -177,7 +177,7 @@ def open_channel(url: str) -> Any:
         except (TypeError, AppriseImproperlyConfigured):
             plugin = None
     if plugin is not None:
-        # Whatever the address says: no redirects, and certificates are checked.
+        # No address can allow redirects, or leave certificates unchecked.
         plugin.redirects, plugin.verify_certificate = False, True
     return plugin
 

@@ -39,7 +39,7 @@ log = logging.get(__name__)
 _refusal_lines = Every(10.0)
 
 
-# Feishu and DingTalk have no roles. Of a person only the name is stored, not the other data that
+# Feishu and DingTalk have no roles. Only the name of a person is stored, not the other data that
 # they send, such as telephone numbers.
 class Feishu(FeishuProvider):  # type: ignore[misc]  # has no types
     def extract_uid(self, data: dict[str, Any]) -> str:

@@ -67,12 +67,11 @@ class Update:
                 f"There is no backup of the last {MAX_BACKUP_HOURS} hours: make one with "
                 "manage.py backup FOLDER, or say --without-backup."
             )
-        size = sum(
-            path.stat().st_size
-            for alias in connections
-            if (path := Path(str(connections[alias].settings_dict["NAME"]))).is_absolute()
-            and path.is_file()  # SQLite, which copies a table that it alters
-        )
+        size = 0
+        for alias in connections:
+            path = Path(str(connections[alias].settings_dict["NAME"]))
+            if path.is_absolute() and path.is_file():  # SQLite, which copies a table that it alters
+                size += path.stat().st_size
         if (free := shutil.disk_usage(settings.STATE_DIR).free) < _FREE_BYTES + size:
             raise Refused(f"The disk of {settings.STATE_DIR} has only {free >> 20} MB.")
         names = {record.current.name, new_release.name}
