@@ -195,30 +195,30 @@ def owner_of(fields: Fields, entries: Mapping[str, str]) -> int | None:
 def choice(
     label: Text,
     choices: type[TextChoices] | Iterable[tuple[str, Text]],
-    help: Text = "",
+    help_text: Text = "",
     nothing: Text = "",
     read: ReadValue | None = None,
 ) -> FilterField:
     """A field with a few choices. Without `read` its value is the name of the choice."""
     pairs = tuple(choices.choices if isinstance(choices, type) else choices)
     read = read or one_of([value for value, _label in pairs])
-    return FilterField(label, help, "choice", pairs, nothing, read=read)
+    return FilterField(label, help_text, "choice", pairs, nothing, read=read)
 
 
-def since(help: Text) -> FilterField:
-    return FilterField(gettext_lazy("Since"), help, "time")
+def since(help_text: Text) -> FilterField:
+    return FilterField(gettext_lazy("Since"), help_text, "time")
 
 
-def until(help: Text) -> FilterField:
-    return FilterField(gettext_lazy("Until"), help, "time")
+def until(help_text: Text) -> FilterField:
+    return FilterField(gettext_lazy("Until"), help_text, "time")
 
 
-def ids(help: Text) -> FilterField:
-    return FilterField(gettext_lazy("Message ids"), help, "ids")
+def ids(help_text: Text) -> FilterField:
+    return FilterField(gettext_lazy("Message ids"), help_text, "ids")
 
 
-def message_id(help: Text) -> FilterField:
-    return FilterField(gettext_lazy("Message id"), help)
+def message_id(help_text: Text) -> FilterField:
+    return FilterField(gettext_lazy("Message id"), help_text)
 
 
 BIZ = FilterField(
