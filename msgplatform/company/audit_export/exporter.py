@@ -102,15 +102,11 @@ class Exporter:
 
     def turn(self) -> float:
         """Hand over some lines; the seconds until the next turn. Raises NotTaken."""
-        state = AuditExport.objects.filter(id=1).first()
+        state, _is_new = AuditExport.objects.get_or_create(
+            id=1, defaults={"last_hash": lines.FIRST_PREVIOUS, "moved_at": sql.now}
+        )
         oldest = AuditLog.objects.filter(line=None).order_by("id").first()
-        if state is None or not (state.pending or oldest):
-            if state is None:
-                sql.insert_or_keep(
-                    "audit_export",
-                    ("id", "line", "last_hash", "pending", "moved_at", "claimed_by"),
-                    [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")],
-                )
+        if not (state.pending or oldest):
             if self._has_alert:
                 alerts.resolve(AUDIT)
                 self._has_alert = False
