@@ -80,7 +80,7 @@ def start(request: JobRequest, size: Counted, actor: str) -> BulkJob:
     return job
 
 
-def change(job_id: int, to: str, actor: str) -> tuple[BulkJob, bool]:
+def change(job_id: int, state: str, actor: str) -> tuple[BulkJob, bool]:
     """Bring a job into a state of `BulkJob.FROM`, with its line in the audit log. Returns the job,
     and whether its state has changed.
 
@@ -88,11 +88,12 @@ def change(job_id: int, to: str, actor: str) -> tuple[BulkJob, bool]:
     """
     with transaction.atomic():
         job = BulkJob.objects.select_for_update().get(pk=job_id)
-        if job.state == to or (to, job.state) == (_State.PENDING, _State.RUNNING):
+        if job.state == state or (state, job.state) == (_State.PENDING, _State.RUNNING):
             return job, False
-        if job.state not in BulkJob.FROM[to]:
+        if job.state not in BulkJob.FROM[state]:
             raise NotNow(f"This job has ended: it is {job.state}.")
-        AuditLog.record(actor, f"bulk_{to}", job.audit_target, changes={"state": [job.state, to]})
-        job.state = to
+        changes = {"state": [job.state, state]}
+        AuditLog.record(actor, f"bulk_{state}", job.audit_target, changes=changes)
+        job.state = state
         job.save(update_fields=["state"])
     return job, True

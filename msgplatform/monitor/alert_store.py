@@ -95,15 +95,15 @@ def _texts(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
     return {"subject": event.subject[:_MAX_TEXT], "text": event.text, "said": messages}
 
 
-def open_conditions(rows: Q) -> list[alerts.Condition]:
-    """The conditions of the open alerts that `rows` selects, with their stored texts."""
+def open_conditions(condition: Q) -> list[alerts.Condition]:
+    """The conditions of the open alerts that `condition` selects, with their stored texts."""
     return [
         alerts.Condition(
             row.key,
             load(row.said.get("subject", row.subject)),
             load(row.said.get("text", row.text)),
         )
-        for row in Alert.objects.filter(rows, open_key__isnull=False)
+        for row in Alert.objects.filter(condition, open_key__isnull=False)
     ]
 
 

@@ -133,11 +133,11 @@ def _daemon_samples() -> Iterator[Sample]:
 def _platform_samples() -> Iterator[Sample]:
     """The state that alerts report, because no alert can be stored while the database is away."""
     try:
-        kinds = alerts.open_kinds()
+        counts_by_kind = alerts.open_kinds()
     except UNAVAILABLE:
-        kinds = None  # alerts are rows: the database does not answer
-    yield _DATABASE_UP.of(kinds is not None)
-    for kind, count in (kinds or {}).items():
+        counts_by_kind = None  # alerts are rows: the database does not answer
+    yield _DATABASE_UP.of(counts_by_kind is not None)
+    for kind, count in (counts_by_kind or {}).items():
         yield _ALERTS.of(count, kind=kind)
     errors = servers.unavailable()
     for role in redis_roles():

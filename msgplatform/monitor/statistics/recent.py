@@ -24,15 +24,15 @@ _HOUR, _INSTANT = timedelta(hours=1), timedelta(microseconds=1)
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The time that the overview shows: `points` steps of `length`. The last step is unfinished."""
+    """The time that the overview shows: `count` steps of `length`. The last step is unfinished."""
 
     length: timedelta
-    points: int
+    count: int
 
     def starts(self, now: datetime) -> list[datetime]:
         """The start of every step. Steps begin at multiples of their length."""
         last = self.start(now)
-        return [last - self.length * n for n in reversed(range(self.points))]
+        return [last - self.length * n for n in reversed(range(self.count))]
 
     def start(self, at: datetime) -> datetime:
         """The start of the step of this time."""

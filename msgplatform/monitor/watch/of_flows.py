@@ -29,7 +29,7 @@ def report_backlogs() -> Errors:
     errors: Errors = {}
     minutes = settings.ALERT_BACKLOG_MINUTES
     for flow in flows.all():
-        with noting(errors, backlog := [key(BACKLOG, flow.name)]):
+        with noting(errors, kinds := [key(BACKLOG, flow.name)]):
             conditions = [
                 Condition.of(
                     f"{key(BACKLOG, flow.name)}:{wait.which}",
@@ -46,7 +46,7 @@ def report_backlogs() -> Errors:
                 for wait in (flow.health.oldest_waits() if minutes else ())
                 if timezone.now() - wait.since > timedelta(minutes=minutes)
             ]
-            alerts.reconcile(backlog, conditions)
+            alerts.reconcile(kinds, conditions)
     return errors
 
 

@@ -211,15 +211,15 @@ class Disks:
 
 
 def report_unavailable(
-    errors: Mapping[str, RedisError], before: Collection[str], only: str = ""
+    errors: Mapping[str, RedisError], last_names: Collection[str], only_name: str = ""
 ) -> None:
     """An alert for each server that two looks in a row found unavailable: a restart takes less than
-    the time between two looks. `before`: names from the last look. `only`: the one server that this
-    look asked, '' for all."""
+    the time between two looks. `last_names` are of the last look. `only_name` is the server that
+    this look asked, '' for all."""
     variables = {role.name: role.variable for role in redis_roles()}
     undecided_keys = {key(REDIS, name) for name in errors}
-    if only:
-        undecided_keys |= {key(REDIS, name) for name in variables.keys() - {only}}
+    if only_name:
+        undecided_keys |= {key(REDIS, name) for name in variables.keys() - {only_name}}
     conditions = [
         Condition.of(
             key(REDIS, name),
@@ -229,7 +229,7 @@ def report_unavailable(
             error=str(error)[:500],
         )
         for name, error in errors.items()
-        if name in before
+        if name in last_names
     ]
     alerts.reconcile([REDIS], conditions, undecided_keys.__contains__)
 
