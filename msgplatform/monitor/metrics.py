@@ -88,7 +88,7 @@ class _Platform(Collector):
             yield family
 
 
-def declared() -> Iterator[tuple[str, Iterable[Metric]]]:
+def by_owner() -> Iterator[tuple[str, Iterable[Metric]]]:
     """(owner's title, its metrics): the platform, traces, web servers, then each flow."""
     yield "Platform", METRICS
     yield "Traces", figures.METRICS
