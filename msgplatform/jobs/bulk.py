@@ -43,20 +43,16 @@ LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job wait
 _State = BulkJob.State
 
 
-class ExpiredSessions(DeletedRows):
-    """Deletes the expired sessions of console users: Django leaves their rows."""
-
-    def old_rows(self) -> QuerySet[Any]:
-        return Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
+def expired_sessions() -> QuerySet[Any]:
+    """The expired sessions of console users: Django leaves their rows."""
+    return Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
 
 
-class OldTraces(DeletedRows):
-    """Deletes rows of `message_trace` TRACE_DAYS after their messages were accepted: the tool that
-    shows traces has deleted the traces too."""
-
-    def old_rows(self) -> QuerySet[Any]:
-        first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
-        return MessageTrace.objects.filter(id__lt=first_id).order_by("id")
+def old_traces() -> QuerySet[Any]:
+    """Rows of messages that were accepted more than TRACE_DAYS ago: the tool that shows traces has
+    deleted their traces, too."""
+    first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
+    return MessageTrace.objects.filter(id__lt=first_id).order_by("id")
 
 
 class BulkRunner(Worker):
@@ -67,8 +63,8 @@ class BulkRunner(Worker):
         self._housekeeping = counters.Housekeeping()
         self._outcomes = Outcomes()
         self._upkeep = [
-            ExpiredSessions(),
-            OldTraces(),
+            DeletedRows(expired_sessions),
+            DeletedRows(old_traces),
             *(import_string(name)() for name in features.upkeep),
         ]
 
@@ -85,8 +81,8 @@ class BulkRunner(Worker):
         there may be more work. An error of a part does not stop the other parts; the first error is
         raised at the end."""
         may_have_more, errors = False, list[Exception]()
-        parts = [self._turn_of_counters, *(task.turn for task in self._upkeep), self._turn_of_jobs]
-        for turn in parts:
+        turns = [self._turn_of_counters, *(task.turn for task in self._upkeep), self._turn_of_jobs]
+        for turn in turns:
             try:
                 may_have_more |= turn()
             except Exception as error:
@@ -120,29 +116,22 @@ class BulkRunner(Worker):
             return False
         job = BulkJob.objects.get(pk=claim.ids[0])
         try:
-            self._page(job)
-        except NotVerified as error:
-            self._fail(job, error)
-            raise
-        except UNAVAILABLE as error:
-            # The page is repeated when the lease is over. Until then the job shows the error; the
-            # next page that succeeds removes it.
-            with suppress(DatabaseError):
-                _claimed_row(job).update(error=str(error)[:2000], waits=True)
-            raise
+            self._do_page(job)
         except Exception as error:
-            self._fail(job, error)
+            row, reason = _claimed_row(job), str(error)[:2000]
+            if isinstance(error, UNAVAILABLE) and not isinstance(error, NotVerified):
+                # The page is repeated when the lease is over. Until then the job shows the error;
+                # the next page that succeeds removes it.
+                with suppress(DatabaseError):
+                    row.update(error=reason, waits=True)
+            else:
+                row.filter(state__in=[_State.RUNNING, _State.PENDING]).update(
+                    state=_State.FAILED, error=reason, finished_at=Now()
+                )
             raise
         return True
 
-    @staticmethod
-    def _fail(job: BulkJob, error: Exception) -> None:
-        """End this job as failed, with the reason in its row."""
-        _claimed_row(job).filter(state__in=[_State.RUNNING, _State.PENDING]).update(
-            state=_State.FAILED, error=str(error)[:2000], finished_at=Now()
-        )
-
-    def _page(self, job: BulkJob) -> None:
+    def _do_page(self, job: BulkJob) -> None:
         flow = flows.get(job.flow)
         if flow is None:
             raise ValueError(f"there is no flow named {job.flow}")

@@ -15,13 +15,13 @@ from msgplatform.models import AuditLog
 _State = BulkJob.State
 
 
-def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> Counted:
+def count(flow_name: str, action: str, filter_values: Mapping[str, Any]) -> Counted:
     """Count the messages that a job would change, up to a bound. Raises InvalidInput."""
     flow = flows.get(flow_name)
     if flow is None or not flow.actions:
-        names = ", ".join(flow.name for flow in flows.all() if flow.actions)
+        names = ", ".join(other.name for other in flows.all() if other.actions)
         raise InvalidInput(f"There is no such flow. Use one of: {names}.", "flow")
-    return flow.action(action).count(filter)
+    return flow.action(action).count(filter_values)
 
 
 class JobRequest(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ def start(request: JobRequest, size: Counted, actor: str) -> BulkJob:
     return job
 
 
-def change(job_id: int, to: str, actor: str) -> tuple[BulkJob, bool]:
+def change(job_id: int, state: str, actor: str) -> tuple[BulkJob, bool]:
     """Bring a job into a state of `BulkJob.FROM`, with its line in the audit log. Returns the job,
     and whether its state has changed.
 
@@ -88,11 +88,12 @@ def change(job_id: int, to: str, actor: str) -> tuple[BulkJob, bool]:
     """
     with transaction.atomic():
         job = BulkJob.objects.select_for_update().get(pk=job_id)
-        if job.state == to or (to, job.state) == (_State.PENDING, _State.RUNNING):
+        if job.state == state or (state, job.state) == (_State.PENDING, _State.RUNNING):
             return job, False
-        if job.state not in BulkJob.FROM[to]:
+        if job.state not in BulkJob.FROM[state]:
             raise NotNow(f"This job has ended: it is {job.state}.")
-        AuditLog.record(actor, f"bulk_{to}", job.audit_target, changes={"state": [job.state, to]})
-        job.state = to
+        changes = {"state": [job.state, state]}
+        AuditLog.record(actor, f"bulk_{state}", job.audit_target, changes=changes)
+        job.state = state
         job.save(update_fields=["state"])
     return job, True

@@ -62,8 +62,9 @@ class BulkJob(models.Model):
     def __str__(self) -> str:
         flow = flows.get(self.flow)
         action = flow.actions.get(self.action) if flow else None
-        place, what = (flow.title, action.title) if flow and action else (self.flow, self.action)
-        return f"{place}: {what} #{self.pk}"
+        if flow is None or action is None:
+            return f"{self.flow}: {self.action} #{self.pk}"
+        return f"{flow.title}: {action.title} #{self.pk}"
 
     # State → the states from which people may bring a job into it.
     FROM: ClassVar[Mapping[str, Sequence[str]]] = {

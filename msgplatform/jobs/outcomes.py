@@ -28,8 +28,9 @@ from msgplatform.jobs.models import BulkBatch, BulkJob
 log = logging.get(__name__)
 
 EVERY_SECONDS = 2.0
-BATCHES = 20  # of one turn: some thousand messages
-FIRST_SECONDS, LAST_SECONDS = 1.0, 3600.0
+MAX_BATCHES = 20  # of one turn: some thousand messages
+# Seconds between two looks at a batch: a tenth of its age, within these bounds.
+MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 3600.0
 # Seconds until a step without `finish` is looked at: the lease of its job, which has ended then.
 _STEP_SECONDS = 30.0
 # Messages whose retries last longer keep the outcome of the last look.
@@ -37,7 +38,7 @@ KEEP_IDS = timedelta(days=30)
 ENDINGS: tuple[Ending, ...] = ("arrived", "failed", "waiting")
 _LETTERS = {ending: ending[0] for ending in ENDINGS}
 _UNKNOWN = "u"
-_BATCHES_AT_ONCE = 20  # batches
+_PAGE_BATCHES = 20  # batches that are read at once
 
 
 class Sums(msgspec.Struct, frozen=True):
@@ -99,7 +100,7 @@ class Outcomes:
             return
         due = BulkBatch.objects.filter(look_at__lte=Now()).order_by("look_at")
         away_flows = set[str]()
-        for batch in due.select_related("job")[:BATCHES]:
+        for batch in due.select_related("job")[:MAX_BATCHES]:
             if batch.job.flow in away_flows:
                 continue
             flow, now = flows.get(batch.job.flow), sql.now()
@@ -107,7 +108,7 @@ class Outcomes:
             if flow is None or age > KEEP_IDS:
                 BulkBatch.objects.filter(pk=batch.pk).update(ids="", endings="", look_at=None)
                 continue
-            wait = min(max(age.total_seconds() / 10, FIRST_SECONDS), LAST_SECONDS)
+            wait = min(max(age.total_seconds() / 10, MIN_WAIT_SECONDS), MAX_WAIT_SECONDS)
             values: dict[str, object] = {"look_at": now + timedelta(seconds=wait)}
             ids = batch.ids.split()
             try:
@@ -161,23 +162,23 @@ def list_messages(job: BulkJob, ending: Ending, cursor: str, limit: int) -> Mess
     Reads only the batches of the page. `cursor` is a batch and a place in the batch. Raises
     InvalidInput.
     """
-    first, _dot, place = cursor.partition(".")
-    begin, skip = read_id(first), read_id(place)
+    pk_text, _dot, place_text = cursor.partition(".")
+    first_pk, first_place = read_id(pk_text), read_id(place_text)
     rows = job.batches.filter(**{f"{ending}__gt": 0}).exclude(ids="").order_by("pk")
     listed_ids: list[str] = []
-    next_id = begin
-    while page := list(rows.filter(pk__gte=next_id).defer("cursor")[:_BATCHES_AT_ONCE]):
+    next_pk = first_pk
+    while page := list(rows.filter(pk__gte=next_pk).defer("cursor")[:_PAGE_BATCHES]):
         for batch in page:
             ids = batch.ids.split()
             # A batch has no endings before its first look: all its messages are waiting.
             letters = batch.endings or _LETTERS["waiting"] * len(ids)
             pairs = zip(ids, letters, strict=False)
             batch_ids = [pk for pk, letter in pairs if letter == _LETTERS[ending]]
-            for at in range(skip if batch.pk == begin else 0, len(batch_ids)):
+            for place in range(first_place if batch.pk == first_pk else 0, len(batch_ids)):
                 if len(listed_ids) == limit:
-                    return MessagePage(listed_ids, f"{batch.pk}.{at}")
-                listed_ids.append(batch_ids[at])
-        next_id = page[-1].pk + 1
+                    return MessagePage(listed_ids, f"{batch.pk}.{place}")
+                listed_ids.append(batch_ids[place])
+        next_pk = page[-1].pk + 1
     return MessagePage(listed_ids)
 
 

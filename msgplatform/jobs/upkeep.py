@@ -3,7 +3,7 @@
 A feature or a flow adds its own to `features.upkeep`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db.models import QuerySet
@@ -31,19 +31,17 @@ class Upkeep:
 
 
 class DeletedRows(Upkeep):
-    """Deletes old rows every EVERY_SECONDS, chunk by chunk."""
+    """Deletes old rows every EVERY_SECONDS, chunk by chunk. `old_rows` gives the rows to delete
+    now; an index must find them."""
 
-    def __init__(self) -> None:
+    def __init__(self, old_rows: Callable[[], QuerySet[Any]]) -> None:
+        self._old_rows = old_rows
         self._next = Every(EVERY_SECONDS)
-
-    def old_rows(self) -> QuerySet[Any]:
-        """The rows to delete now. An index must find them."""
-        raise NotImplementedError
 
     def turn(self) -> bool:
         if not self._next.is_due:
             return False
-        rows = self.old_rows()
+        rows = self._old_rows()
         keys = list(rows.values_list("pk", flat=True)[:CHUNK])
         model = rows.model
 

@@ -27,8 +27,8 @@ def bulk_action(
     `BulkAction`. Starting the action raises InvalidInput for an unknown field, a wrong value, or an
     empty `required` field."""
 
-    def select_messages(filter: Mapping[str, Any], started_at: datetime) -> Selection:
-        return select(engine.read_filter(fields, filter, required), started_at)
+    def select_messages(entries: Mapping[str, Any], started_at: datetime) -> Selection:
+        return select(engine.read_filter(fields, entries, required), started_at)
 
     return BulkAction(fields=fields, required=required, select=select_messages, **parts)
 
@@ -66,16 +66,16 @@ def select_in_places(places: Iterable[int], read: ReadPlace, position: str, limi
 
     def read_batch(last: tuple[int, Row]) -> Candidates[tuple[int, Row]]:
         last_place, last_row = last
-        candidates: list[tuple[tuple[int, Row], bool]] = []
+        verdicts: list[tuple[tuple[int, Row], bool]] = []
         for place in ordered_places:
-            if place >= last_place and len(candidates) < engine.BATCH:
+            if place >= last_place and len(verdicts) < engine.BATCH:
                 key = last_row.key if place == last_place else ""
-                rows = read(place, key, engine.BATCH - len(candidates))
-                candidates += [((place, row), row.is_matching) for row in rows]
-        return Candidates(candidates, len(candidates) < engine.BATCH)
+                rows = read(place, key, engine.BATCH - len(verdicts))
+                verdicts += [((place, row), row.is_matching) for row in rows]
+        return Candidates(verdicts, len(verdicts) < engine.BATCH)
 
-    place_text, _comma, key = position.partition(",")
-    start = (read_id(place_text), Row(0, key, is_matching=False))
+    place_text, _comma, key_text = position.partition(",")
+    start = (read_id(place_text), Row(0, key_text, is_matching=False))
     page = scan(read_batch, start, limit, engine.MAX_SELECTED_FROM)
-    ids = [row.id for _place, row in page.ids]
+    ids = [row.id for _place, row in page.matches]
     return Page(ids, f"{page.last[0]},{page.last[1].key}" if page.last else "")

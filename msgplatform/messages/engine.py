@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
@@ -57,14 +57,14 @@ def read_filter(
 
 
 def read_limited(
-    fields: Fields, entered: Mapping[str, Any], systems: Systems, required: Sequence[str] = ()
+    fields: Fields, entered: Mapping[str, Any], systems: Systems
 ) -> dict[str, Any]:
     """`read_filter` for a person who sees `systems`. The error for an object of another system is
     the same as for an object that does not exist."""
     if systems is None:
-        return read_filter(fields, entered, required)
+        return read_filter(fields, entered)
     try:
-        values = read_filter(fields, entered, required)
+        values = read_filter(fields, entered)
     except InvalidInput as error:
         if error.field in fields and fields[error.field].owners is not None:
             raise _not_theirs(error.field) from None
@@ -97,16 +97,16 @@ def find(
     return find_values(store, values, filters.position(cursor), limit, systems)
 
 
-def is_of_systems(store: MessageStore, id: str, systems: Systems) -> bool:
+def is_of_systems(store: MessageStore, message_id: str, systems: Systems) -> bool:
     """True if the message with this id belongs to one of these systems. Raises Unavailable when it
     may be in a store that cannot be read at present."""
     if systems is None:
         return True
-    for values in (store.id_readings or exact_id)(id):
+    for values in (store.id_readings or exact_id)(message_id):
         result = find_values(store, values, MAX_ID, 1, systems)
         if not result.hits and result.notice:
             raise Unavailable(result.notice)
-        return any(hit.id == id for hit in result.hits)
+        return any(hit.id == message_id for hit in result.hits)
     return False
 
 
@@ -121,12 +121,12 @@ def find_values(
             live, warning = store.live.find(values, limit, systems)
         except UNAVAILABLE:
             warning = store.live.missing
-    search = _Search(store.sources(values), values, limit, systems)
-    page = search.page(before, skipped_ids=frozenset(int(hit.id) for hit in live))
-    lines = search.lines(page)
+    tables = _Tables(store.sources(values), values, limit, systems)
+    page = tables.page(before, skipped_ids=frozenset(int(hit.id) for hit in live))
+    lines = tables.lines(page)
     if live:
         lines = sorted([*live, *lines], key=lambda hit: int(hit.id), reverse=True)
-    return page.result(lines, warning, search.problem)
+    return page.result(lines, warning, tables.problem)
 
 
 def find_ids(
@@ -135,24 +135,24 @@ def find_ids(
     """The ids of such a page without live messages, and the id below which the next page begins
     (None at the end). Raises Unavailable if a source that may have messages of this page cannot be
     read."""
-    search = _Search(store.sources(values), values, limit)
-    page = search.page(before)
-    if not search.problem:
-        return page.ids, page.last
-    certain_ids = [pk for pk in page.ids if pk >= store.first_certain_id()]
+    tables = _Tables(store.sources(values), values, limit)
+    page = tables.page(before)
+    if not tables.problem:
+        return page.matches, page.last
+    certain_ids = [pk for pk in page.matches if pk >= store.first_certain_id()]
     if len(certain_ids) < limit:
-        raise Unavailable(search.problem)
+        raise Unavailable(tables.problem)
     return certain_ids, certain_ids[-1]
 
 
 def select_ids(sources: Sequence[Source], values: Values, position: str, limit: int) -> Page:
     """The next page of a bulk action: ids of matching messages after a position, ascending. Raises
     Unavailable if a source that may have messages of this page cannot be read."""
-    search = _Search(sources, values, limit, is_ascending=True)
-    page = search.run(read_id(position), MAX_SELECTED_FROM)
-    if search.problem:
-        raise Unavailable(search.problem)
-    return Page(list(page.ids), "" if page.last is None else str(page.last))
+    tables = _Tables(sources, values, limit, is_ascending=True)
+    page = tables.run(read_id(position), MAX_SELECTED_FROM)
+    if tables.problem:
+        raise Unavailable(tables.problem)
+    return Page(list(page.matches), "" if page.last is None else str(page.last))
 
 
 def search(
@@ -205,16 +205,17 @@ def search_text(
     if store.live is not None and cursor.startswith(_WITHOUT_LIVE):
         cursor, missing = cursor.removeprefix(_WITHOUT_LIVE), store.live.missing
     values = {"text": query, "since": id_numbers.first_id_at(since)}
-    search = _Search(store.sources(values), values, TEXT_HITS, systems)
-    page = search.run(filters.position(cursor), MAX_ID, seconds=seconds)
-    piece = page.text_result(search.lines(page), search.problem, missing)
+    tables = _Tables(store.sources(values), values, TEXT_HITS, systems)
+    page = tables.run(filters.position(cursor), MAX_ID, seconds=seconds)
+    piece = page.text_result(tables.lines(page), tables.problem, missing)
     return (
         replace(piece, cursor=_WITHOUT_LIVE + piece.cursor) if missing and piece.cursor else piece
     )
 
 
-class _Search:
-    """One search. It leaves out a source that cannot be read; `problem` then names the reason."""
+class _Tables:
+    """The tables of one search. A table that cannot be read is left out; `problem` has the
+    reason."""
 
     def __init__(
         self,
@@ -256,17 +257,19 @@ class _Search:
 
         def read(last_id: int) -> Candidates[int]:
             page = self._candidates(last_id)
-            candidates = [(pk, matches and pk not in skipped_ids) for pk, matches in page.judged]
-            return replace(page, judged=candidates)
+            verdicts = [
+                (pk, is_matching and pk not in skipped_ids) for pk, is_matching in page.verdicts
+            ]
+            return replace(page, verdicts=verdicts)
 
         return scan(read, last_id, self._limit, max_scanned, seconds)
 
     def lines(self, page: Scan[int]) -> list[Hit]:
         """The lines of the page's ids. A message that was deleted after the search has no line."""
         lines: dict[int, Hit] = {}
-        for ids, table in self._split(page.ids):
+        for ids, table in self._split(page.matches):
             lines |= self._read(table, partial(table.source.lines, ids)) or {}
-        return [lines[pk] for pk in page.ids if pk in lines]
+        return [lines[pk] for pk in page.matches if pk in lines]
 
     def _candidates(self, last_id: int) -> Candidates[int]:
         """Ids after `last_id` from all sources, each with True if it matches."""
@@ -321,7 +324,7 @@ class _Search:
         return parts
 
     def _readable(self) -> list[Table]:
-        return [table for table in self._tables if not table.failed]
+        return [table for table in self._tables if not table.has_failed]
 
     def _read(self, table: Table, ask: Callable[[], T]) -> T | None:
         """The answer; None if the source cannot be read, with the reason in `problem`."""
@@ -329,7 +332,7 @@ class _Search:
             with table.source.reading():
                 return ask()
         except Unavailable as error:
-            table.failed, self.problem = True, str(error)
+            table.has_failed, self.problem = True, str(error)
             return None
 
 
@@ -338,21 +341,34 @@ class Table:
 
     def __init__(self, source: Source, values: Values, is_of_system: bool = False) -> None:
         self.source, self._values, self._is_of_system = source, values, is_of_system
-        self.failed = False
-        self._chosen: tuple[Reader, frozenset[str]] | None = None
+        self.has_failed = False
+
+    @cached_property
+    def _index(self) -> tuple[Reader, frozenset[str]]:
+        """The reader of the first index that fits, and the fields that it decides. A search chooses
+        once, for all its pages."""
+        for index in self.source.indexes:
+            has_fields = all(name in self._values for name in index.fields)
+            if has_fields and (reader := index.open(self.source, self._values)):
+                return reader, frozenset(index.fields if index.decides is None else index.decides)
+        return self.source.primary(self._values), frozenset()
+
+    def _residual_fields(self) -> set[str]:
+        """The fields of the filter that the index does not decide."""
+        _reader, decided_names = self._index
+        return self._values.keys() - decided_names - {"since", "until"}
 
     def is_exact(self) -> bool:
         """True if each row that the index gives matches the whole filter."""
         return not self._residual_fields()
 
-    def ids(self, last_id: int, size: int, is_ascending: bool = False) -> Sequence[int]:
-        return self._choose()[0](last_id, size, is_ascending)
+    def ids(self, last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
+        reader, _decided_names = self._index
+        return reader(last_id, size, is_ascending)
 
     def present(self, ids: Sequence[int]) -> set[int]:
-        if self._is_of_system:
-            return self._fitting(ids, {"biz"})
-        rows = self.source.rows().filter(**{f"{self.source.id}__in": ids}).order_by()
-        return set(rows.values_list(self.source.id, flat=True))
+        """The ids that the source holds, of the searched system if there is one."""
+        return self._fitting(ids, {"biz"} if self._is_of_system else set())
 
     def matching(self, ids: Sequence[int]) -> set[int]:
         """The ids (of at most BATCH) that match the fields which the index does not decide.
@@ -370,8 +386,9 @@ class Table:
             condition &= column(value) if callable(column) else Q(**{column: value})
         rows = source.rows().filter(**{f"{source.id}__in": ids}).order_by()
         if condition:
-            fits = ExpressionWrapper(condition, BooleanField())
-            matching_ids = {pk for pk, is_wanted in rows.values_list(source.id, fits) if is_wanted}
+            expression = ExpressionWrapper(condition, BooleanField())
+            pairs = rows.values_list(source.id, expression)
+            matching_ids = {pk for pk, is_matching in pairs if is_matching}
         else:
             matching_ids = set(rows.values_list(source.id, flat=True))
         # Each check reads only the rows that passed the checks before. Texts are read last.
@@ -380,25 +397,6 @@ class Table:
                 ordered_ids = sorted(matching_ids, reverse=True)
                 matching_ids = set(check.filter_ids(self._values, ordered_ids))
         return matching_ids
-
-    def _residual_fields(self) -> set[str]:
-        """The fields of the filter that the index does not decide."""
-        decided_names = self._choose()[1] | {"since", "until"}
-        return {name for name in self._values if name not in decided_names}
-
-    def _choose(self) -> tuple[Reader, frozenset[str]]:
-        """The reader of the first index that fits, and the fields that it decides. A search chooses
-        once, for all its pages."""
-        if self._chosen is None:
-            self._chosen = self.source.primary(self._values), frozenset()
-            for index in self.source.indexes:
-                if not all(name in self._values for name in index.fields):
-                    continue
-                if reader := index.open(self.source, self._values):
-                    decides = index.fields if index.decides is None else index.decides
-                    self._chosen = reader, frozenset(decides)
-                    break
-        return self._chosen
 
 
 def exact_id(query: str) -> Iterator[dict[str, int]]:

@@ -6,6 +6,7 @@ naming the field, in the language of the person.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, time
 from typing import Any
 
@@ -29,12 +30,12 @@ from msgplatform.models import Biz
 
 MAX_SELECTION = 500  # ids in one statement
 
-Reader = Callable[[str, str], Any]
+ReadValue = Callable[[str, str], Any]  # (text, field) → the value of a filter
 
 
 def values(
     entries: Mapping[str, Any],
-    readers: Mapping[str, Reader],
+    readers: Mapping[str, ReadValue],
     names: Iterable[str],
     required_names: Iterable[str] = (),
 ) -> dict[str, Any]:
@@ -44,9 +45,8 @@ def values(
     """
     texts = {name: str(value).strip() for name, value in entries.items()}
     # An unknown filter is an error: ignoring it would select more than the person meant.
-    if unknown := texts.keys() - set(names):
-        choices = ", ".join(names)
-        raise InvalidInput(_("unknown filter; use %s") % choices, sorted(unknown)[0])
+    if unknown_names := texts.keys() - set(names):
+        raise InvalidInput(_("unknown filter; use %s") % ", ".join(names), min(unknown_names))
     texts = {name: text for name, text in texts.items() if text}
     for name in required_names:
         if name not in texts:
@@ -56,8 +56,8 @@ def values(
     }
     if "since" in texts and "until" in texts:
         # Compare times, not ids: all times before the first message have the same id, 0.
-        since, until = (moment(texts[name], name) for name in ("since", "until"))
-        if until <= since:
+        start, end = (moment(texts[name], name) for name in ("since", "until"))
+        if end <= start:
             raise InvalidInput(_("use a time later than the one of “since”"), "until")
     return values_by_name
 
@@ -83,20 +83,17 @@ def selection(text: str, field: str) -> tuple[int, ...]:
 
 def moment(text: str, field: str) -> datetime:
     """A time or a day as people write it, in the person's time zone."""
-    try:
-        time_entered = parse_datetime(text)
-        if time_entered is None and (day := parse_date(text)):
-            time_entered = datetime.combine(day, time())
-        if time_entered is not None and timezone.is_naive(time_entered):
-            time_entered = timezone.make_aware(time_entered)
-        if time_entered is not None:
+    with suppress(ValueError, OverflowError):
+        entered_time = parse_datetime(text)
+        if entered_time is None and (day := parse_date(text)):
+            entered_time = datetime.combine(day, time())
+        if entered_time is not None:
+            if timezone.is_naive(entered_time):
+                entered_time = timezone.make_aware(entered_time)
             # Databases store UTC: the first and the last day may overflow.
-            time_entered.astimezone(UTC)
-    except (ValueError, OverflowError):
-        time_entered = None
-    if time_entered is None:
-        raise InvalidInput(_("use a time such as 2026-11-20 14:30, or a day"), field)
-    return time_entered
+            entered_time.astimezone(UTC)
+            return entered_time
+    raise InvalidInput(_("use a time such as 2026-11-20 14:30, or a day"), field)
 
 
 def first_id(text: str, field: str) -> int:
@@ -108,33 +105,33 @@ def first_id(text: str, field: str) -> int:
 def business_system(text: str, field: str, names: Collection[str] = ()) -> int:
     """The id of a business system, from its id or name. `names`, if not empty, are the only ones
     allowed."""
-    none = _("no business system has this name; use its name or its id")
+    unknown_error = _("no business system has this name; use its name or its id")
     if names and text not in names:
-        raise InvalidInput(none, field)
-    return id_of(Biz.objects.all(), text, field, none)
+        raise InvalidInput(unknown_error, field)
+    return id_of(Biz.objects.all(), text, field, unknown_error)
 
 
-def id_of(rows: QuerySet[Any], text: str, field: str, none: str) -> int:
-    """The id of one of these rows, from its id or its name; `none` is the error for an unknown
+def id_of(rows: QuerySet[Any], text: str, field: str, unknown_error: str) -> int:
+    """The id of one of these rows, from its id or its name; `unknown_error` is for an unknown
     name. Digits are refused if they are the id of one row and the (old) name of another."""
     id_by_name: int | None = (
         rows.filter(name=searchable(text, field)).values_list("id", flat=True).first()
     )
     if text.isascii() and text.isdigit():
-        number_entered = number(text, field)
-        if id_by_name in (None, number_entered):
-            return number_entered
-        if not rows.filter(pk=number_entered).exists():
+        entered_number = number(text, field)
+        if id_by_name in (None, entered_number):
+            return entered_number
+        if not rows.filter(pk=entered_number).exists():
             return int(id_by_name)
         sentence = _("%(text)s is the name of number %(named)d, and the id of another one: write "
                      "%(named)d, or the other one's name.")  # fmt: skip
         raise InvalidInput(sentence % {"text": text, "named": id_by_name}, field)
     if id_by_name is None:
-        raise InvalidInput(none, field)
+        raise InvalidInput(unknown_error, field)
     return id_by_name
 
 
-def one_of(names: Collection[str]) -> Reader:
+def one_of(names: Collection[str]) -> ReadValue:
     """A reader that accepts only these names."""
 
     def read(text: str, field: str) -> str:
@@ -145,7 +142,7 @@ def one_of(names: Collection[str]) -> Reader:
     return read
 
 
-def checked_by(check: Callable[[str, str], None]) -> Reader:
+def checked_by(check: Callable[[str, str], None]) -> ReadValue:
     """A reader of texts that `check` accepts; `check` raises InvalidInput for other texts."""
 
     def read(text: str, field: str) -> str:
@@ -162,7 +159,7 @@ def searchable(text: str, field: str) -> str:
     return text
 
 
-READERS: Mapping[str, Reader] = {
+READERS: Mapping[str, ReadValue] = {
     "id": number,
     "ids": selection,
     "biz": business_system,
@@ -181,10 +178,10 @@ def system_options(typed_text: str, systems: Systems) -> Sequence[Option]:
     return [Option(name, title) for name, title in names]
 
 
-def owner_of(fields: Fields, values: Mapping[str, str]) -> int | None:
+def owner_of(fields: Fields, entries: Mapping[str, str]) -> int | None:
     """The business system to which all messages of a filter belong; None: several, or not known.
     Raises InvalidInput for a value that cannot be read."""
-    for name, text in values.items():
+    for name, text in entries.items():
         field = fields.get(name)
         if field is None or field.owners is None or not text:
             continue
@@ -198,30 +195,30 @@ def owner_of(fields: Fields, values: Mapping[str, str]) -> int | None:
 def choice(
     label: Text,
     choices: type[TextChoices] | Iterable[tuple[str, Text]],
-    help: Text = "",
+    help_text: Text = "",
     nothing: Text = "",
-    read: Reader | None = None,
+    read: ReadValue | None = None,
 ) -> FilterField:
     """A field with a few choices. Without `read` its value is the name of the choice."""
     pairs = tuple(choices.choices if isinstance(choices, type) else choices)
     read = read or one_of([value for value, _label in pairs])
-    return FilterField(label, help, "choice", pairs, nothing, read=read)
+    return FilterField(label, help_text, "choice", pairs, nothing, read=read)
 
 
-def since(help: Text) -> FilterField:
-    return FilterField(gettext_lazy("Since"), help, "time")
+def since(help_text: Text) -> FilterField:
+    return FilterField(gettext_lazy("Since"), help_text, "time")
 
 
-def until(help: Text) -> FilterField:
-    return FilterField(gettext_lazy("Until"), help, "time")
+def until(help_text: Text) -> FilterField:
+    return FilterField(gettext_lazy("Until"), help_text, "time")
 
 
-def ids(help: Text) -> FilterField:
-    return FilterField(gettext_lazy("Message ids"), help, "ids")
+def ids(help_text: Text) -> FilterField:
+    return FilterField(gettext_lazy("Message ids"), help_text, "ids")
 
 
-def message_id(help: Text) -> FilterField:
-    return FilterField(gettext_lazy("Message id"), help)
+def message_id(help_text: Text) -> FilterField:
+    return FilterField(gettext_lazy("Message id"), help_text)
 
 
 BIZ = FilterField(

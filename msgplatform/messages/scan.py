@@ -24,34 +24,35 @@ K = TypeVar("K")
 
 
 class Candidates(msgspec.Struct, Generic[K], frozen=True):
-    """A page of candidates in the order of the search: (id, True if it matches).
+    """A page of candidates in the order of the search: (candidate, True if it matches).
 
-    `last` is true for the last page. Any other page has at least one candidate.
+    A page that is not the last one has at least one candidate.
     """
 
-    judged: Sequence[tuple[K, bool]]
-    last: bool
+    verdicts: Sequence[tuple[K, bool]]
+    is_last: bool
 
 
 class Scan(msgspec.Struct, Generic[K], frozen=True):
-    """Matching ids. The next page begins after the candidate `last`; None at the end.
+    """The matching candidates. The next page begins after the candidate `last`; None at the end.
 
-    `scanned` is the number of candidates that were read, if that limit ended the search, else 0.
+    `candidate_count` is the number of candidates that were read if this number ended the search,
+    else 0.
     """
 
-    ids: Sequence[K]
+    matches: Sequence[K]
     last: K | None = None
-    scanned: int = 0
+    candidate_count: int = 0
 
     def result(self: Scan[int], hits: Sequence[Hit], *notices: str) -> SearchResult:
         """The search's answer: the lines of these ids, the cursor, the notices that are not empty,
         and how far back the search looked."""
         range_text = ""
-        if self.scanned and self.last is not None:
+        if self.candidate_count and self.last is not None:
             time_text = formats.localize(timezone.localtime(id_numbers.datetime_of(self.last)))
             range_text = _(
                 "%(count)d messages were looked at, back to %(time)s; go on for older ones."
-            ) % {"count": self.scanned, "time": time_text}
+            ) % {"count": self.candidate_count, "time": time_text}
         notice_text = " ".join(notice for notice in (*notices, range_text) if notice)
         return SearchResult(hits, "" if self.last is None else str(self.last), notice_text)
 
@@ -81,19 +82,19 @@ def scan(
     """
     matches: list[K] = []
     candidate_count = 0
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while True:
         # `last` moves with each candidate, because a full answer may end in the middle of a page.
         page = read(last)
-        for place, (last, is_matching) in enumerate(page.judged, 1):
+        for place, (last, is_matching) in enumerate(page.verdicts, 1):
             if is_matching:
                 matches.append(last)
             if len(matches) == limit:
                 # No cursor after the last candidate: "next" would lead to an empty page.
-                more = not page.last or place < len(page.judged)
-                return Scan(matches, last if more else None)
-        candidate_count += len(page.judged)
-        if page.last:
+                has_more = not page.is_last or place < len(page.verdicts)
+                return Scan(matches, last if has_more else None)
+        candidate_count += len(page.verdicts)
+        if page.is_last:
             return Scan(matches)
-        if candidate_count >= max_candidates or time.monotonic() >= until:
+        if candidate_count >= max_candidates or time.monotonic() >= deadline:
             return Scan(matches, last, candidate_count)

@@ -1,1 +1,1 @@
-"""Counters, failures, alerts, runbooks, findings and statistics of the platform and its flows."""
+"""Counters, failures, alerts, runbooks and statistics of the platform and its flows."""

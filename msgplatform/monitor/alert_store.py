@@ -73,9 +73,9 @@ class AlertTable:
         for part in chunks(list(conditions), 500):
             texts_by_key = {condition.key[:_MAX_TEXT]: _texts(condition) for condition in part}
             rows = Alert.objects.filter(open_key__in=texts_by_key)
-            for stored in rows.values("open_key", "subject", "text", "said"):
-                key = stored["open_key"]
-                if key and {"open_key": key, **texts_by_key[key]} != stored:
+            for row in rows.values("open_key", "subject", "text", "said"):
+                key = row["open_key"]
+                if key and {"open_key": key, **texts_by_key[key]} != row:
                     rows.filter(open_key=key).update(**texts_by_key[key], last_at=now)
             old_ids = list(rows.filter(last_at__lt=now - _SEEN_EVERY).values_list("pk", flat=True))
             if old_ids:
@@ -95,35 +95,35 @@ def _texts(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
     return {"subject": event.subject[:_MAX_TEXT], "text": event.text, "said": messages}
 
 
-def open_conditions(rows: Q) -> list[alerts.Condition]:
-    """The conditions of the open alerts that `rows` selects, with their stored texts."""
+def open_conditions(condition: Q) -> list[alerts.Condition]:
+    """The conditions of the open alerts that `condition` selects, with their stored texts."""
     return [
         alerts.Condition(
             row.key,
             load(row.said.get("subject", row.subject)),
             load(row.said.get("text", row.text)),
         )
-        for row in Alert.objects.filter(rows, open_key__isnull=False)
+        for row in Alert.objects.filter(condition, open_key__isnull=False)
     ]
 
 
-def acknowledge(alert: Alert, by: str, note: str) -> bool:
-    """Store who looks after an open alert, also in the audit log. False if the alert was
+def acknowledge(alert: Alert, actor: str, note: str) -> bool:
+    """Store the person who looks after an open alert, also in the audit log. False if the alert was
     acknowledged or resolved after `alert` was read, so that nobody overwrites a note that they have
     not read."""
     unchanged_rows = Alert.objects.filter(
         pk=alert.pk, open_key__isnull=False, acknowledged_at=alert.acknowledged_at
     )
-    values = {"acknowledged_by": by[:150], "note": note[:MAX_NOTE]}
+    values = {"acknowledged_by": actor[:150], "note": note[:MAX_NOTE]}
     with transaction.atomic():
         if not unchanged_rows.update(acknowledged_at=timezone.now(), **values):
             return False
         changes = {"note": [alert.note or None, note]}
-        AuditLog.record(by, "alert_acknowledged", str(alert), key=alert.key, changes=changes)
+        AuditLog.record(actor, "alert_acknowledged", str(alert), key=alert.key, changes=changes)
     return True
 
 
-def resolve(ids: Collection[int], by: str) -> int:
+def resolve(ids: Collection[int], actor: str) -> int:
     """Resolve the alerts that are open, also in the audit log; returns their number. The watch
     opens an alert again if its cause still holds."""
     open_rows = Alert.objects.filter(pk__in=ids, open_key__isnull=False)
@@ -131,7 +131,7 @@ def resolve(ids: Collection[int], by: str) -> int:
         rows, now = list(open_rows.select_for_update()), timezone.now()
         for row in rows:
             changes = {"resolved_at": [None, now.isoformat()]}
-            AuditLog.record(by, "alert_resolved", str(row), key=row.key, changes=changes)
+            AuditLog.record(actor, "alert_resolved", str(row), key=row.key, changes=changes)
         open_ids = [row.pk for row in rows]
         _note(open_ids, is_end=True)
         return open_rows.filter(pk__in=open_ids).update(resolved_at=now, open_key=None)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time as time_of_day, timedelta
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -22,12 +22,10 @@ from msgplatform.models.counters import Counter
 
 log = logging.get(__name__)
 
-Part: TypeAlias = tuple[type[Counter], datetime, datetime]  # steps from a time until before another
-
 EVERY_SECONDS = 60.0
 # The roll-up pauses for 20 times its duration, so that it takes at most a twentieth of the time
 # however many counters there are.
-_REST = 20
+_REST_FACTOR = 20
 _CHUNK = 5000  # rows, about, in one DELETE
 _CHUNKS_A_TURN = 20
 _HOURS_A_TURN = 48
@@ -42,6 +40,14 @@ GROUP BY flow, biz_id, subject, name ORDER BY flow, biz_id, subject, name
 _PART = """
 SELECT flow, biz_id, subject, name, value FROM {table} WHERE {step} >= %s AND {step} < %s
 """
+
+
+class Part(NamedTuple):
+    """The counters of a table from `begin` until before `end`."""
+
+    model: type[Counter]
+    begin: datetime
+    end: datetime
 
 
 class Housekeeping:
@@ -69,7 +75,7 @@ class Housekeeping:
         finally:
             # Pause after an error too, so that the owner has time for other work.
             seconds = time.monotonic() - start
-            self._next = start + (0 if has_more else EVERY_SECONDS) + seconds * _REST
+            self._next = start + (0 if has_more else EVERY_SECONDS) + seconds * _REST_FACTOR
         return True
 
 
@@ -108,21 +114,21 @@ def roll_up_hours() -> int:
         if first is None:
             return number
         begin = HourCounter.of(first)
-        parts = [(MinuteCounter, begin, begin + _HOUR)]
+        parts = [Part(MinuteCounter, begin, begin + _HOUR)]
         transactions.retrying(partial(_roll_up, HourCounter, begin, parts))
         begin += _HOUR
     return _HOURS_A_TURN
 
 
 def purge() -> bool:
-    """Delete a bounded number of counters older than the settings allow; true while there are
-    more."""
+    """Delete a bounded number of counters older than the settings allow. True if old counters are
+    left."""
     today = DayCounter.of(sql.now())
     oldest_day = today - timedelta(days=settings.DAY_COUNTER_DAYS)
     oldest_minute = _midnight(_oldest_minute_day(today))
-    minutes_left = _purge(MinuteCounter, oldest_minute)
-    hours_left = _purge(HourCounter, oldest_minute)
-    return _purge(DayCounter, oldest_day) or minutes_left or hours_left
+    has_minutes = _purge(MinuteCounter, oldest_minute)
+    has_hours = _purge(HourCounter, oldest_minute)
+    return _purge(DayCounter, oldest_day) or has_minutes or has_hours
 
 
 def _roll_up_day(day: date) -> None:
@@ -130,11 +136,13 @@ def _roll_up_day(day: date) -> None:
     and after these hours."""
     begin, end = _midnight(day), _midnight(day + timedelta(days=1))
     rolled_up_until = HourCounter.done_until() or begin
-    first = HourCounter.of(begin.astimezone(UTC) + _HOUR - _MICROSECOND)
-    last = max(first, HourCounter.of(min(end, rolled_up_until)))
-    parts: list[Part] = [
-        (MinuteCounter, begin, first), (HourCounter, first, last), (MinuteCounter, last, end),
-    ]  # fmt: skip
+    hours_begin = HourCounter.of(begin.astimezone(UTC) + _HOUR - _MICROSECOND)
+    hours_end = max(hours_begin, HourCounter.of(min(end, rolled_up_until)))
+    parts = [
+        Part(MinuteCounter, begin, hours_begin),
+        Part(HourCounter, hours_begin, hours_end),
+        Part(MinuteCounter, hours_end, end),
+    ]
     _roll_up(DayCounter, day, parts)
 
 
@@ -142,18 +150,18 @@ def _roll_up(model: type[Counter], at: date, parts: Sequence[Part]) -> None:
     """Compute the counters of the step `at` from these parts of other steps."""
     step = model.step
     engine = engines.of()
-    key = [step, "flow", "biz_id", "subject", "name"]
-    clause = f"{engine.upsert(key)}value = {engine.new_value('value')}"
+    clause = engine.upsert([step, "flow", "biz_id", "subject", "name"])
     selects = [
-        _PART.format(table=source._meta.db_table, step=source.step) for source, _, _ in parts
+        _PART.format(table=part.model._meta.db_table, step=part.model.step) for part in parts
     ]
     statement = _ROLL_UP.format(
         table=model._meta.db_table, step=step, parts=" UNION ALL ".join(selects)
     )
-    bounds = [sql.stored(moment) for _, *span in parts for moment in span]
+    statement += f"{clause}value = {engine.new_value('value')}"
+    bounds = [sql.stored(bound) for part in parts for bound in (part.begin, part.end)]
     start = sql.stored(at) if isinstance(at, datetime) else at.isoformat()
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(statement + clause, [start, *bounds])
+        cursor.execute(statement, [start, *bounds])
 
 
 def _purge(model: type[Counter], before: date) -> bool:
@@ -162,12 +170,12 @@ def _purge(model: type[Counter], before: date) -> bool:
     old_rows = model._default_manager.filter(**{f"{field}__lt": before})
     for _ in range(_CHUNKS_A_TURN):
         steps = old_rows.order_by(field).values_list(field, flat=True)
-        upto = steps[_CHUNK - 1 : _CHUNK].first() or steps.last()
-        if upto is None:
+        last_step = steps[_CHUNK - 1 : _CHUNK].first() or steps.last()
+        if last_step is None:
             return False
-        chunk = old_rows.filter(**{f"{field}__lte": upto})
+        chunk = old_rows.filter(**{f"{field}__lte": last_step})
         row_count = transactions.retrying(chunk.delete)[0]
-        log.info("counters_purged", table=model._meta.db_table, rows=row_count, upto=str(upto))
+        log.info("counters_purged", table=model._meta.db_table, rows=row_count, upto=str(last_step))
     return True
 
 

@@ -22,7 +22,8 @@ from msgplatform.models.failures import MAX_NOTE
 if TYPE_CHECKING:
     from msgplatform.core.flows.contract import Flow
 
-_COUNTED = 100
+_MAX_COUNT = 100  # groups are counted up to this number
+_MAX_READ = 5000  # groups that are read for a person who is limited to business systems
 
 
 class GroupSnapshot(msgspec.Struct, frozen=True):
@@ -31,10 +32,6 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     id: int
     lost: int
     until: datetime
-
-
-# The number of groups that are read for a person who is limited to business systems.
-_MAX_READ = 5000
 
 
 def failures_of(flow: Flow, systems: Collection[str] | None) -> Sequence[Failure]:
@@ -76,9 +73,9 @@ def as_failure(group: FailureGroup, **place: Any) -> Failure:
 
 
 def count_groups(flows: Iterable[str]) -> int:
-    """The number of open groups of these flows, counted up to _COUNTED."""
+    """The number of open groups of these flows, counted up to _MAX_COUNT."""
     rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
-    return rows.values("flow")[:_COUNTED].count()
+    return rows.values("flow")[:_MAX_COUNT].count()
 
 
 def count_by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
@@ -102,14 +99,14 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
     @transaction.atomic
     def attempt() -> int:
         row = FailureGroup.objects.select_for_update().get(pk=snapshot.id)
-        remaining = min(row.count, max(0, row.lost - snapshot.lost))
-        acknowledged_count = row.count - remaining
+        remaining_count = min(row.count, max(0, row.lost - snapshot.lost))
+        acknowledged_count = row.count - remaining_count
         if not acknowledged_count:
             return 0
         until = min(snapshot.until, row.last_at)
         # One clock step after `until`: messages that ended at `until` are acknowledged too, and
         # `take_back` must not subtract them again.
-        row.count = remaining
+        row.count = remaining_count
         row.counted_since = max(row.counted_since, until + engines.of().clock_step)
         row.since = max(row.since, until)
         row.save(update_fields=["count", "counted_since", "since"])

@@ -33,6 +33,7 @@ from msgplatform.monitor.watch import servers
 
 log = logging.get(__name__)
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 METRICS = Metrics()
 _FLOW_READABLE = METRICS.gauge(
     "flow_readable", "1 when the state of a flow can be read; 0: its metrics are missing", "flow"
@@ -88,7 +89,7 @@ class _Platform(Collector):
             yield family
 
 
-def declared() -> Iterator[tuple[str, Iterable[Metric]]]:
+def by_owner() -> Iterator[tuple[str, Iterable[Metric]]]:
     """(owner's title, its metrics): the platform, traces, web servers, then each flow."""
     yield "Platform", METRICS
     yield "Traces", figures.METRICS
@@ -99,33 +100,33 @@ def declared() -> Iterator[tuple[str, Iterable[Metric]]]:
 
 def _flow_samples() -> Iterator[Sample]:
     for flow in flows.all():
-        readable = True
+        is_readable = True
         try:
             yield from flow.health.metrics()
         except Exception:
             # An unreadable flow must not hide the metrics of the other flows.
             log.exception("metrics_failed", flow=flow.name)
-            readable = False
-        yield _FLOW_READABLE.of(readable, flow=flow.name)
+            is_readable = False
+        yield _FLOW_READABLE.of(is_readable, flow=flow.name)
 
 
 def _daemon_samples() -> Iterator[Sample]:
     try:
-        alive = heartbeats.alive()
+        beats = heartbeats.alive()
     except RedisError:
         return
     # A sample for each role, so that a program without a process has the sample 0.
-    running = {beat.role for beat in alive}
+    running_roles = {beat.role for beat in beats}
     for role in sorted(program_roles()):
-        yield _PROGRAM_UP.of(role in running, role=role)
-    for beat in alive:
+        yield _PROGRAM_UP.of(role in running_roles, role=role)
+    for beat in beats:
         labels = {"role": beat.role, "host": beat.host, "pid": str(beat.pid)}
         yield _HEARTBEAT_AGE.of(max(0.0, time.time() - beat.at), **labels)
         yield _DONE.of(beat.done, **labels)
         yield _FAILED.of(beat.failed, **labels)
         if beat.lag is not None:
             yield _LAG.of(beat.lag, **labels)
-    for host, beat in servers.disks(alive).items():
+    for host, beat in servers.disks(beats).items():
         yield _DISK_FREE.of(beat.disk_free_bytes, host=host)
         yield _DISK.of(beat.disk_bytes, host=host)
 
@@ -133,11 +134,11 @@ def _daemon_samples() -> Iterator[Sample]:
 def _platform_samples() -> Iterator[Sample]:
     """The state that alerts report, because no alert can be stored while the database is away."""
     try:
-        kinds = alerts.open_kinds()
+        counts_by_kind = alerts.open_kinds()
     except UNAVAILABLE:
-        kinds = None  # alerts are rows: the database does not answer
-    yield _DATABASE_UP.of(kinds is not None)
-    for kind, count in (kinds or {}).items():
+        counts_by_kind = None  # alerts are rows: the database does not answer
+    yield _DATABASE_UP.of(counts_by_kind is not None)
+    for kind, count in (counts_by_kind or {}).items():
         yield _ALERTS.of(count, kind=kind)
     errors = servers.unavailable()
     for role in redis_roles():
@@ -169,9 +170,6 @@ def _histogram(
         ]
         family.add_metric([*labels, *cell], pairs, sums.get(labels, 0.0))
     return family
-
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition() -> bytes:

@@ -115,9 +115,10 @@ def language() -> str:
     return current if current in LANGUAGES else LANGUAGES[0]
 
 
-def page(language: str) -> str:
+def page(language_code: str) -> str:
     """The name of the page in docs/ with the sections in this language."""
-    return "runbook.md" if language == LANGUAGES[0] else f"runbook.{language}.md"
+    is_first = language_code == LANGUAGES[0]
+    return "runbook.md" if is_first else f"runbook.{language_code}.md"
 
 
 def anchor(kind: str) -> str:
@@ -146,30 +147,27 @@ def _languages(body: str) -> dict[str, Section]:
 
 
 def _html(match: re.Match[str]) -> str:
-    code, emphasis, link, target = match.groups()
+    code, emphasis, label, target = match.groups()
     if code or emphasis:
         return f"<code>{code}</code>" if code else f"<em>{emphasis}</em>"
     # The documents are not served: the page names the file instead of a link.
-    where = f"<code>docs/{target}</code>"
-    return where if link in target else f"{link}: {where}"
+    file_name = f"<code>docs/{target}</code>"
+    return file_name if label in target else f"{label}: {file_name}"
 
 
-def of_systems(rows: QuerySet[Alert], system_ids: Collection[int]) -> QuerySet[Alert]:
+def of_systems(alerts: QuerySet[Alert], system_ids: Collection[int]) -> QuerySet[Alert]:
     """The alerts about rows of these business systems. Runs one statement for each model; finds
     alerts by the index of their key."""
     kinds_by_model: dict[str, list[str]] = defaultdict(list)
     for kind, book in by_kind().items():
         if book.model and has_system(book.model):
             kinds_by_model[book.model].append(kind)
-    keys = [
-        f"{kind}:{pk}"
-        for label, kinds_of_model in kinds_by_model.items()
-        for pk in apps.get_model(label)
-        ._default_manager.filter(biz__in=system_ids)
-        .values_list("pk", flat=True)
-        for kind in kinds_of_model
-    ]
-    return rows.filter(key__in=keys)
+    keys: list[str] = []
+    for label, kinds in kinds_by_model.items():
+        rows = apps.get_model(label)._default_manager.filter(biz__in=system_ids)
+        ids = list(rows.values_list("pk", flat=True))
+        keys += [f"{kind}:{pk}" for kind in kinds for pk in ids]
+    return alerts.filter(key__in=keys)
 
 
 def has_system(label: str) -> bool:

@@ -16,12 +16,12 @@ from django.utils.translation import gettext as _, gettext_lazy
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.activity import SYSTEM, Dimension, Group, Key
 from msgplatform.core.flows.health import Button, Failure, Runbook, Severity
+from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.core.flows.text import Text, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Biz, FailureGroup
 from msgplatform.monitor.failure_groups import as_failure
 
-_MAX_ID = 2**63 - 1
 # (group, row of its subject) → the fields of `Failure` that only the flow knows. The row is None if
 # it was deleted.
 Details = Callable[[FailureGroup, Any], Mapping[str, Any]]
@@ -97,7 +97,7 @@ class BySystem(Dimension):
         self.relation = relation
 
     def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
-        return {counter: str(counter.biz) for counter in counter_keys if counter.biz}
+        return {key: str(key.biz) for key in counter_keys if key.biz}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         return named_rows(Biz.objects.all(), keys)
@@ -121,9 +121,9 @@ class BySubject(Dimension):
 
     def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
         return {
-            counter: str(counter.subject * self._sign)
-            for counter in counter_keys
-            if counter.subject * self._sign > 0
+            key: str(key.subject * self._sign)
+            for key in counter_keys
+            if key.subject * self._sign > 0
         }
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
@@ -151,6 +151,6 @@ def named_rows(rows: QuerySet[Any], keys: Collection[str]) -> Mapping[str, Group
 
 def row_id(key: str, field: str) -> int:
     """The id in a group's key. Raises InvalidInput."""
-    if not (key.isascii() and key.isdecimal()) or len(key) > 19 or int(key) > _MAX_ID:
+    if not (key.isascii() and key.isdecimal()) or len(key) > 19 or int(key) > MAX_ID:
         raise InvalidInput(_("There is no such choice."), field)
     return int(key)

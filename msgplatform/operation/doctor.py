@@ -24,11 +24,13 @@ from msgplatform.core.flows.health import Finding
 from msgplatform.core.flows.programs import BULK, redis_roles
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
-from msgplatform.monitor import findings
+from msgplatform.models import Alert
+from msgplatform.monitor import runbooks
 from msgplatform.monitor.watch import LOOK_SECONDS, watch
 from msgplatform.operation.supervision.preparation import FIRST_USER
 
 LOW_DISK_BYTES = 1 << 30
+_MAX_LISTED = 20  # alerts; groups of failures of each flow
 _MANAGE = shlex.join(env.MANAGE)
 _ROTATE = f"{_MANAGE} rotate_encryption_key"
 _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
@@ -49,7 +51,7 @@ def examine() -> Iterator[Finding]:
         yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
     # Skip these looks without a schema: `_database` has reported the cause of their errors.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
-        for look in (_cell, _secrets, _users, findings.open_alerts, findings.failures):
+        for look in (_cell, _secrets, _users, _open_alerts, _failures):
             yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
             yield from _report_errors(flow.health.examine, str(flow.title))
@@ -65,11 +67,11 @@ def _report_errors(look: Callable[[], Iterable[Finding]], name: str) -> Iterator
 
 
 def _settings() -> Iterator[Finding]:
-    problems = [m for m in checks.run_checks() if m.level >= checks.WARNING]
-    for message in problems:
+    problems = [check for check in checks.run_checks() if check.level >= checks.WARNING]
+    for problem in problems:
         # The hint of a system check is the repair of the problem.
-        is_error = message.level >= checks.ERROR
-        yield Finding("bad" if is_error else "warn", str(message.msg), str(message.hint or ""))
+        is_error = problem.level >= checks.ERROR
+        yield Finding("bad" if is_error else "warn", str(problem.msg), str(problem.hint or ""))
     if not problems:
         unset = "PUBLIC_URL is not set: `up` serves only this machine, over http"
         where = f"reachable as {settings.PUBLIC_URL}" if settings.PUBLIC_URL_SET else unset
@@ -155,18 +157,18 @@ def _secrets() -> Iterator[Finding]:
                 yield Finding(level, f"{column}: {counts[state]} values {state}", repair)
     current = total[encryption.State.CURRENT]
     if current == total.total():
-        more = len(settings.ENCRYPTION_KEYS) - 1
-        repair = f"the other {more} of ENCRYPTION_KEY may be removed" if more else ""
+        count = len(settings.ENCRYPTION_KEYS) - 1
+        repair = f"the other {count} of ENCRYPTION_KEY may be removed" if count else ""
         yield Finding("ok", f"secrets: all {current} are under the first key", repair)
 
 
 def _users() -> Iterator[Finding]:
     users = get_user_model()
-    able = users.objects.filter(is_active=True, is_staff=True)
-    if able.exists():
-        if not able.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
+    console_users = users.objects.filter(is_active=True, is_staff=True)
+    if console_users.exists():
+        if not console_users.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
             repair = f"`up` prints a link for {FIRST_USER}; or: {_MANAGE} "
-            name = able.values_list("username", flat=True)[0]
+            name = console_users.values_list("username", flat=True)[0]
             yield Finding("warn", "nobody has a password yet", f"{repair}changepassword {name}")
         return
     create = f"{_MANAGE} createsuperuser"
@@ -185,7 +187,7 @@ def _redis_roles() -> Iterator[Finding]:
             missing = "no redis-server for the embedded Redis"
             yield Finding("bad", missing, "apt-get install redis-server")
     for role in redis_roles():
-        yield from _redis(role.variable, role.client(), role.is_embedded)
+        yield from _redis(role)
         if role.is_truth:
             yield from _append_only(role)
 
@@ -214,11 +216,12 @@ def _append_only(role: RedisRole) -> Iterator[Finding]:
         yield Finding("ok", f"{role.variable}: accepted messages are kept (appendfsync always)")
 
 
-def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
+def _redis(role: RedisRole) -> Iterator[Finding]:
+    variable = role.variable
     try:
-        info: Any = client.info()
+        info: Any = role.client().info()
     except RedisError as error:
-        repair = f"{_MANAGE} up starts it" if is_embedded else f"check {variable}"
+        repair = f"{_MANAGE} up starts it" if role.is_embedded else f"check {variable}"
         yield Finding("bad", f"{variable}: {error}", repair)
         return
     version = str(info["redis_version"])
@@ -279,5 +282,41 @@ def _disk() -> Iterator[Finding]:
     settings.STATE_DIR.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(settings.STATE_DIR).free
     text = f"{free / (1 << 30):.1f} GiB free in {settings.STATE_DIR}"
-    enough = free > LOW_DISK_BYTES
-    yield Finding("ok" if enough else "bad", text, "" if enough else "free disk space")
+    is_enough = free > LOW_DISK_BYTES
+    yield Finding("ok" if is_enough else "bad", text, "" if is_enough else "free disk space")
+
+
+def _open_alerts() -> Iterator[Finding]:
+    """The open alerts: unacknowledged alerts first, then the latest seen."""
+    rows = Alert.objects.filter(open_key__isnull=False).order_by("acknowledged_at", "-last_at")
+    alerts = list(rows[: _MAX_LISTED + 1])
+    for alert in alerts[:_MAX_LISTED]:
+        note = f" (acknowledged by {alert.acknowledged_by})" if alert.acknowledged_at else ""
+        first_step = runbooks.section(alert.kind).first_step
+        yield Finding(
+            "warn" if note else "bad",
+            f"alert {alert.kind}: {alert.subject}{note}",
+            f"{first_step or alert.text} ({runbooks.anchor(alert.kind)})",
+        )
+    if len(alerts) > _MAX_LISTED:
+        yield Finding("bad", f"more than {_MAX_LISTED} alerts are open", "see them in the console")
+    if not alerts:
+        yield Finding("ok", "no alert is open")
+
+
+def _failures() -> Iterator[Finding]:
+    """The failures that were neither resent nor acknowledged."""
+    has_failures = False
+    for flow in flows.all():
+        groups = flow.health.failures()
+        has_failures = has_failures or bool(groups)
+        for failure in groups[:_MAX_LISTED]:
+            yield Finding(
+                "bad",
+                f"{flow.title}: {failure.count} failures: {failure.where}: {failure.answer}",
+                "send them again or acknowledge them on the console's page Failures",
+            )
+        if (count := len(groups) - _MAX_LISTED) > 0:
+            yield Finding("bad", f"{flow.title}: {count} more groups of failures")
+    if not has_failures:
+        yield Finding("ok", "no failures that nobody has looked at")

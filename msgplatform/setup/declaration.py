@@ -60,8 +60,8 @@ class Declaration:
     # Columns that no body sets but that move with the row.
     moved_columns: ClassVar[Sequence[str]] = ()
     is_in_addresses: ClassVar[bool] = False  # the name finds the cell of a request
-    # Models of other kinds that values name as text. Those of the address and of NamedFields need
-    # not be listed.
+    # Models of other kinds that values name as text. The models of the address and of NamedFields
+    # need not be listed.
     named_models: ClassVar[tuple[type[Model], ...]] = ()
     model: ClassVar[type[Model]]
     serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]

@@ -160,9 +160,9 @@ class NamedField(serializers.SlugRelatedField[Any]):
     @classmethod
     def many_init(cls, *args: Any, **options: Any) -> NamesField:
         """The field of `many=True`."""
-        of_list = {name: options[name] for name in MANY_RELATION_KWARGS if name in options}
-        of_list["allow_null"] = options.pop("allow_null", False)  # the list, not its names
-        return NamesField(child_relation=cls(*args, **options), **of_list)
+        list_options = {name: options[name] for name in MANY_RELATION_KWARGS if name in options}
+        list_options["allow_null"] = options.pop("allow_null", False)  # the list, not its names
+        return NamesField(child_relation=cls(*args, **options), **list_options)
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, str) or "\x00" in data:

@@ -38,15 +38,15 @@ def field_errors(error: Exception) -> list[dict[str, Any]]:
 
 def flat_errors(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
     """DRF's nested errors as `{"field": "events[3].type", "message": …}`."""
-    for_whole = {"non_field_errors", django_errors.NON_FIELD_ERRORS}
+    object_names = {"non_field_errors", django_errors.NON_FIELD_ERRORS}
     if isinstance(detail, Mapping):
-        for name, below in detail.items():
-            below_path = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}"
+        for name, part in detail.items():
+            part_path = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}"
             # Errors of a whole object belong to the object's own path.
-            yield from flat_errors(below, path if name in for_whole else below_path.lstrip("."))
+            yield from flat_errors(part, path if name in object_names else part_path.lstrip("."))
     elif isinstance(detail, list | tuple):
-        for index, below in enumerate(detail):
-            is_nested = isinstance(below, Mapping | list | tuple)
-            yield from flat_errors(below, f"{path}[{index}]" if is_nested else path)
+        for index, part in enumerate(detail):
+            is_nested = isinstance(part, Mapping | list | tuple)
+            yield from flat_errors(part, f"{path}[{index}]" if is_nested else path)
     else:
         yield {"field": path, "message": str(detail)}

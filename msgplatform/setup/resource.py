@@ -240,7 +240,7 @@ class Resource(Declaration):
             elif column.name not in self.kept_fields | self.secret_fields:
                 setattr(row, column.name, column.get_default())
         return {
-            name: sorted({row.name for row in body.validated_data.get(name, ())})
+            name: sorted({related_row.name for related_row in body.validated_data.get(name, ())})
             for name in self._related_names()
         }
 

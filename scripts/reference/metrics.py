@@ -33,7 +33,7 @@ RULES = settings.BASE_DIR / "deploy" / "prometheus" / "rules.yml"
 def page() -> str:
     """The whole page."""
     alerts = alerts_by_metric(read_rules(RULES))
-    return "\n".join([_HEAD, *(_section(*group, alerts) for group in metrics.declared())])
+    return "\n".join([_HEAD, *(_section(*group, alerts) for group in metrics.by_owner())])
 
 
 def _section(
@@ -72,7 +72,7 @@ def alerts_by_metric(rules: Rules) -> dict[str, list[str]]:
 def metrics_in(expression: str) -> Iterator[str]:
     """The full names of the platform's metrics that a PromQL expression reads."""
     metrics_by_name = {
-        metric.full_name: metric for _, group in metrics.declared() for metric in group
+        metric.full_name: metric for _, group in metrics.by_owner() for metric in group
     }
     # {__name__=~"…"} reads all whose names match.
     for pattern in re.findall(r'__name__=~"([^"]+)"', expression):

@@ -28,7 +28,7 @@ def server() -> Iterator[OidcProvider]:
 @pytest.fixture
 def provider(server: OidcProvider) -> OidcProvider:
     server.reset()
-    company.kept.clear()
+    company.memories.clear()
     return server
 
 

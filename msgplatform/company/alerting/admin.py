@@ -134,8 +134,10 @@ class AlertChannelAdmin(ResourceAdmin):
 def _check_kind(kind: str) -> None:
     """Raises ValidationError for a line that fits no kind of alert."""
     kinds = sorted(runbooks.by_kind())
-    prefix = kind[:-1]
-    is_known = any(k.startswith(prefix) for k in kinds) if kind.endswith("*") else kind in kinds
+    if kind.endswith("*"):
+        is_known = any(name.startswith(kind[:-1]) for name in kinds)
+    else:
+        is_known = kind in kinds
     if not is_known:
         flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in kinds}))
         raise ValidationError(
@@ -148,7 +150,7 @@ def _check_kind(kind: str) -> None:
 class AlertRuleAdmin(ResourceAdmin):
     resource = AlertRuleResource
     form_fields = {"kinds": partial(LinesField, check=_check_kind)}
-    list_display = ["name", "state", "what", "goes_to", "when"]
+    list_display = ["name", "state", "covered_alerts", "channel_names", "quiet_hours"]
     search_fields = ["name"]
     sortable_by = ["name"]
     autocomplete_fields = ["systems", "channels"]
@@ -160,19 +162,19 @@ class AlertRuleAdmin(ResourceAdmin):
     state = cells.column(_("state"), lambda row: cells.enabled(row.enabled))
 
     @admin.display(description=_("which alerts"))
-    def what(self, row: AlertRule) -> str:
+    def covered_alerts(self, row: AlertRule) -> str:
         kinds = cells.cut(", ".join(row.kinds)) if row.kinds else gettext("all kinds")
         systems = ", ".join(str(system) for system in row.systems.all())
         severity = gettext("from: %s") % Severity(row.min_severity).label
         return cells.lines(kinds, ", ".join(filter(None, [severity, cells.cut(systems)])))
 
     @admin.display(description=_("alert channels"))
-    def goes_to(self, row: AlertRule) -> str:
+    def channel_names(self, row: AlertRule) -> str:
         names = ", ".join(str(channel) for channel in row.channels.all())
         return cells.cut(names) or cells.mark(gettext("none"), "warn")
 
     @admin.display(description=_("quiet hours"))
-    def when(self, row: AlertRule) -> str:
+    def quiet_hours(self, row: AlertRule) -> str:
         if row.quiet_from is None or row.quiet_until is None:
             return cells.NOTHING
         hours = f"{row.quiet_from:%H:%M}–{row.quiet_until:%H:%M}"

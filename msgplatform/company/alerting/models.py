@@ -89,7 +89,7 @@ class AlertChannel(Named):
 
 
 class AlertRule(Named):
-    """Which alerts go to which channels, and when."""
+    """The alerts that go to channels, and their times."""
 
     refuses_digits = True
     name = ExactSlugField(

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.company.alerting import texts
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage
@@ -45,7 +45,7 @@ LEASE = timedelta(seconds=MAX_SECONDS + 30)
 WAITS = tuple(timedelta(seconds=wait) for wait in (10, 30, 60, 300, 900, 1800, 3600))
 # Number of attempts in a row that fail before there is an alert about the channel.
 FAILING_AFTER = 2
-TEST_SECONDS = 15
+CALL_SECONDS = 15  # of a test, and of the call of a heartbeat
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -138,10 +138,10 @@ class Outbox:
 
     def collect(self, now: datetime) -> None:
         """Store the outcomes of sends that have ended."""
-        for channel, (message, child) in list(self.children.items()):
+        for channel_id, (message, child) in list(self.children.items()):
             if (outcome := child.poll()) is not None:
                 store(message, outcome, now)
-                del self.children[channel]
+                del self.children[channel_id]
 
     def start(self, now: datetime) -> None:
         """Start sends of due messages."""
@@ -218,16 +218,16 @@ def send_test(channel: AlertChannel) -> Outcome:
     alerts shows the test. Raises Undecryptable."""
     if outbound.is_off():
         return Outcome(False, str(lazy_message(outbound.OFF)))
-    now, text = timezone.now(), texts.test(channel, timezone.now())
+    now = timezone.now()
+    text = texts.test(channel, now)
     if channel.is_heartbeat:
-        child = Child("call", channel.url, seconds=TEST_SECONDS)
+        child = Child("call", channel.url, seconds=CALL_SECONDS)
     else:
-        child = Child("send", channel.url, seconds=TEST_SECONDS, **msgspec.structs.asdict(text))
+        child = Child("send", channel.url, seconds=CALL_SECONDS, **msgspec.structs.asdict(text))
     outcome = child.wait()
     AlertMessage.objects.create(
-        channel=channel,
-        kind=AlertMessage.Kind.TEST,
-        state=AlertMessage.State.SENT if outcome.is_ok else AlertMessage.State.FAILED,
+        channel=channel, kind=AlertMessage.Kind.TEST,
+        state=State.SENT if outcome.is_ok else State.FAILED,
         created_at=now, due_at=now, attempts=1,
         sent_at=timezone.now() if outcome.is_ok else None,
         error=outcome.error[:500], title=text.title, text=text.plain,
@@ -239,16 +239,17 @@ def send_test(channel: AlertChannel) -> Outcome:
 def report_failing(channels: Iterable[AlertChannel]) -> None:
     """Make the open alerts match the channels that fail now."""
     conditions = [
-        Condition(
+        Condition.of(
             key(CHANNEL, str(row.pk)),
-            lazy_message("Alerts do not reach the channel %(name)s", name=row.name),
-            lazy_message(
+            gettext_noop("Alerts do not reach the channel %(name)s"),
+            gettext_noop(
                 "%(shown)s has failed since %(since)s: %(error)s. What waits for it is tried "
-                "again for 24 hours.",
-                shown=row.shown,
-                since=moment(row.failing_since) if row.failing_since else "",
-                error=row.last_error.rstrip("."),
+                "again for 24 hours."
             ),
+            name=row.name,
+            shown=row.shown,
+            since=moment(row.failing_since) if row.failing_since else "",
+            error=row.last_error.rstrip("."),
         )
         for row in channels
         if is_failing(row)

@@ -30,7 +30,15 @@ MAX_BEGINNINGS = 3
 FLAPPING_SECONDS = 1800
 Event = AlertNotice.Event
 State = AlertMessage.State
+_NEVER = datetime.max.replace(tzinfo=UTC)
 _NUMBER = re.compile(r"\d{1,18}")
+
+
+class Period(NamedTuple):
+    """The period in which news is to be sent: the news joins no message outside of this period."""
+
+    earliest: datetime
+    latest: datetime
 
 
 def severity_of(kind: str) -> Severity:
@@ -97,15 +105,14 @@ def plan(now: datetime) -> None:
                 continue
             # Each channel gets the news once: of several rules, by the one that sends earliest.
             severity = severity_of(row.alert.kind)
-            rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
+            earliest: dict[AlertChannel, tuple[datetime, AlertRule]] = {}
             for rule, channel in channels_about(rules, row.alert, systems[row.alert.pk]):
-                rules_by_channel[channel].append(rule)
-            for channel, candidates in rules_by_channel.items():
-                periods = [_due(rule, severity, now) for rule in candidates]
-                never = datetime.max.replace(tzinfo=UTC)  # quiet hours drop its message
-                times = [period.latest if period else never for period in periods]
-                rule = candidates[times.index(min(times))]
-                _tell(row.alert, rule, channel, Event.OPENED, 0, now)
+                period = _period(rule, severity, now)
+                at = period.latest if period else _NEVER  # quiet hours drop its message
+                if channel not in earliest or at < earliest[channel][0]:
+                    earliest[channel] = at, rule
+            for channel, (_at, rule) in earliest.items():
+                _write_notice(row.alert, rule, channel, Event.OPENED, 0, now)
         for row in news:
             if not row.is_end:
                 continue
@@ -114,14 +121,14 @@ def plan(now: datetime) -> None:
             notices = AlertNotice.objects.filter(alert=row.alert, event=Event.OPENED)
             notices = notices.exclude(message__state=State.DROPPED)
             for notice in notices.select_related("message__rule", "channel"):
-                teller = notice.message.rule
-                if teller is None:
+                rule_of_end = notice.message.rule
+                if rule_of_end is None:
                     pairs = channels_about(rules, row.alert, systems.get(row.alert.pk))
-                    teller = next(
-                        (rule for rule, channel in pairs if channel == notice.channel), None
+                    rule_of_end = next(
+                        (other for other, channel in pairs if channel == notice.channel), None
                     )
-                if teller is not None and teller.sends_resolved:
-                    _tell(row.alert, teller, notice.channel, Event.RESOLVED, 0, now)
+                if rule_of_end is not None and rule_of_end.sends_resolved:
+                    _write_notice(row.alert, rule_of_end, notice.channel, Event.RESOLVED, 0, now)
         AlertNews.objects.filter(pk__in=[row.pk for row in news]).delete()
 
 
@@ -153,13 +160,13 @@ def plan_repeats(now: datetime) -> None:
             alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
             if not alert or not channel or not is_about(rule, alert, systems[alert.pk]):
                 continue
-            if count < _BATCH and _due(rule, severity_of(alert.kind), now):
+            if count < _BATCH and _period(rule, severity_of(alert.kind), now):
                 count += 1
                 with transaction.atomic():
-                    _tell(alert, rule, channel, Event.REPEATED, pair["number"] + 1, now)
+                    _write_notice(alert, rule, channel, Event.REPEATED, pair["number"] + 1, now)
 
 
-def _tell(
+def _write_notice(
     alert: Alert, rule: AlertRule, channel: AlertChannel, event: str, number: int, now: datetime
 ) -> None:
     """Write the notice, into a waiting message or a new one."""
@@ -168,39 +175,39 @@ def _tell(
         return
     # Channels that have the beginning of an alert always get its end.
     severity, can_drop = severity_of(alert.kind), event != Event.RESOLVED
-    due = _due(rule, severity, now, can_drop)
-    beginnings = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
-    if due and event != Event.REPEATED and beginnings.count() > MAX_BEGINNINGS:
+    period = _period(rule, severity, now, can_drop)
+    recent_alerts = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
+    if period and event != Event.REPEATED and recent_alerts.count() > MAX_BEGINNINGS:
         # The alert begins again and again: its channel gets news twice an hour.
         seconds = now.timestamp() // FLAPPING_SECONDS * FLAPPING_SECONDS + FLAPPING_SECONDS
         half_hour = datetime.fromtimestamp(seconds, UTC)
-        due = Due(max(due.earliest, half_hour), max(due.latest, half_hour))
+        period = Period(max(period.earliest, half_hour), max(period.latest, half_hour))
     message = None
-    if due is not None:
+    if period is not None:
         # Lock the message: nobody sends it before the notice is stored. A message that waits for
         # its next attempt takes all news that may go now; one for the morning delays none.
         rows = AlertMessage.objects.select_for_update().filter(
             rule=rule, channel=channel, kind=AlertMessage.Kind.ALERTS, state=State.WAITING, claim=""
         )
-        if due.earliest <= now:
-            rows = rows.filter(Q(due_at__lte=due.latest) | Q(attempts__gt=0))
+        if period.earliest <= now:
+            rows = rows.filter(Q(due_at__lte=period.latest) | Q(attempts__gt=0))
         else:
-            rows = rows.filter(due_at__range=due)
+            rows = rows.filter(due_at__range=period)
         message = rows.order_by("due_at").first()
     if message is None:
-        state = State.DROPPED if due is None else State.WAITING
-        due_at = due.latest if due else now
+        state = State.DROPPED if period is None else State.WAITING
+        due_at = period.latest if period else now
         message = AlertMessage.objects.create(
             rule=rule, channel=channel, state=state, created_at=now, due_at=due_at,
             give_up_at=due_at + AlertMessage.GIVE_UP,
         )  # fmt: skip
-    elif due:
+    elif period:
         # The message gets a day of tries from this news on. It also gets an attempt soon, because
         # the channel may work again, unless the news is a repeat.
         give_up_at = message.give_up_at or message.created_at + message.GIVE_UP
         message.give_up_at = max(give_up_at, now + message.GIVE_UP)
-        if event != Event.REPEATED and message.due_at > due.latest:
-            message.due_at = due.latest
+        if event != Event.REPEATED and message.due_at > period.latest:
+            message.due_at = period.latest
             # The pause after this attempt must not be longer than the pause that it cuts short.
             message.attempts = max(1, message.attempts - 1)
         message.save(update_fields=["give_up_at", "due_at", "attempts"])
@@ -221,29 +228,26 @@ def delete_old(before: datetime) -> None:
     AlertMessage.objects.filter(pk__in=ids).delete()
 
 
-class Due(NamedTuple):
-    """The period in which news is to be sent: the news joins no message outside of this period."""
-
-    earliest: datetime
-    latest: datetime
-
-
-def _due(rule: AlertRule, severity: Severity, now: datetime, can_drop: bool = True) -> Due | None:
+def _period(
+    rule: AlertRule, severity: Severity, now: datetime, can_drop: bool = True
+) -> Period | None:
     """The period for news of this severity; None if the news is dropped. Without `can_drop` it
     waits for the end of quiet hours that would drop it."""
     window = timedelta(seconds=rule.group_seconds)
     begins, ends = rule.quiet_from, rule.quiet_until
     if begins is None or ends is None:
-        return Due(now, now + window)
-    local = now.astimezone(ZoneInfo(rule.time_zone))
-    time = local.time().replace(tzinfo=None)
-    is_over_midnight = begins > ends
-    is_quiet = time >= begins or time < ends if is_over_midnight else begins <= time < ends
+        return Period(now, now + window)
+    local_now = now.astimezone(ZoneInfo(rule.time_zone))
+    local_time = local_now.time()
+    if begins > ends:  # over midnight
+        is_quiet = local_time >= begins or local_time < ends
+    else:
+        is_quiet = begins <= local_time < ends
     if not is_quiet or severity.rank >= Severity(rule.quiet_passes_from).rank:
-        return Due(now, now + window)
-    day = local.date() + timedelta(days=1 if time >= ends else 0)
-    quiet_until = datetime.combine(day, ends, tzinfo=local.tzinfo)
+        return Period(now, now + window)
+    day = local_now.date() + timedelta(days=1 if local_time >= ends else 0)
+    quiet_until = datetime.combine(day, ends, tzinfo=local_now.tzinfo)
     drops_below = rule.quiet_drops_below if can_drop else ""
     if drops_below and severity.rank < Severity(drops_below).rank:
         return None
-    return Due(quiet_until, max(quiet_until, now + window))
+    return Period(quiet_until, max(quiet_until, now + window))

@@ -177,7 +177,7 @@ def open_channel(url: str) -> Any:
         except (TypeError, AppriseImproperlyConfigured):
             plugin = None
     if plugin is not None:
-        # Whatever the address says: no redirects, and certificates are checked.
+        # No address can allow redirects, or leave certificates unchecked.
         plugin.redirects, plugin.verify_certificate = False, True
     return plugin
 
@@ -222,21 +222,21 @@ _ACTIONS = {"check": check, "send": send, "call": call}
 def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
     """As many whole blocks as fit into `limit` bytes, then the number of the other blocks, then the
     tail. A first block that is too long by itself is cut."""
-    ending = f"\n\n{tail}" if tail else ""
 
-    def whole(number: int) -> str:
+    def ending(number: int) -> str:
+        """The text after the first `number` blocks."""
         others = len(blocks) - number
-        parts = [*blocks[:number], *([more.replace("{count}", str(others))] if others else [])]
-        return "\n\n".join(parts) + ending
+        note = more.replace("{count}", str(others)) if others else ""
+        return "".join(f"\n\n{part}" for part in (note, tail) if part)
 
     # A block without text is an alert that is only counted.
     for number in range(sum(map(bool, blocks)), 0, -1):
-        if len(whole(number).encode()) <= limit:
-            return whole(number)
-    others = len(blocks) - 1
-    ending = (f"\n\n{more.replace('{count}', str(others))}" if others else "") + ending
-    room = max(limit - len(ending.encode()) - 4, 40)
-    return (blocks[0] if blocks else "").encode()[:room].decode(errors="ignore") + " …" + ending
+        body = "\n\n".join(blocks[:number]) + ending(number)
+        if len(body.encode()) <= limit:
+            return body
+    room = max(limit - len(ending(1).encode()) - 4, 40)
+    first = blocks[0] if blocks else ""
+    return first.encode()[:room].decode(errors="ignore") + " …" + ending(1)
 
 
 def without_secrets(text: str, url: str) -> str:

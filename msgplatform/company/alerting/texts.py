@@ -7,16 +7,16 @@ mention or style in a chat, and telephone numbers and addresses of people are ma
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from zoneinfo import ZoneInfo
 
 import msgspec
 from django.conf import settings
-from django.utils import translation
+from django.utils import timezone, translation
 from django.utils.translation import gettext as _, ngettext
 
 from msgplatform.company.alerting.models import AlertChannel, AlertNotice
 from msgplatform.company.alerting.planning import severity_of
 from msgplatform.core import cells, personal
+from msgplatform.core.alerts import moment
 from msgplatform.core.lazy_text import translate_stored
 from msgplatform.models import Alert
 from msgplatform.models.alerts import Severity
@@ -49,31 +49,33 @@ class Text(msgspec.Struct, frozen=True):
 
 def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     """The message about these notices (at least one), the worst and newest first."""
-    latest: dict[str, AlertNotice] = {}
+    latest_by_key: dict[str, AlertNotice] = {}
     alert_ids = defaultdict[str, set[int]](set)
     for notice in sorted(notices, key=lambda notice: notice.pk):
-        latest[notice.alert.key] = notice  # opened and resolved in one message: show the end
+        latest_by_key[notice.alert.key] = notice  # opened and resolved in one message: show the end
         alert_ids[notice.alert.key].add(notice.alert_id)
-    rows = sorted(latest.values(), key=_rank)
-    open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
-    worst = severity_of(open_rows[0].alert.kind) if open_rows else None
-    with translation.override(channel.language):
-        if len(rows) == 1:
-            title = f"{prefix()}[{_mark(rows[0])}] {_clean(_subject(rows[0].alert))}"[:250]
+    latest_notices = sorted(latest_by_key.values(), key=_rank)
+    open_notices = [notice for notice in latest_notices if notice.event != Event.RESOLVED]
+    worst = severity_of(open_notices[0].alert.kind) if open_notices else None
+    with translation.override(channel.language), timezone.override(channel.time_zone):
+        if len(latest_notices) == 1:
+            (notice,) = latest_notices
+            title = f"{prefix()}[{_mark(notice)}] {_clean(_subject(notice.alert))}"[:250]
         else:
-            beginnings, ends = len(open_rows), len(rows) - len(open_rows)
+            beginnings = len(open_notices)
+            ends = len(latest_notices) - beginnings
             counts = []
             if beginnings:
                 counts.append(ngettext("%d alert", "%d alerts", beginnings) % beginnings)
             counts += [_("%d resolved") % ends] if ends else []
             title = prefix() + ", ".join(counts)
-        blocks, zone = list[Mapping[str, str]](), ZoneInfo(channel.time_zone)
-        for notice in rows[:MAX_BLOCKS]:
+        blocks = list[Mapping[str, str]]()
+        for notice in latest_notices[:MAX_BLOCKS]:
             alert = notice.alert
             subject, mark = _clean(_subject(alert)), _mark(notice)
-            since = alert.first_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+            since = moment(alert.first_at)
             if notice.event == Event.RESOLVED and alert.resolved_at:
-                until = alert.resolved_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+                until = moment(alert.resolved_at)
                 lines = [_("From %(since)s until %(until)s.") % {"since": since, "until": until}]
             else:
                 text = str(translate_stored(alert.said.get("text", alert.text)))
@@ -89,7 +91,7 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
                 "text": "\n".join([f"[{mark}] {subject}", *lines, url]),
                 "markdown": "\n\n".join([f"**[{mark}] {subject}**", *lines, link]),
             })  # fmt: skip
-        blocks += [{"text": "", "markdown": ""}] * max(0, len(rows) - MAX_BLOCKS)
+        blocks += [{"text": "", "markdown": ""}] * max(0, len(latest_notices) - MAX_BLOCKS)
         return Text(
             title,
             blocks,
@@ -101,10 +103,9 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
 
 def test(channel: AlertChannel, now: datetime) -> Text:
     """The message of the test button."""
-    with translation.override(channel.language):
-        at = now.astimezone(ZoneInfo(channel.time_zone)).strftime("%Y-%m-%d %H:%M %Z")
+    with translation.override(channel.language), timezone.override(channel.time_zone):
         words = _("This is a test of the channel %(name)s, sent at %(at)s. Alerts come like this.")
-        text = words % {"name": channel.name, "at": at}
+        text = words % {"name": channel.name, "at": moment(now)}
         return Text(
             prefix() + _("Test"),
             [{"text": text, "markdown": text}],

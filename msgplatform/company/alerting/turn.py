@@ -19,9 +19,14 @@ from msgplatform.models import Alert
 from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
 from msgplatform.monitor.statistics.points import CounterQuery
 
-_SUMMARY_TIME = time(8, 0)  # in the channel's zone
 WEEK = timedelta(days=7)
+KEEP = timedelta(days=90)  # messages that were sent, in the console
+_SUMMARY_TIME = time(8, 0)  # in the channel's zone
 _MAX_SYSTEMS = 20  # systems of a flow with most failures; the summary has the number of the others
+_CLOCK_TOLERANCE = timedelta(seconds=60)  # difference between clocks of machines
+# A failed call is repeated after this time: a dead man's switch may wait little longer than the
+# interval between two calls.
+_RETRY = timedelta(seconds=30)
 
 
 def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:
@@ -30,13 +35,13 @@ def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:
         if not channel.enabled or channel.is_heartbeat or channel.summary_weekday is None:
             continue
         next_at = next_summary_time(channel, now)
-        stored = channel.next_summary_at
-        if stored == next_at:
+        stored_at = channel.next_summary_at
+        if stored_at == next_at:
             continue
-        rows = AlertChannel.objects.filter(pk=channel.pk, next_summary_at=stored)
+        rows = AlertChannel.objects.filter(pk=channel.pk, next_summary_at=stored_at)
         with transaction.atomic():
             # Without a stored time, or with a time of another day, the channel was just set up.
-            if rows.update(next_summary_at=next_at) and stored and stored <= now:
+            if rows.update(next_summary_at=next_at) and stored_at and stored_at <= now:
                 title, text = write_summary(channel, now)
                 AlertMessage.objects.create(
                     channel=channel, kind=AlertMessage.Kind.SUMMARY, created_at=now, due_at=now,
@@ -47,19 +52,19 @@ def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:
 def next_summary_time(channel: AlertChannel, now: datetime) -> datetime:
     """The next time for a summary after `now`: 8 in the morning in the channel's zone."""
     zone = ZoneInfo(channel.time_zone)
-    local = now.astimezone(zone)
-    days = ((channel.summary_weekday or 1) - local.isoweekday()) % 7
-    moment = datetime.combine(local.date() + timedelta(days=days), _SUMMARY_TIME, tzinfo=zone)
-    if moment <= local:
-        moment += WEEK
-    return moment
+    local_now = now.astimezone(zone)
+    days = ((channel.summary_weekday or 1) - local_now.isoweekday()) % 7
+    next_time = datetime.combine(local_now.date() + timedelta(days=days), _SUMMARY_TIME, tzinfo=zone)
+    if next_time <= local_now:
+        next_time += WEEK
+    return next_time
 
 
 def write_summary(channel: AlertChannel, now: datetime) -> tuple[str, str]:
     """Title and text for the week that ends now: a paragraph for each flow, and one for alerts."""
     with translation.override(channel.language):
         zone = ZoneInfo(channel.time_zone)
-        days = [moment.astimezone(zone).strftime("%Y-%m-%d") for moment in (now - WEEK, now)]
+        days = [at.astimezone(zone).strftime("%Y-%m-%d") for at in (now - WEEK, now)]
         title = texts.prefix() + _("the week from %(since)s to %(until)s") % {
             "since": days[0], "until": days[1],
         }  # fmt: skip
@@ -70,14 +75,14 @@ def write_summary(channel: AlertChannel, now: datetime) -> tuple[str, str]:
             totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
             lines = [f"{flow.title}: {_figures(activity, whole(totals))}"]
             systems = next((part for part in activity.dimensions if part.name == SYSTEM), None)
-            groups = rank_groups(activity, systems, totals) if systems else []
-            busy_groups = [group for group in groups if any(group.counts.values())]
+            ranked_lines = rank_groups(activity, systems, totals) if systems else []
+            busy_lines = [line for line in ranked_lines if any(line.counts.values())]
             lines += [
-                f"- {group.group.title}: {_figures(activity, group.counts)}"
-                for group in busy_groups[:_MAX_SYSTEMS]
+                f"- {line.group.title}: {_figures(activity, line.counts)}"
+                for line in busy_lines[:_MAX_SYSTEMS]
             ]
-            if len(busy_groups) > _MAX_SYSTEMS:
-                lines.append(_("- and %d more systems") % (len(busy_groups) - _MAX_SYSTEMS))
+            if len(busy_lines) > _MAX_SYSTEMS:
+                lines.append(_("- and %d more systems") % (len(busy_lines) - _MAX_SYSTEMS))
             paragraphs.append("\n".join(lines))
         counts = {
             "opened": Alert.objects.filter(first_at__gte=now - WEEK).count(),
@@ -100,12 +105,6 @@ def _figures(activity: Activity, counts: Counts) -> str:
     return ", ".join(parts)
 
 
-_CLOCK_TOLERANCE = timedelta(seconds=60)  # difference between clocks of machines
-# A failed call is repeated after this time: a dead man's switch may wait little longer than the
-# interval between two calls.
-_RETRY = timedelta(seconds=30)
-
-
 class Heartbeats:
     """The calls that this process makes."""
 
@@ -114,10 +113,10 @@ class Heartbeats:
 
     def collect(self, now: datetime) -> None:
         """Store the outcomes of calls that have ended."""
-        for channel, call in list(self.children.items()):
+        for channel_id, call in list(self.children.items()):
             if (outcome := call.poll()) is not None:
-                _store(channel, outcome, now)
-                del self.children[channel]
+                _store_call(channel_id, outcome, now)
+                del self.children[channel_id]
 
     def start(self, channels: Sequence[AlertChannel], now: datetime) -> None:
         """Call the due addresses, if alerts can reach people: a channel for messages works, or
@@ -143,20 +142,17 @@ class Heartbeats:
             if not is_due or not rows.update(next_heartbeat_at=next_call_at):
                 continue  # another process calls it
             try:
-                self.children[channel.pk] = Child("call", channel.url, seconds=15)
+                self.children[channel.pk] = Child("call", channel.url, seconds=outbox.CALL_SECONDS)
             except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
-                _store(channel.pk, Outcome(False, str(error)[:500]), now)
+                _store_call(channel.pk, Outcome(False, str(error)[:500]), now)
 
 
-def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
+def _store_call(channel_id: int, outcome: Outcome, now: datetime) -> None:
     """Store the outcome of a call. A failed call is repeated soon."""
     note_outcome(channel_id, outcome, now)
     if not outcome.is_ok:
         rows = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
         rows.update(next_heartbeat_at=now + _RETRY)
-
-
-KEEP = timedelta(days=90)  # messages that were sent, in the console
 
 
 class Sender:

@@ -23,17 +23,22 @@ from msgplatform.company.audit_export import address, lines
 from msgplatform.company.audit_export.address import Address
 from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core import alerts, outbound
+from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.http import engine as http
-from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import AuditLog
 from msgplatform.monitor.watch import AUDIT
 
 TIMEOUT_SECONDS = 15.0
+EVERY_SECONDS = 2.0
+LEASE_SECONDS = 60.0  # lines of a killed exporter wait so long; a slower target may get lines twice
+MAX_PAUSE_SECONDS = 30.0
+_MAX_LINES = 100  # handed over together
+_MAX_BYTES = 512 * 1024
 CONTENT_TYPE = "application/x-ndjson"
 # Facility 13 (log audit), severity 6 (informational): RFC 5424, §6.2.1.
 _PRIORITY = 13 * 8 + 6
@@ -44,11 +49,11 @@ class NotTaken(Unavailable):
     """The target did not take the lines; the text says why, without secrets."""
 
 
-def hand_over(lines: Sequence[str], address: Address, token: str = "") -> None:
+def hand_over(signed_lines: Sequence[str], target: Address, token: str = "") -> None:
     """Hand lines over to an address; `token` is a webhook's. Raises NotTaken."""
-    text, name = "".join(f"{line}\n" for line in lines), address.place
+    text, name = "".join(f"{line}\n" for line in signed_lines), target.place
     try:
-        match address.kind:
+        match target.kind:
             case "stdout":
                 name = "standard output"
                 sys.stdout.write(text)
@@ -56,15 +61,15 @@ def hand_over(lines: Sequence[str], address: Address, token: str = "") -> None:
             case "socket":  # a datagram for each line
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
                     connection.settimeout(TIMEOUT_SECONDS)
-                    connection.connect(address.place)
-                    for line in lines:
+                    connection.connect(target.place)
+                    for line in signed_lines:
                         connection.send(f"<{_PRIORITY}>{_NAME}: {line}".encode())
             case "server":
-                name = f"{address.place}:{address.port}"
+                name = f"{target.place}:{target.port}"
                 # RFC 5424, §6: no time, process or structured data: each line has its own.
                 head = f"<{_PRIORITY}>1 - {socket.gethostname()} {_NAME} - - -"
-                frames = "".join(f"{head} {line}\n" for line in lines)
-                place = address.place, address.port
+                frames = "".join(f"{head} {line}\n" for line in signed_lines)
+                place = target.place, target.port
                 with socket.create_connection(place, TIMEOUT_SECONDS) as connection:
                     connection.sendall(frames.encode())
                     # It sends no acknowledgement: once it has read all, it closes its side.
@@ -72,27 +77,19 @@ def hand_over(lines: Sequence[str], address: Address, token: str = "") -> None:
                     while connection.recv(4096):
                         pass
             case "webhook":
-                name = str(urlsplit(address.place).hostname)
+                name = str(urlsplit(target.place).hostname)
                 headers = [("content-type", CONTENT_TYPE)]
                 headers += [("authorization", f"Bearer {token}")] if token else []
-                request = http.Request(address.place, text.encode(), headers, TIMEOUT_SECONDS)
+                request = http.Request(target.place, text.encode(), headers, TIMEOUT_SECONDS)
                 response = http.exchange(request, grace=5)
-                if response is None or not 200 <= response.status < 300:
-                    why = "no answer came"
-                    if response:
-                        why = response.detail or f"HTTP {response.status}"
-                    raise NotTaken(f"{name}: {why}")
+                if response is None:
+                    raise NotTaken(f"{name}: no answer came")
+                if not 200 <= response.status < 300:
+                    raise NotTaken(f"{name}: {response.detail or f'HTTP {response.status}'}")
             case _:
-                assert_never(address.kind)
+                assert_never(target.kind)
     except OSError as error:
         raise NotTaken(f"{name}: {error.strerror or error}") from error
-
-
-EVERY_SECONDS = 2.0
-LEASE_SECONDS = 60.0  # lines of a killed exporter wait so long; a slower target may get lines twice
-MAX_PAUSE_SECONDS = 30.0
-_MAX_LINES = 100  # handed over together
-_MAX_BYTES = 512 * 1024
 
 
 class Exporter:
@@ -105,15 +102,11 @@ class Exporter:
 
     def turn(self) -> float:
         """Hand over some lines; the seconds until the next turn. Raises NotTaken."""
-        state = AuditExport.objects.filter(id=1).first()
+        state, _is_new = AuditExport.objects.get_or_create(
+            id=1, defaults={"last_hash": lines.FIRST_PREVIOUS, "moved_at": sql.now}
+        )
         oldest = AuditLog.objects.filter(line=None).order_by("id").first()
-        if state is None or not (state.pending or oldest):
-            if state is None:
-                sql.insert_or_keep(
-                    "audit_export",
-                    ("id", "line", "last_hash", "pending", "moved_at", "claimed_by"),
-                    [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")],
-                )
+        if not (state.pending or oldest):
             if self._has_alert:
                 alerts.resolve(AUDIT)
                 self._has_alert = False
@@ -140,13 +133,14 @@ class Exporter:
             since = max(state.moved_at, oldest.at) if oldest else state.moved_at
             if sql.now() - since >= timedelta(minutes=settings.AUDIT_EXPORT_ALERT_MINUTES):
                 self._has_alert = True
-                words = _("%(why)s. Entries have waited since %(since)s; none is lost.")
-                alerts.raise_alert(
+                event = AlertEvent.of(
                     AUDIT,
-                    lazy_message("The audit log is not exported"),
-                    lazy_message(words, why=str(error), since=alerts.moment(since)),
-                    key=AUDIT,
+                    _("The audit log is not exported"),
+                    _("%(why)s. Entries have waited since %(since)s; none is lost."),
+                    why=str(error),
+                    since=alerts.moment(since),
                 )
+                alerts.raise_event(event)
             raise
         if pending:
             failpoint("audit_after_hand_over")

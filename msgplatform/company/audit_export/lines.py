@@ -147,21 +147,21 @@ class Chain(msgspec.Struct):
     faults: list[str] = msgspec.field(default_factory=list)
     first: int = 0
     last: int = 0
-    count: int = 0  # lines of the chain, without repeated ones
-    repeated: int = 0
+    count: int = 0  # lines of the chain, without repeats
+    repeat_count: int = 0
     # The first eight bytes of the hash of each line from `first` to `last`; 0: missing.
     _hashes: array[int] = msgspec.field(default_factory=lambda: array("Q"))
     _missing: set[int] = msgspec.field(default_factory=set)
     _last_hash: str = ""  # '' after a changed line, which no line can follow
 
-    def read(self, file: str, rows: Iterable[bytes]) -> None:
+    def read(self, file: str, texts: Iterable[bytes]) -> None:
         """Verify the lines of the next file, in the order of the chain."""
-        row = 0
+        position = 0
         try:
-            for row, text in enumerate(rows, 1):
+            for position, text in enumerate(texts, 1):
                 if not text.strip():
                     continue
-                place, start = f"{file}:{row}", text.find(BEGINNING)
+                place, start = f"{file}:{position}", text.find(BEGINNING)
                 if start < 0:
                     if not self.is_mixed:
                         words = "is no line of the audit log, or its beginning was changed"
@@ -180,7 +180,7 @@ class Chain(msgspec.Struct):
                 else:
                     self._place(place, line)
         except (EOFError, gzip.BadGzipFile) as error:
-            self.faults.append(f"{file}:{row + 1}: the compressed file is damaged: {error}")
+            self.faults.append(f"{file}:{position + 1}: the compressed file is damaged: {error}")
 
     def end(self, first: int | None = None, last: int | None = None) -> None:
         """Report missing lines, also before the first and after the last line if the caller knows
@@ -204,7 +204,7 @@ class Chain(msgspec.Struct):
         if self.count and number <= self.last:
             earlier_digest = self._hashes[number - self.first] if number >= self.first else 0
             if earlier_digest == digest:
-                self.repeated += 1
+                self.repeat_count += 1
             elif earlier_digest > 1:
                 self.faults.append(f"{place}: line {number} is there twice, with different content")
             else:
@@ -231,7 +231,7 @@ class Chain(msgspec.Struct):
         self.count += 1
 
 
-def rows(file: BinaryIO) -> Iterator[bytes]:
+def read_lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file, which may be compressed by gzip."""
     is_compressed = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # of a buffered reader
     if is_compressed:

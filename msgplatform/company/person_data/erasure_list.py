@@ -63,17 +63,17 @@ def synchronise(
     that are no longer kept. Raises OSError."""
     with _lock():
         lines = _read()
-        new = {key: line for key, line in lines.items() if key not in removed_keys}
-        new |= {key: {"key": key, "cancelled": True} for key in cancelled_keys}
+        new_lines = {key: line for key, line in lines.items() if key not in removed_keys}
+        new_lines |= {key: {"key": key, "cancelled": True} for key in cancelled_keys}
         for row in rows:
-            line = new.get(row.key)
+            line = new_lines.get(row.key)
             if _is_cancelled(line):
                 continue
             states = encryption.State.OLD, encryption.State.UNREADABLE
             if line is None or encryption.state(line["identifiers"]) in states:
-                new[row.key] = _line(row)
-        if new != lines:
-            _write(new)
+                new_lines[row.key] = _line(row)
+        if new_lines != lines:
+            _write(new_lines)
 
 
 def read_into_database() -> int:
@@ -146,25 +146,25 @@ def _read() -> dict[str, Line]:
 
 def _write(lines: Mapping[str, Line]) -> None:
     """Replace the file at once: a copy made meanwhile has either the old or the new content."""
-    new = path().with_name(f"{FILE_NAME}.new")
-    with _open_file(new) as file:
+    new_path = path().with_name(f"{FILE_NAME}.new")
+    with _open_file(new_path) as file:
         file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines.values())
         file.flush()
         os.fsync(file.fileno())
-    new.replace(path())
+    new_path.replace(path())
 
 
 @contextmanager
 def _lock() -> Iterator[None]:
     """Hold the lock that lets only one program change the file."""
     path().parent.mkdir(parents=True, exist_ok=True)
-    name = path().with_name(f"{FILE_NAME}.lock")
-    with _open_file(name) as file:
+    lock_path = path().with_name(f"{FILE_NAME}.lock")
+    with _open_file(lock_path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _open_file(name: Path) -> IO[str]:
+def _open_file(file_path: Path) -> IO[str]:
     """Open a file, which only this user can read, for writing from its beginning."""
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(file_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     return os.fdopen(descriptor, "w", encoding="utf-8")

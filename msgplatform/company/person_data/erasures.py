@@ -54,7 +54,7 @@ def end_open(key: str, actor: str) -> Erasure:
     """Have an erasure end what is on its way instead of waiting for it. Raises NotNow, OSError, and
     Erasure.DoesNotExist."""
     with transaction.atomic():
-        row = _open(key)
+        row = _lock_open_row(key)
         row.ends_open, row.lease_until = True, None
         row.save(update_fields=["ends_open", "lease_until"])
         erasure_list.add(row)  # after a restore its repetition does not wait either
@@ -66,7 +66,7 @@ def cancel(key: str, actor: str) -> Erasure:
     """Stop an erasure: erased data stays erased, and the list notes that it was cancelled. Raises
     NotNow, OSError, and Erasure.DoesNotExist."""
     with transaction.atomic():
-        row = _open(key)
+        row = _lock_open_row(key)
         row.state, row.finished_at = _State.CANCELLED, sql.now()
         row.identifiers = {}
         row.save(update_fields=["state", "finished_at", "identifiers"])
@@ -94,7 +94,7 @@ def kept_since() -> datetime:
     return sql.now() - timedelta(days=settings.PERSON_ERASURE_DAYS)
 
 
-def _open(key: str) -> Erasure:
+def _lock_open_row(key: str) -> Erasure:
     row = Erasure.objects.select_for_update().get(key=key)
     if not row.is_open:
         raise NotNow(_("This erasure has ended."))

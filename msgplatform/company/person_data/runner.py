@@ -16,25 +16,32 @@ from typing import Any
 from django.db import DatabaseError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.person_data import erasure_list, erasures
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.people import all_stores, hashes, kept_person
 from msgplatform.core import alerts, logging
-from msgplatform.core.alerts import Condition
+from msgplatform.core.alerts import AlertEvent, Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql
 from msgplatform.core.durations import age
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import Alert, AuditLog
 from msgplatform.monitor.watch import ERASURE, key
 
+log = logging.get(__name__)
+
+LIST_EVERY_SECONDS = 60.0
+LEASE_SECONDS = 120.0  # a slice takes a second or two
+MAX_WAIT_SECONDS = 600.0
 # A text waits up to two days for its Report, and a delivery as long for its next attempts.
 PATIENCE = timedelta(days=3)
+_QUICK_PASSES = 5
+_TURN_SECONDS = 1.0  # bulk jobs wait meanwhile
 _MAX_CONDITIONS = 100
 # A process that cannot write its list reports that each minute. A process without a report for
 # longer is gone, and in a container the name of its host is gone too.
@@ -51,23 +58,27 @@ def report_alerts() -> None:
     for row in rows:
         wait = now - (row.repeated_at or row.created_at)
         if row.error and row.state == _State.WAITING:
-            subject = lazy_message("An erasure of one person's data fails")
-            text = lazy_message(
-                "%(error)s in %(store)s. It is tried again each minute; the entry "
-                "erasure_failed in the log of run_bulk has more.",
+            condition = Condition.of(
+                key(ERASURE, row.key),
+                _("An erasure of one person's data fails"),
+                _(
+                    "%(error)s in %(store)s. It is tried again each minute; the entry "
+                    "erasure_failed in the log of run_bulk has more."
+                ),
                 error=row.error,
                 store=row.store,
             )
         elif wait > PATIENCE:
-            subject = lazy_message("An erasure of one person's data waits")
-            text = lazy_message(
-                "It was asked for %(age)s ago. On their way: %(open)s.",
+            condition = Condition.of(
+                key(ERASURE, row.key),
+                _("An erasure of one person's data waits"),
+                _("It was asked for %(age)s ago. On their way: %(open)s."),
                 age=age(wait.total_seconds()),
                 open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
             )
         else:
             continue
-        conditions.append(Condition(key(ERASURE, row.key), subject, text))
+        conditions.append(condition)
     # Erasures that are tried again may work or wait for a server. Machines with a recent report
     # about their list decide about its alert themselves.
     undecided_keys = {
@@ -81,30 +92,23 @@ def report_alerts() -> None:
 
 
 def raise_for_list(error: OSError) -> None:
-    """The list of this machine cannot be written."""
-    text = lazy_message(
-        "%(file)s: %(why)s. Nothing repeats the erasures that it lacks after the database is "
-        "restored, and no erasure can be asked for on this machine.",
+    """Raise the alert that this machine's list cannot be written."""
+    event = AlertEvent.of(
+        _list_key(),
+        _("The list of erasures on %(host)s cannot be written"),
+        _(
+            "%(file)s: %(why)s. Nothing repeats the erasures that it lacks after the database is "
+            "restored, and no erasure can be asked for on this machine."
+        ),
+        host=socket.gethostname(),
         file=str(erasure_list.path()),
         why=error.strerror or type(error).__name__,
     )
-    subject = lazy_message(
-        "The list of erasures on %(host)s cannot be written", host=socket.gethostname()
-    )
-    alerts.raise_alert(ERASURE, subject, text, _list_key())
+    alerts.raise_event(event)
 
 
 def _list_key() -> str:
     return f"{_LIST}-{socket.gethostname()}"
-
-
-log = logging.get(__name__)
-
-LIST_EVERY_SECONDS = 60.0
-LEASE_SECONDS = 120.0  # a slice takes a second or two
-_QUICK_PASSES = 5
-_TURN_SECONDS = 1.0  # seconds; bulk jobs wait meanwhile
-MAX_WAIT_SECONDS = 600.0
 
 
 def keep_list(may_have_alert: bool) -> bool:
@@ -119,12 +123,12 @@ def keep_list(may_have_alert: bool) -> bool:
         if erasure_list.has_file():
             erasure_list.read_into_database()
         since = erasures.kept_since()
-        old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
-        old_rows = [row for row in old if row.identifiers]
+        ended_queryset = Erasure.objects.exclude(state__in=Erasure.OPEN)
+        old_rows = [row for row in ended_queryset.filter(created_at__lt=since) if row.identifiers]
         recent_rows = list(Erasure.objects.filter(created_at__gte=since))
         kept_rows = [row for row in recent_rows if row.identifiers]
-        cancelled = Erasure.State.CANCELLED  # whose identifiers are gone
-        cancelled_keys = {row.key for row in recent_rows if row.state == cancelled}
+        # Cancelled erasures have no identifiers.
+        cancelled_keys = {row.key for row in recent_rows if row.state == _State.CANCELLED}
         # Another machine may have removed their identifiers from the table and its own file.
         keys = erasure_list.keys() if erasure_list.has_file() else ()
         listed_rows = Erasure.objects.filter(key__in=keys)

@@ -40,7 +40,7 @@ ASK_FOR_LINK = gettext_noop(
 def provider_names() -> dict[str, str]:
     """Id → name for people, of each provider by which people sign in."""
     providers = settings.SOCIALACCOUNT_PROVIDERS.items()
-    return {id: options["APPS"][0]["name"] for id, options in providers}
+    return {provider_id: options["APPS"][0]["name"] for provider_id, options in providers}
 
 
 def refuse(
@@ -67,15 +67,15 @@ def refuse(
     return render(request, "console/sign_in_refused.html", context, status=status)
 
 
-def is_left_to_company(user: Any, id: str) -> bool:
+def is_left_to_company(user: Any, provider_id: str) -> bool:
     """True for a chat's account of a person whom the company's directory admits or locks out: such
     an account must not bypass the directory."""
-    return id != "company" and bool(settings.OIDC_ISSUER) and _comes_from_company(user)
+    return provider_id != "company" and bool(settings.OIDC_ISSUER) and _comes_from_company(user)
 
 
-def refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> HttpResponse:
+def refuse_left_to_company(request: HttpRequest, user: Any, provider_id: str) -> HttpResponse:
     text = _("You sign in by %s: an account of a chat does not replace that.") % settings.OIDC_NAME
-    return refuse(request, "left_to_company", text, who=user.get_username(), provider=id)
+    return refuse(request, "left_to_company", text, who=user.get_username(), provider=provider_id)
 
 
 def _comes_from_company(user: Any) -> bool:

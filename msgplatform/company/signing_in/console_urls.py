@@ -8,6 +8,6 @@ urlpatterns = [
     path("password/<str:uidb64>", ChoosePasswordView.as_view(), name="choose-password"),
     path("confirm", confirm, name="confirm"),
     path("sessions", own_sessions, name="sessions"),
-    path("people/<int:id>/sessions", sessions_of, name="person-sessions"),
-    path("people/<int:id>/second-factors", reset_factors, name="reset-factors"),
+    path("people/<int:person_id>/sessions", sessions_of, name="person-sessions"),
+    path("people/<int:person_id>/second-factors", reset_factors, name="reset-factors"),
 ]

@@ -48,7 +48,7 @@ WRONG_FOR_NAME = 100
 # A hash takes some tenths of a second of CPU, on purpose. One at a time leaves the other cores to
 # publishers, and the small number of waiting logins leaves them the threads.
 _hashing = threading.BoundedSemaphore(1)
-_waiting = threading.BoundedSemaphore(3)
+_waiting_places = threading.BoundedSemaphore(3)
 _HASHING_SECONDS = 5.0
 
 
@@ -74,8 +74,8 @@ class OwnPasswordForm(OwnPasswordChangeForm):
 
     def clean_old_password(self) -> str:
         with _guess(self._request, self.user.get_username()):
-            old: str = super().clean_old_password()
-        return old
+            password: str = super().clean_old_password()
+        return password
 
 
 class ConfirmPasswordForm(forms.Form):
@@ -105,8 +105,8 @@ class ConfirmPasswordForm(forms.Form):
 def _guess(request: HttpRequest, name: str) -> Iterator[None]:
     """A block that checks a password, and raises ValidationError for a wrong one. Raises it at once
     after too many wrong ones."""
-    if waiting := _wait(request, name, 0):
-        minutes = math.ceil(waiting / 60)
+    if seconds := _seconds_to_wait(request, name, 0):
+        minutes = math.ceil(seconds / 60)
         text = ngettext(
             "Too many wrong passwords. Try again in %d minute.",
             "Too many wrong passwords. Try again in %d minutes.",
@@ -119,11 +119,11 @@ def _guess(request: HttpRequest, name: str) -> Iterator[None]:
         except ValidationError:
             # The log must not have the name: people type their password into that field.
             log.warning("login_refused", address=throttling.client_address(request))
-            _wait(request, name, 1)
+            _seconds_to_wait(request, name, 1)
             raise
 
 
-def _wait(request: HttpRequest, name: str, add: int) -> float:
+def _seconds_to_wait(request: HttpRequest, name: str, add: int) -> float:
     """Seconds until another guess may be made for a name, from an address, and for both together;
     `add` counts a wrong one."""
     name = fold_name(name)
@@ -151,7 +151,7 @@ def _rate(limit: int) -> Rate:
 def _one_at_a_time() -> Iterator[None]:
     """Raises ValidationError if too many wait already, or the wait takes too long."""
     busy = ValidationError(gettext("Too many people log in at the moment. Try again."))
-    if not _waiting.acquire(blocking=False):
+    if not _waiting_places.acquire(blocking=False):
         raise busy
     try:
         if not _hashing.acquire(timeout=_HASHING_SECONDS):
@@ -161,4 +161,4 @@ def _one_at_a_time() -> Iterator[None]:
         finally:
             _hashing.release()
     finally:
-        _waiting.release()
+        _waiting_places.release()

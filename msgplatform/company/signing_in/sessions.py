@@ -57,39 +57,39 @@ def own_sessions(request: HttpRequest) -> HttpResponse:
     names = accounts.provider_names()
     return _page(
         request, user, _("Your sessions"),
-        linked=[name for id, name in names.items() if id in linked_ids],
+        linked=[name for provider_id, name in names.items() if provider_id in linked_ids],
         unlinked=[
-            (id, name) for id, name in names.items()
-            if id not in linked_ids and not accounts.is_left_to_company(user, id)
+            (provider_id, name) for provider_id, name in names.items()
+            if provider_id not in linked_ids and not accounts.is_left_to_company(user, provider_id)
         ],
     )  # fmt: skip
 
 
 @staff_view("GET", "POST")
-def sessions_of(request: HttpRequest, id: int) -> HttpResponse:
-    user = _person(request, id)
+def sessions_of(request: HttpRequest, person_id: int) -> HttpResponse:
+    user = _person(request, person_id)
     if user == request.user:
         return redirect("console:sessions")
     if request.method == "POST":
         _end(request, user)
-        return redirect("console:person-sessions", id)
+        return redirect("console:person-sessions", person_id)
     title = _("Sessions of %s") % user.get_username()
     return _page(request, user, title, factors=Authenticator.objects.filter(user=user))
 
 
 @staff_view("POST")
 @confirmed
-def reset_factors(request: HttpRequest, id: int) -> HttpResponse:
+def reset_factors(request: HttpRequest, person_id: int) -> HttpResponse:
     """Remove all of a person's second factors: some of them are of no use without the others."""
-    user = _person(request, id)
+    user = _person(request, person_id)
     if second_factor.remove_all(user, request.user.get_username()):
         messages.success(request, _("The second factors of %s are removed.") % user.get_username())
-    return redirect("console:person-sessions", id)
+    return redirect("console:person-sessions", person_id)
 
 
-def _person(request: HttpRequest, id: int) -> User:
+def _person(request: HttpRequest, person_id: int) -> User:
     """Raises Http404, or PermissionDenied unless this person may change the other."""
-    user = get_object_or_404(User, pk=id)
+    user = get_object_or_404(User, pk=person_id)
     users: Any = admin.site.get_model_admin(User)
     if not users.has_change_permission(request, user):
         raise PermissionDenied
@@ -110,8 +110,9 @@ def _page(request: HttpRequest, user: Any, title: str, **context: Any) -> HttpRe
 def _end(request: HttpRequest, user: Any) -> None:
     """End the session that the form names, or all of the person's except that of this request."""
     rows = UserSession.objects.filter(user=user).exclude(session_key=request.session.session_key)
-    if (id := request.POST.get("session", "")) != "all":
-        rows = rows.filter(pk=id if id.isdecimal() and len(id) < 19 else 0)
+    if (session_id := request.POST.get("session", "")) != "all":
+        is_valid = session_id.isdecimal() and len(session_id) < 19
+        rows = rows.filter(pk=session_id if is_valid else 0)
     sessions = list(rows)
     for session in sessions:
         audit(request, "session_ended", user.get_username(), address=session.ip,

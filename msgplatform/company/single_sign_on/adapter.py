@@ -117,10 +117,10 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
                 refuse(request, "not_linked", text, advice=advice, **detail)
             )
         claims = sociallogin.claims
-        granted = grant(claims)
+        grant = read_grant(claims)
         if sociallogin.is_existing:
-            apply_grant(sociallogin.user, granted)
-        if not granted.roles:
+            apply_grant(sociallogin.user, grant)
+        if not grant.roles:
             text = _("%(provider)s knows you, and none of your groups has a role on this platform.")
             advice = _(
                 "Ask the people who run this platform, or those who look after groups in your "
@@ -129,9 +129,9 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             raise ImmediateHttpResponse(refuse(
                 request, "no_role", text % {"provider": settings.OIDC_NAME},
                 advice=advice % _name(claims), who=_name(claims), status=HTTPStatus.FORBIDDEN,
-                groups=groups_of(claims)[:50], missing=list(granted.missing),
+                groups=groups_of(claims)[:50], missing=list(grant.missing),
             ))  # fmt: skip
-        sociallogin.granted = granted
+        sociallogin.grant = grant
         sociallogin.state["is_new"] = _is_new(claims)
         sociallogin.state["provider"] = logout.memory(sociallogin)
         request.is_company_login = True  # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
     @transaction.atomic
     def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:
         user = super().save_user(request, sociallogin, form)
-        apply_grant(user, sociallogin.granted)
+        apply_grant(user, sociallogin.grant)
         return user
 
 
@@ -152,9 +152,9 @@ def _is_new(claims: dict[str, Any]) -> bool:
     return time.time() - signed_in_at <= NEW_SIGN_IN_SECONDS
 
 
-def _refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> None:
-    if accounts.is_left_to_company(user, id):
-        answer = accounts.refuse_left_to_company(request, user, id)
+def _refuse_left_to_company(request: HttpRequest, user: Any, provider_id: str) -> None:
+    if accounts.is_left_to_company(user, provider_id):
+        answer = accounts.refuse_left_to_company(request, user, provider_id)
         raise ImmediateHttpResponse(answer)
 
 
@@ -220,7 +220,7 @@ def groups_of(claims: dict[str, Any]) -> list[str]:
     return [name for name in value[:_MAX_GROUPS] if isinstance(name, str)]
 
 
-def grant(claims: dict[str, Any]) -> Grant:
+def read_grant(claims: dict[str, Any]) -> Grant:
     """The roles and systems for these claims. Groups that the settings do not name are ignored."""
     groups = groups_of(claims)
     role_names = _map_groups(groups, settings.OIDC_ROLES)
@@ -247,15 +247,15 @@ def _map_groups(groups: Iterable[str], mapping: dict[str, list[str]]) -> list[st
 
 
 @transaction.atomic
-def apply_grant(user: User, granted: Grant) -> None:
+def apply_grant(user: User, grant: Grant) -> None:
     """Give the person exactly these roles, no permissions beside them, and this limit if
     OIDC_SYSTEMS has any. The audit log gets the changes. Without a role the person can no longer
     enter the console."""
     before = sorted(user.groups.values_list("name", flat=True))
-    after = sorted(group.name for group in granted.roles)
+    after = sorted(group.name for group in grant.roles)
     changes: dict[str, list[list[str]]] = {}
     if before != after:
-        user.groups.set(granted.roles)
+        user.groups.set(grant.roles)
         changes["groups"] = [before, after]
     rows = user.user_permissions.values_list("content_type__app_label", "codename")
     if permissions := sorted(f"{app}.{name}" for app, name in rows):
@@ -268,7 +268,7 @@ def apply_grant(user: User, granted: Grant) -> None:
         user.is_staff = bool(after)
         user.save(update_fields=["is_staff"])
     if settings.OIDC_SYSTEMS and after:
-        person_limits.limit_person(user, granted.systems, ACTOR)
-    if granted.missing:
-        missing = list(granted.missing)
+        person_limits.limit_person(user, grant.systems, ACTOR)
+    if grant.missing:
+        missing = list(grant.missing)
         AuditLog.record(ACTOR, "sign_in_unknown_names", user.get_username(), missing=missing)

@@ -51,7 +51,7 @@ class CompanyClient(OAuth2Client):  # type: ignore[misc]  # has no types
         return super().get_access_token(*args, **options)
 
 
-class _Kept(msgspec.Struct):
+class _Memory(msgspec.Struct):
     """The provider's document and keys, read at `asked_at` (monotonic seconds)."""
 
     document: dict[str, Any]
@@ -59,10 +59,10 @@ class _Kept(msgspec.Struct):
     asked_at: float
 
 
-kept: dict[str, _Kept] = {}  # by issuer
+memories: dict[str, _Memory] = {}  # by issuer
 # Seconds until keys are read again, and minimum seconds between questions for an unknown key:
 # everybody may send a token.
-_KEPT_SECONDS, _ASK_SECONDS = 3600.0, 10.0
+_MEMORY_SECONDS, _ASK_SECONDS = 3600.0, 10.0
 
 
 class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has no types
@@ -100,15 +100,15 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
 
     def take_kept_keys(self) -> bool:
         """Check tokens with the keys that this process has. False if it has none, or old ones."""
-        memory = kept.get(settings.OIDC_ISSUER)
-        if memory is None or time.monotonic() - memory.asked_at > _KEPT_SECONDS:
+        memory = memories.get(settings.OIDC_ISSUER)
+        if memory is None or time.monotonic() - memory.asked_at > _MEMORY_SECONDS:
             return False
         self._document, self._keys = memory.document, memory.keys
         return True
 
     def drop_kept_keys(self) -> bool:
         """Read keys again for the next token. False if the provider was asked a moment ago."""
-        memory = kept.get(settings.OIDC_ISSUER)
+        memory = memories.get(settings.OIDC_ISSUER)
         if memory and time.monotonic() - memory.asked_at < _ASK_SECONDS:
             return False
         del self._document, self._keys
@@ -179,7 +179,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             if not isinstance(entries, list):
                 raise Refused("signature", "The provider's key set has no list of keys.")
             self._keys = [entry for entry in entries if isinstance(entry, dict)]
-            kept[settings.OIDC_ISSUER] = _Kept(self.openid_config, self._keys, time.monotonic())
+            memories[settings.OIDC_ISSUER] = _Memory(self.openid_config, self._keys, time.monotonic())
         return self._keys
 
     def _with_userinfo(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:

@@ -56,31 +56,30 @@ def exchange(is_logout: bool = False) -> Iterator[None]:
 
 def session() -> requests.Session:
     """A session whose calls use the engine and follow no redirect."""
-    session = requests.Session()
-    session.trust_env = False
+    client = requests.Session()
+    client.trust_env = False
     adapter = _EngineAdapter()
-    session.mount("http://", adapter)
-    session.mount("https://", adapter)
-    return session
+    client.mount("http://", adapter)
+    client.mount("https://", adapter)
+    return client
 
 
 class _EngineAdapter(BaseAdapter):
     def send(  # type: ignore[override]  # `requests` passes what the engine has settings for
         self, request: requests.PreparedRequest, **other: Any
     ) -> requests.Response:
-        seconds = (_deadline.get() or time.monotonic() + settings.OIDC_TIMEOUT_SECONDS) - (
-            time.monotonic()
-        )
+        deadline = _deadline.get() or time.monotonic() + settings.OIDC_TIMEOUT_SECONDS
+        seconds = deadline - time.monotonic()
         if seconds <= 0:
             raise Unreachable("timeout", "The provider has taken too long.")
         body = request.body or b""
-        sent_headers = [
+        request_headers = [
             (name, value if isinstance(value, str) else value.decode("latin-1"))
             for name, value in request.headers.items()
             if name.lower() not in _NOT_SENT
         ]
         call = http.Request(
-            request.url or "", body.encode() if isinstance(body, str) else body, sent_headers,
+            request.url or "", body.encode() if isinstance(body, str) else body, request_headers,
             seconds, method=request.method or "GET",
         )  # fmt: skip
         answer = http.exchange(call, grace=1, body_cap=_MAX_BODY)

@@ -41,16 +41,16 @@ def memory(sociallogin: Any) -> dict[str, str]:
 def address(request: HttpRequest) -> str:
     """The address to which the browser goes after the logout here, to sign out there too. '' if
     this session did not begin there, or the provider has no such page."""
-    kept = request.session.get(KEY) or {}
-    if not kept.get("end"):
+    login_values = request.session.get(KEY) or {}
+    if not login_values.get("end"):
         return ""
     query = {
         "client_id": settings.OIDC_CLIENT_ID,
         "post_logout_redirect_uri": f"{settings.PUBLIC_URL}{reverse('company-signed-out')}",
     }
     with suppress(Undecryptable):  # without the token the provider asks the person
-        query["id_token_hint"] = encryption.decrypt(kept["token"])
-    end: str = kept["end"]
+        query["id_token_hint"] = encryption.decrypt(login_values["token"])
+    end: str = login_values["end"]
     return f"{end}{'&' if '?' in end else '?'}{urlencode(query)}"
 
 

@@ -9,7 +9,7 @@ from msgplatform import env
 # `https://login.example.com/realms/staff`. Its address must be public, or in OUTBOUND_ALLOW.
 # By default: none, so that only local users get in
 OIDC_ISSUER = env.url("OIDC_ISSUER", "", ("https", "http")).rstrip("/")
-# What the provider knows this platform as; its address for the way back is
+# The id of this platform at the provider, which sends people back to
 # `PUBLIC_URL/console/sign-in/company/callback`.
 OIDC_CLIENT_ID = env.text("OIDC_CLIENT_ID")
 # The secret that goes with OIDC_CLIENT_ID.
@@ -27,7 +27,7 @@ OIDC_ROLES = env.mapping("OIDC_ROLES")
 # `shop-team=shop,shop-test;ops=*`; `*` is no limit. People without such a group see no system.
 # By default: limits stay as people set them
 OIDC_SYSTEMS = env.mapping("OIDC_SYSTEMS")
-# What is asked of the provider: add the scope of its groups, if there is one.
+# The scopes that are asked of the provider: add the one of its groups, if there is one.
 # By default: `openid,profile,email`
 OIDC_SCOPES = env.words("OIDC_SCOPES", ["openid", "profile", "email"])
 # `yes`: the provider asks for a second factor itself; people who come from there are not asked for

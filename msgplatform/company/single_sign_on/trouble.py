@@ -30,7 +30,7 @@ _ADVICE = gettext_noop(
 )
 
 
-def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpResponse:
+def refuse_answer(request: HttpRequest, error: Exception, provider_id: str) -> HttpResponse:
     """The page for an error of a sign-in by this provider. Raises an alert if the provider is at
     fault."""
     # A word for the log, and a sentence without secrets.
@@ -42,7 +42,7 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
         reason, detail = "http", f"HTTP {error.response.status_code}"
     else:
         reason, detail = "malformed", type(error).__name__
-    if id != "company" and not isinstance(error, Refused):
+    if provider_id != "company" and not isinstance(error, Refused):
         # Chats' errors for a wrong code, which anybody can send.
         if isinstance(error, requests.HTTPError):
             is_refusal = 400 <= error.response.status_code < 500
@@ -53,18 +53,18 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     status = HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN
     if reason in _TEXTS:
         return refuse(request, reason, _(_TEXTS[reason]), status=status, detail=detail)
-    name = provider_names()[id]
+    name = provider_names()[provider_id]
     if reason != "code":  # a used code is not the provider's fault
         alerts.raise_alert(
             SIGN_IN,
             lazy_message("People cannot sign in by the company's provider"),
             lazy_message(
                 "%(issuer)s: %(reason)s. %(detail)s",
-                issuer=settings.OIDC_ISSUER if id == "company" else name,
+                issuer=settings.OIDC_ISSUER if provider_id == "company" else name,
                 reason=reason,
                 detail=detail,
             ),
-            key=key(SIGN_IN, id),
+            key=key(SIGN_IN, provider_id),
         )
     return refuse(
         request,

@@ -39,7 +39,7 @@ log = logging.get(__name__)
 _refusal_lines = Every(10.0)
 
 
-# Feishu and DingTalk have no roles. Of a person only the name is stored, not the other data that
+# Feishu and DingTalk have no roles. Only the name of a person is stored, not the other data that
 # they send, such as telephone numbers.
 class Feishu(FeishuProvider):  # type: ignore[misc]  # has no types
     def extract_uid(self, data: dict[str, Any]) -> str:
@@ -72,70 +72,72 @@ def _exchange(view: View) -> View:
 
     @never_cache
     @wraps(view)
-    def wrapper(request: HttpRequest, id: str) -> HttpResponse:
+    def wrapper(request: HttpRequest, provider_id: str) -> HttpResponse:
         try:
             for origin, rate in throttling.origins(request, _SIGN_INS):
                 if throttling.seconds_to_wait(f"sign-in:begun:{origin}", rate):
                     raise guarded.Unreachable("busy", "Too many sign-ins of one address.")
             with guarded.exchange():
-                return view(request, id)
+                return view(request, provider_id)
         except (OAuth2Error, requests.RequestException) as error:
-            return refuse_answer(request, error, id)
+            return refuse_answer(request, error, provider_id)
         except IntegrityError:  # two first sign-ins of the same person at once
-            return refuse_answer(request, Refused("state", "twice at once"), id)
+            return refuse_answer(request, Refused("state", "twice at once"), provider_id)
         except _MALFORMED as error:
             log.warning("sign_in_malformed", exc_info=True)
-            return refuse_answer(request, error, id)
+            return refuse_answer(request, error, provider_id)
 
     return wrapper
 
 
 @require_GET
 @_exchange
-def log_in(request: HttpRequest, id: str) -> HttpResponse:
-    return _leave(request, id, AuthProcess.LOGIN, next_page(request))
+def log_in(request: HttpRequest, provider_id: str) -> HttpResponse:
+    return _leave(request, provider_id, AuthProcess.LOGIN, next_page(request))
 
 
 @staff_view("GET")
 @_exchange
-def confirm(request: HttpRequest, id: str) -> HttpResponse:
+def confirm(request: HttpRequest, provider_id: str) -> HttpResponse:
     """A new sign-in there proves who the person is: the provider is told to ask for it."""
     parameters = {"prompt": "login", "max_age": "0"}
-    return _leave(request, id, AuthProcess.REDIRECT, next_page(request), parameters)
+    return _leave(request, provider_id, AuthProcess.REDIRECT, next_page(request), parameters)
 
 
 @staff_member_required
 @confirmed
-def link(request: HttpRequest, id: str) -> HttpResponse:
+def link(request: HttpRequest, provider_id: str) -> HttpResponse:
     """A signed-in person adds their account at a provider. The form is sent from here. Its answer
     is a page with a link, because the browser lets no form lead to another site."""
-    if accounts.is_left_to_company(request.user, id):
-        return accounts.refuse_left_to_company(request, request.user, id)
-    return _begin_link(request, id) if request.method == "POST" else _link_page(request, id)
+    if accounts.is_left_to_company(request.user, provider_id):
+        return accounts.refuse_left_to_company(request, request.user, provider_id)
+    if request.method == "POST":
+        return _begin_link(request, provider_id)
+    return _link_page(request, provider_id)
 
 
 @_exchange
-def _begin_link(request: HttpRequest, id: str) -> HttpResponse:
-    answer = _leave(request, id, AuthProcess.CONNECT, reverse("console:sessions"))
-    return _link_page(request, id, answer.headers["Location"])
+def _begin_link(request: HttpRequest, provider_id: str) -> HttpResponse:
+    answer = _leave(request, provider_id, AuthProcess.CONNECT, reverse("console:sessions"))
+    return _link_page(request, provider_id, answer.headers["Location"])
 
 
-def _link_page(request: HttpRequest, id: str, continue_url: str = "") -> HttpResponse:
-    title = _("Link your account at %(name)s") % {"name": accounts.provider_names()[id]}
-    context = {"continue_url": continue_url, "is_company": id == ID}
+def _link_page(request: HttpRequest, provider_id: str, continue_url: str = "") -> HttpResponse:
+    title = _("Link your account at %(name)s") % {"name": accounts.provider_names()[provider_id]}
+    context = {"continue_url": continue_url, "is_company": provider_id == ID}
     return page(request, "link_account.html", title, **context)
 
 
 @require_GET
 @_exchange
-def callback(request: HttpRequest, id: str) -> HttpResponse:
-    adapter = _provider(request, id).get_oauth2_adapter(request)
+def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
+    adapter = _provider(request, provider_id).get_oauth2_adapter(request)
     answer: HttpResponse = OAuth2CallbackView.adapter_view(adapter)(request)
     return answer
 
 
 @require_GET
-def signed_out(request: HttpRequest, id: str) -> HttpResponse:
+def signed_out(request: HttpRequest, provider_id: str) -> HttpResponse:
     """The page to which the provider redirects after it has signed a person out."""
     messages.info(request, _("You are signed out, here and at the provider."))
     return redirect("admin:login")
@@ -143,10 +145,10 @@ def signed_out(request: HttpRequest, id: str) -> HttpResponse:
 
 @require_POST
 @never_cache
-def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
+def backchannel_logout(request: HttpRequest, provider_id: str) -> HttpResponse:
     """The provider itself calls this when a person signs out there."""
     token = request.POST.get("logout_token", "")
-    adapter = _provider(request, id).get_oauth2_adapter(request)
+    adapter = _provider(request, provider_id).get_oauth2_adapter(request)
     has_keys = adapter.take_kept_keys()
     try:
         # A stranger's token must not make the platform ask the provider, nor take a place.
@@ -173,18 +175,18 @@ def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
     return HttpResponse()
 
 
-def _provider(request: HttpRequest, id: str) -> Any:
-    return get_adapter(request).get_provider(request, id)
+def _provider(request: HttpRequest, provider_id: str) -> Any:
+    return get_adapter(request).get_provider(request, provider_id)
 
 
 def _leave(
     request: HttpRequest,
-    id: str,
+    provider_id: str,
     process: str,
     next_url: str,
     parameters: dict[str, str] | None = None,
 ) -> HttpResponse:
-    answer: HttpResponse = _provider(request, id).redirect(
+    answer: HttpResponse = _provider(request, provider_id).redirect(
         request, process, auth_params=parameters or {},
         next_url=next_url or reverse("console:overview"),
     )  # fmt: skip

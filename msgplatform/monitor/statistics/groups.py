@@ -57,10 +57,9 @@ def whole(totals: Sums) -> Counts:
 
 def rank_groups(activity: Activity, dimension: Dimension, totals: Sums) -> list[Line]:
     """The groups of a dimension, sorted by failures, then failed attempts, then deliveries."""
-    groups = dimension.groups(totals.keys())
-    counts: dict[Group, Counter[str]] = defaultdict(Counter)
-    for key, group in groups.items():
-        counts[group][key.name] += totals[key]
+    counts_by_group: dict[Group, Counter[str]] = defaultdict(Counter)
+    for key, group in dimension.groups(totals.keys()).items():
+        counts_by_group[group][key.name] += totals[key]
 
     def rank(line: Line) -> tuple[int, int, int, str]:
         failures, failed_attempts, deliveries = (
@@ -68,18 +67,18 @@ def rank_groups(activity: Activity, dimension: Dimension, totals: Sums) -> list[
         )
         return -failures, -failed_attempts, -deliveries, line.group.title
 
-    return sorted((Line(group, totals) for group, totals in counts.items()), key=rank)
+    return sorted((Line(group, counts) for group, counts in counts_by_group.items()), key=rank)
 
 
 def answers(activity: Activity, counts: Counts) -> list[tuple[str, int]]:
     """(title, count) of each answer to failed attempts, the most frequent first."""
     if activity.answer is None:
         return []
-    totals: Counter[str] = Counter()
+    counts_by_title: Counter[str] = Counter()
     for name, value in counts.items():
         if title := activity.answer(name):
-            totals[title] += value
-    return [(title, value) for title, value in totals.most_common() if value > 0]
+            counts_by_title[title] += value
+    return [(title, value) for title, value in counts_by_title.most_common() if value > 0]
 
 
 def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterator[list[str]]:
@@ -103,15 +102,15 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
     )
     # Rows are sorted by step, so that only one step is in memory.
     for at, step_rows in groupby(counter_rows, key=lambda row: row[0]):
-        counts: dict[Group, Counter[str]] = defaultdict(Counter)
+        counts_by_group: dict[Group, Counter[str]] = defaultdict(Counter)
         for _at, *key, value in step_rows:
             group = group_by_key.get(tuple(key)) if group_by_key is not None else _WHOLE  # type: ignore[call-overload]
             if group is not None:
-                counts[group][key[-1]] += value
-        for group, group_counts in sorted(counts.items(), key=lambda pair: pair[0].title):
+                counts_by_group[group][key[-1]] += value
+        for group, counts in sorted(counts_by_group.items(), key=lambda pair: pair[0].title):
             names = [group.key, group.title] if dimension else []
-            sums_of_group = [measure.of(group_counts) for measure in activity.stored_measures]
-            shares: list[Any] = [activity.success(group_counts)]
-            shares += [figure.of(group_counts) for figure in activity.figures]
-            texts = ["" if share is None else f"{share:.4f}" for share in shares]
-            yield [at.isoformat(), *names, *map(str, sums_of_group), *texts]
+            sums_of_group = [str(measure.of(counts)) for measure in activity.stored_measures]
+            figures: list[Any] = [activity.success(counts)]
+            figures += [figure.of(counts) for figure in activity.figures]
+            texts = ["" if figure is None else f"{figure:.4f}" for figure in figures]
+            yield [at.isoformat(), *names, *sums_of_group, *texts]

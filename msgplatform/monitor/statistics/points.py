@@ -50,26 +50,27 @@ def counter_tables(step: Step, since: datetime, until: datetime) -> list[QuerySe
         return [minutes.annotate(at=F("minute"))]
     # If the period ends within an hour, only minutes can give that part of the hour.
     last_hour = step_start(step, until)
-    hours_until = min(HourCounter.done_until() or begin, last_hour)
-    hours = HourCounter.objects.filter(hour__gte=begin, hour__lt=hours_until).annotate(at=F("hour"))
-    minutes = MinuteCounter.objects.filter(minute__gte=max(begin, hours_until), minute__lt=until)
+    hours_end = min(HourCounter.done_until() or begin, last_hour)
+    hours = HourCounter.objects.filter(hour__gte=begin, hour__lt=hours_end).annotate(at=F("hour"))
+    minutes = MinuteCounter.objects.filter(minute__gte=max(begin, hours_end), minute__lt=until)
     return [hours, minutes.annotate(at=TruncHour("minute", tzinfo=UTC))]
 
 
 def sum_tables(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
     """The counters of a period for one sum: like `counter_tables`, but with hours instead of their
     minutes where possible, and steps that do not matter."""
-    first = step_start("hour", since)
-    if first < (begin := step_start("minute", since)):
-        first += _LENGTH["hour"]
-    hours_until = HourCounter.done_until() if step == "minute" else None
-    last = min(hours_until, step_start("hour", until)) if hours_until else first
-    if step != "minute" or last <= first:
+    if step != "minute":
+        return counter_tables(step, since, until)
+    begin, hours_begin = step_start("minute", since), step_start("hour", since)
+    if hours_begin < begin:
+        hours_begin += _LENGTH["hour"]
+    hours_end = min(HourCounter.done_until() or hours_begin, step_start("hour", until))
+    if hours_end <= hours_begin:
         return counter_tables(step, since, until)
     return [
-        MinuteCounter.objects.filter(minute__gte=begin, minute__lt=first),
-        HourCounter.objects.filter(hour__gte=first, hour__lt=last),
-        MinuteCounter.objects.filter(minute__gte=last, minute__lt=until),
+        MinuteCounter.objects.filter(minute__gte=begin, minute__lt=hours_begin),
+        HourCounter.objects.filter(hour__gte=hours_begin, hour__lt=hours_end),
+        MinuteCounter.objects.filter(minute__gte=hours_end, minute__lt=until),
     ]
 
 
@@ -106,8 +107,8 @@ def step_start(step: Step, at: datetime) -> datetime:
     """The start of the step of this time."""
     if step == "day":
         return time_of(DayCounter.of(at))
-    whole = at.astimezone(UTC).replace(second=0, microsecond=0)
-    return whole.replace(minute=0) if step == "hour" else whole
+    minute = at.astimezone(UTC).replace(second=0, microsecond=0)
+    return minute.replace(minute=0) if step == "hour" else minute
 
 
 def is_last_open(step: Step, until: datetime) -> bool:

@@ -6,13 +6,14 @@ the number of rows it reads depends on the span, not on the retention of counter
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
 from django.db.models import Sum
 
 from msgplatform.core.connections import RedisError
-from msgplatform.core.flows.activity import Activity, Counts, Group, Key
+from msgplatform.core.flows.activity import Group, Key
 from msgplatform.core.flows.contract import Flow
 from msgplatform.models import MinuteCounter
 from msgplatform.models.counters import WHOLE
@@ -23,15 +24,15 @@ _HOUR, _INSTANT = timedelta(hours=1), timedelta(microseconds=1)
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The time that the overview shows: `points` steps of `length`. The last step is unfinished."""
+    """The time that the overview shows: `count` steps of `length`. The last step is unfinished."""
 
     length: timedelta
-    points: int
+    count: int
 
     def starts(self, now: datetime) -> list[datetime]:
         """The start of every step. Steps begin at multiples of their length."""
         last = self.start(now)
-        return [last - self.length * n for n in reversed(range(self.points))]
+        return [last - self.length * n for n in reversed(range(self.count))]
 
     def start(self, at: datetime) -> datetime:
         """The start of the step of this time."""
@@ -48,17 +49,17 @@ def series(
         activity.counters: (flow, activity) for flow in flows if (activity := flow.health.activity)
     }
     names: set[str] = set()  # of the counters that the overview shows
-    for _flow, activity in activities.values():
-        tones = ("accepted", "good", "lost")
-        measures = [measure for measure in activity.stored_measures if measure.tone in tones]
-        names.update(*(measure.counters for measure in measures))
+    counts: dict[str, dict[datetime, Counter[str]]] = {}
+    for flow, activity in activities.values():
+        for measure in activity.stored_measures:
+            if measure.tone in ("accepted", "good", "lost"):
+                names.update(measure.counters)
         names.update(*(figure.counters for figure in activity.figures))
-    counts: dict[str, dict[datetime, Counter[str]]] = {
-        flow.name: defaultdict(Counter)
-        if systems is not None
-        else _live_counts(activity, span, starts[0], now)
-        for flow, activity in activities.values()
-    }
+        counts[flow.name] = defaultdict(Counter)
+        if systems is None and activity.live is not None:
+            with suppress(RedisError):  # the flow's status says that its Redis does not answer
+                for minute, live_counts in activity.live(starts[0], now).items():
+                    counts[flow.name][span.start(minute)].update(live_counts)
     # All hours but the last ones have been added up.
     step: Step = "minute" if span.length < _HOUR else "hour"
     for rows in counter_tables(step, starts[0], now + _INSTANT):
@@ -71,20 +72,6 @@ def series(
         name: [Point(start, counts_by_start.get(start, {})) for start in starts]
         for name, counts_by_start in counts.items()
     }
-
-
-def _live_counts(
-    activity: Activity, span: Span, since: datetime, until: datetime
-) -> dict[datetime, Counter[str]]:
-    """The counts that a flow keeps outside of the database, by the start of their step."""
-    counts_by_step: dict[datetime, Counter[str]] = defaultdict(Counter)
-    try:
-        counts: Mapping[datetime, Counts] = activity.live(since, until) if activity.live else {}
-    except RedisError:
-        return counts_by_step  # the flow's status says that its Redis does not answer
-    for minute, live in counts.items():
-        counts_by_step[span.start(minute)].update(live)
-    return counts_by_step
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -118,13 +105,11 @@ def worst(
         for flow in lags
         if flow.health.activity and flow.health.activity.dimensions
     ]
-    names = {
-        name
-        for _flow, activity in activities
-        for measure in activity.measures
-        if measure.tone in ("lost", "bad")
-        for name in measure.counters
-    }
+    names: set[str] = set()
+    for _flow, activity in activities:
+        for measure in activity.measures:
+            if measure.tone in ("lost", "bad"):
+                names.update(measure.counters)
     rows = MinuteCounter.objects.filter(minute__gt=now - _HOUR, name__in=names)
     if systems is not None:
         rows = rows.filter(biz_id__in=systems)
@@ -132,19 +117,20 @@ def worst(
     sums: dict[str, dict[Key, int]] = defaultdict(dict)
     for counters, *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
         sums[counters][Key(*key)] = value
-    groups_in_trouble = []
+    troubles = []
     for flow, activity in activities:
         dimension, totals = activity.dimensions[0], sums[activity.counters]
         lines = {line.group.key: line for line in groups.rank_groups(activity, dimension, totals)}
         ages = {key: age for key, age in lags[flow].items() if age >= late}
-        silent = dimension.named([key for key in ages if key not in lines])
-        for group in (*(line.group for line in lines.values()), *silent.values()):
+        late_groups = dimension.named([key for key in ages if key not in lines])
+        for group in (*(line.group for line in lines.values()), *late_groups.values()):
             counts = lines[group.key].counts if group.key in lines else {}
             failures, attempts = activity.total("lost", counts), activity.total("bad", counts)
             if failures > 0 or attempts > 0 or group.key in ages:
-                trouble = Trouble(flow, group, failures, attempts, ages.get(group.key))
-                groups_in_trouble.append(trouble)
-    groups_in_trouble.sort(
-        key=lambda group: (-group.failures, -(group.oldest_seconds or 0), -group.failed_attempts)
+                troubles.append(Trouble(flow, group, failures, attempts, ages.get(group.key)))
+    troubles.sort(
+        key=lambda trouble: (
+            -trouble.failures, -(trouble.oldest_seconds or 0), -trouble.failed_attempts,
+        )
     )
-    return groups_in_trouble[:limit]
+    return troubles[:limit]

@@ -5,11 +5,6 @@ that holds the lease looks for all. Without the work Redis nobody can hold the l
 daemon reports the unavailable Redis. An alert is a row, so that `/metrics` and the log, not alerts,
 report an unavailable database.
 
-watch        the look, the thread that looks, programs that do not run
-servers      Redis and its memory, disks, nodes for ids, the cluster of databases
-of_flows     work that waits, failures, conditions of flows
-unread       what could not be looked up
-
 This module has the kinds of the platform's own alerts.
 """
 
@@ -21,7 +16,7 @@ RELEASES = "platform.releases"
 AUDIT = "platform.audit"
 TRACES = "platform.traces"
 CHANNEL = "platform.channel"  # raised by `msgplatform/company/alerting/outbox.py`
-SIGN_IN = "platform.signin"  # raised by `company/signing_in`
+SIGN_IN = "platform.signin"  # raised by `msgplatform/company/single_sign_on/trouble.py`
 ERASURE = "platform.erasure"  # raised by `msgplatform/company/person_data/runner.py`
 PLATFORM = frozenset({
     SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, TRACES, CHANNEL,
@@ -31,5 +26,6 @@ FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0
 
 
-def key(kind: str, which: str) -> str:
-    return f"{kind}:{which}"
+def key(kind: str, subject: str) -> str:
+    """The key of an alert of this kind; `subject` is text, such as a name or an id."""
+    return f"{kind}:{subject}"

@@ -4,13 +4,10 @@ For the overview's curves the watch notes minute by minute how many messages wai
 a minute counts. Only the work Redis keeps these numbers: losing Redis loses a curve.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.utils import timezone
@@ -23,9 +20,6 @@ from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.monitor.watch import BACKLOG, FAILURES, PLATFORM, key
 from msgplatform.monitor.watch.unread import Errors, noting
 
-if TYPE_CHECKING:
-    from msgplatform.core.flows.contract import Flow
-
 KEPT_MINUTES = 1440  # of the curves of backlogs
 _EXPIRE_SECONDS = 2 * KEPT_MINUTES * 60
 
@@ -35,7 +29,7 @@ def report_backlogs() -> Errors:
     errors: Errors = {}
     minutes = settings.ALERT_BACKLOG_MINUTES
     for flow in flows.all():
-        with noting(errors, backlog := [key(BACKLOG, flow.name)]):
+        with noting(errors, kinds := [key(BACKLOG, flow.name)]):
             conditions = [
                 Condition.of(
                     f"{key(BACKLOG, flow.name)}:{wait.which}",
@@ -52,7 +46,7 @@ def report_backlogs() -> Errors:
                 for wait in (flow.health.oldest_waits() if minutes else ())
                 if timezone.now() - wait.since > timedelta(minutes=minutes)
             ]
-            alerts.reconcile(backlog, conditions)
+            alerts.reconcile(kinds, conditions)
     return errors
 
 
@@ -108,8 +102,27 @@ def report_failures() -> Errors:
             failures = flow.health.failures()
             # A full list may lack a place that has an open alert.
             is_full = len(failures) >= MAX_FAILURES
-            conditions = list(_failure_conditions(flow, failures))
-            alerts.reconcile(kinds, conditions, lambda key: is_full)  # noqa: B023 - called at once
+            places: dict[int, list[Failure]] = defaultdict(list)
+            for failure in failures:
+                if not failure.is_quiet:
+                    places[failure.subject].append(failure)
+            conditions = [
+                Condition.of(
+                    f"{flow.name}.{FAILURES}:{subject}",
+                    _("%(flow)s: messages were given up: %(where)s"),
+                    _(
+                        "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent "
+                        "again by themselves: send them again or acknowledge them on Failures."
+                    ),
+                    flow=flow.title,
+                    where=group[0].where,
+                    count=sum(failure.count for failure in group),
+                    since=moment(min(failure.since for failure in group)),
+                    answers=", ".join(f"{row.answer} ({row.count})" for row in group[:5]),
+                )
+                for subject, group in places.items()
+            ]
+            alerts.reconcile(kinds, conditions, lambda _key: is_full)  # noqa: B023 - called at once
     return errors
 
 
@@ -140,25 +153,4 @@ def resolve_undeclared() -> None:
     if undeclared_kinds:
         alerts.reconcile(undeclared_kinds, ())
     if BACKLOG in open_kinds:
-        alerts.reconcile([BACKLOG], (), lambda key: flows.get(key.split(":")[1]) is not None)
-
-
-def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Condition]:
-    places: dict[int, list[Failure]] = defaultdict(list)
-    for failure in failures:
-        if not failure.is_quiet:
-            places[failure.subject].append(failure)
-    for subject, group in places.items():
-        since = min(failure.since for failure in group)
-        total = sum(failure.count for failure in group)
-        answers = ", ".join(f"{failure.answer} ({failure.count})" for failure in group[:5])
-        yield Condition.of(
-            f"{flow.name}.{FAILURES}:{subject}",
-            _("%(flow)s: messages were given up: %(where)s"),
-            _(
-                "Messages: %(count)d, since %(since)s: %(answers)s. They are not sent again by "
-                "themselves: send them again or acknowledge them on Failures."
-            ),
-            flow=flow.title, where=group[0].where, count=total, since=moment(since),
-            answers=answers,
-        )  # fmt: skip
+        alerts.reconcile([BACKLOG], (), lambda text: flows.get(text.split(":")[1]) is not None)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 from django.db.models.functions import Now
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
@@ -24,6 +25,7 @@ from msgplatform.models import IdNode
 from msgplatform.monitor.watch import DISK, GALERA, IDS, MEMORY, REDIS, TRACES, WRITERS, key
 
 GIB = 1 << 30
+_DATABASE = "database"  # the only subject of the alerts about the cluster
 MIN_FREE = 0.10  # of a disk, and of a Redis's memory limit
 # An open alert stays until a little more is free, so that it does not flap.
 _FREE_AGAIN = 0.12
@@ -77,62 +79,62 @@ def report_memory() -> None:
     """An alert for each Redis that is nearly full: a full one refuses writes."""
     variables = {role.name: role.variable for role in redis_roles()}
     memories = memory()
-    holding = [
-        Condition(
+    conditions = [
+        Condition.of(
             key(MEMORY, name),
-            lazy_message("The Redis of %(variable)s is nearly full", variable=variables[name]),
-            lazy_message(
+            _("The Redis of %(variable)s is nearly full"),
+            _(
                 "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
-                "raise its maxmemory, or see why so much waits.",
-                used=f"{memory.used / GIB:.1f}",
-                limit=f"{memory.limit / GIB:.1f}",
+                "raise its maxmemory, or see why so much waits."
             ),
+            variable=variables[name],
+            used=f"{usage.used / GIB:.1f}",
+            limit=f"{usage.limit / GIB:.1f}",
         )
-        for name, memory in memories.items()
-        if memory.free < MIN_FREE
+        for name, usage in memories.items()
+        if usage.free < MIN_FREE
     ]
     undecided_keys = {
-        key(MEMORY, n) for n in variables if n not in memories or memories[n].free < _FREE_AGAIN
+        key(MEMORY, name)
+        for name in variables
+        if name not in memories or memories[name].free < _FREE_AGAIN
     }
-    alerts.reconcile([MEMORY], holding, undecided_keys.__contains__)
+    alerts.reconcile([MEMORY], conditions, undecided_keys.__contains__)
 
 
 def report_traces() -> None:
     """One alert while programs cannot export the spans of traces. Raises RedisError."""
-    failing = figures.failures()
-    names = sorted(failing)
-    holding = [
-        Condition(
+    errors = figures.failures()
+    conditions = []
+    if errors:
+        name = min(errors)
+        condition = Condition.of(
             TRACES,
-            lazy_message("Traces are not exported"),
-            lazy_message(
-                "%(count)s programs, among them %(name)s: %(why)s. Messages go on.",
-                count=len(names),
-                name=names[0],
-                why=failing[names[0]],
-            ),
-        )
-    ] if names else []  # fmt: skip
-    alerts.reconcile([TRACES], holding)
+            _("Traces are not exported"),
+            _("%(count)s programs, among them %(name)s: %(why)s. Messages go on."),
+            count=len(errors), name=name, why=errors[name],
+        )  # fmt: skip
+        conditions.append(condition)
+    alerts.reconcile([TRACES], conditions)
 
 
 def report_id_nodes() -> None:
     """An alert if few nodes for ids are left. A program without a node cannot make messages."""
     count = IdNode.objects.filter(lease_until__gt=Now()).count()
-    condition = Condition(
+    condition = Condition.of(
         IDS,
-        lazy_message("Few programs more can make ids"),
-        lazy_message(
+        _("Few programs more can make ids"),
+        _(
             "%(count)s of %(all)s id nodes of the database are in use, one by each process "
             "that makes ids. A process without one accepts and splits nothing: run fewer "
-            "processes, or move systems to another cell.",
-            count=count,
-            all=id_nodes.NODES,
+            "processes, or move systems to another cell."
         ),
+        count=count,
+        all=id_nodes.NODES,
     )
-    share_free = 1 - count / id_nodes.NODES
-    holding = [condition] if share_free < MIN_FREE else []
-    alerts.reconcile([IDS], holding, lambda key: share_free < _FREE_AGAIN)
+    free_share = 1 - count / id_nodes.NODES
+    conditions = [condition] if free_share < MIN_FREE else []
+    alerts.reconcile([IDS], conditions, lambda _key: free_share < _FREE_AGAIN)
 
 
 def disks(beats: Collection[Heartbeat]) -> dict[str, Heartbeat]:
@@ -147,11 +149,11 @@ class Disks:
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[float, int]]] = {}  # host → (monotonic, bytes free)
         # Key of an open alert → monotonic time since which its machine has sent no heartbeat.
-        self._gone: dict[str, float] = {}
+        self._silent_since: dict[str, float] = {}
 
     def forget(self) -> None:
         """Another process looks, so that machines may come back unnoticed by this one."""
-        self._gone.clear()
+        self._silent_since.clear()
 
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each disk that is nearly full, or soon will be."""
@@ -163,9 +165,9 @@ class Disks:
                 samples[host].popleft()
         self._samples = samples
         for host in machines:
-            self._gone.pop(key(DISK, host), None)
+            self._silent_since.pop(key(DISK, host), None)
         # An open alert stays while its disk is nearly full, so that it does not flap.
-        near = {
+        is_nearly_full = {
             key(DISK, host): beat.disk_free_bytes < _FREE_AGAIN * beat.disk_bytes
             or self.full_in(host, _FULL_AGAIN_SECONDS) is not None
             for host, beat in machines.items()
@@ -173,13 +175,13 @@ class Disks:
 
         def is_undecided(alert_key: str) -> bool:
             """A machine without a heartbeat stays until it counts as gone."""
-            if alert_key in near:
-                return near[alert_key]
-            return now - self._gone.setdefault(alert_key, now) < _GONE_SECONDS
+            if alert_key in is_nearly_full:
+                return is_nearly_full[alert_key]
+            return now - self._silent_since.setdefault(alert_key, now) < _GONE_SECONDS
 
-        alerts.reconcile([DISK], list(self._full(machines)), is_undecided)
+        alerts.reconcile([DISK], list(self._conditions(machines)), is_undecided)
 
-    def _full(self, machines: Mapping[str, Heartbeat]) -> Iterator[Condition]:
+    def _conditions(self, machines: Mapping[str, Heartbeat]) -> Iterator[Condition]:
         for host, beat in machines.items():
             seconds = self.full_in(host)
             if beat.disk_free_bytes >= MIN_FREE * beat.disk_bytes and seconds is None:
@@ -194,11 +196,8 @@ class Disks:
                     "%(text)s At the pace of the last hour it is full in about %(age)s.",
                     text=text, age=age(seconds),
                 )  # fmt: skip
-            yield Condition(
-                key(DISK, host),
-                lazy_message("The disk of %(host)s is nearly full", host=host),
-                text,
-            )
+            subject = lazy_message("The disk of %(host)s is nearly full", host=host)
+            yield Condition(key(DISK, host), subject, text)
 
     def full_in(self, host: str, within: float = FULL_WITHIN_SECONDS) -> float | None:
         """Seconds until this disk is full at the pace of the last hour; None if not less than
@@ -212,31 +211,27 @@ class Disks:
 
 
 def report_unavailable(
-    errors: Mapping[str, RedisError], before: Collection[str], only: str = ""
+    errors: Mapping[str, RedisError], last_names: Collection[str], only_name: str = ""
 ) -> None:
     """An alert for each server that two looks in a row found unavailable: a restart takes less than
-    the time between two looks. `before`: names from the last look. `only`: the one server that this
-    look asked, '' for all."""
+    the time between two looks. `last_names` are of the last look. `only_name` is the server that
+    this look asked, '' for all."""
     variables = {role.name: role.variable for role in redis_roles()}
     undecided_keys = {key(REDIS, name) for name in errors}
-    if only:
-        undecided_keys |= {key(REDIS, name) for name in variables.keys() - {only}}
-    holding = [
-        Condition(
+    if only_name:
+        undecided_keys |= {key(REDIS, name) for name in variables.keys() - {only_name}}
+    conditions = [
+        Condition.of(
             key(REDIS, name),
-            lazy_message("The Redis of %(variable)s does not answer", variable=variables[name]),
-            lazy_message(
-                "%(error)s Programs that need it wait, and go on when it answers again.",
-                error=str(error)[:500],
-            ),
+            _("The Redis of %(variable)s does not answer"),
+            _("%(error)s Programs that need it wait, and go on when it answers again."),
+            variable=variables[name],
+            error=str(error)[:500],
         )
         for name, error in errors.items()
-        if name in before
+        if name in last_names
     ]
-    alerts.reconcile([REDIS], holding, undecided_keys.__contains__)
-
-
-_DATABASE = "database"  # the only subject of both kinds
+    alerts.reconcile([REDIS], conditions, undecided_keys.__contains__)
 
 
 class ClusterOfDatabases:
@@ -252,28 +247,28 @@ class ClusterOfDatabases:
         programs = server.programs_by_node()
         if len(programs) > 1:
             places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
-            conditions[WRITERS] = Condition(
+            conditions[WRITERS] = Condition.of(
                 key(WRITERS, _DATABASE),
-                lazy_message("Programs write to several servers of the database"),
-                lazy_message(
+                _("Programs write to several servers of the database"),
+                _(
                     "%(places)s. Locks of rows are of one server, so two programs may do the "
-                    "same work. Have every program connect to the one address of HAProxy.",
-                    places=places[:1000],
+                    "same work. Have every program connect to the one address of HAProxy."
                 ),
+                places=places[:1000],
             )
         state = server.cluster()
         if state is not None and state.size < state.expected:
-            conditions[GALERA] = Condition(
+            conditions[GALERA] = Condition.of(
                 key(GALERA, _DATABASE),
-                lazy_message("Servers of the database are missing"),
-                lazy_message(
+                _("Servers of the database are missing"),
+                _(
                     "The cluster has %(size)d of %(expected)d servers: it may stop when one "
-                    "more fails. Start the others, and see their logs if they do not come back.",
-                    size=state.size,
-                    expected=state.expected,
+                    "more fails. Start the others, and see their logs if they do not come back."
                 ),
+                size=state.size,
+                expected=state.expected,
             )
-        holding = [conditions[kind] for kind in conditions.keys() & self._kinds_before]
+        lasting_conditions = [conditions[kind] for kind in conditions.keys() & self._kinds_before]
         seen_keys = {condition.key for condition in conditions.values()}
         self._kinds_before = set(conditions)
-        alerts.reconcile([WRITERS, GALERA], holding, seen_keys.__contains__)
+        alerts.reconcile([WRITERS, GALERA], lasting_conditions, seen_keys.__contains__)

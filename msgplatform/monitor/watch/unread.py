@@ -7,11 +7,12 @@ unavailable server is different: it has an alert of its own, or answers again so
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from django.utils.translation import gettext_noop as _
+
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import WATCH, key
 
 log = logging.get(__name__)
@@ -48,18 +49,21 @@ class UnreadAlerts:
         """Raise an alert for each kind that cannot be read, and resolve the alerts of other
         kinds."""
         self._looks = {kind: self._looks.get(kind, 0) + 1 for kind in errors}
-        holding = []
+        conditions = []
         for kind, error in errors.items():
             # An unavailable Redis has an alert of its own.
             is_refused = not isinstance(error, RedisError) and self._looks[kind] >= MAX_REFUSALS
             if isinstance(error, UNAVAILABLE) and not is_refused:
                 continue
-            why = f"{type(error).__name__}: {error}"[:500]
-            text = lazy_message(
-                "%(error)s. Nobody hears of new ones, and those that are open stay open. The "
-                "entry conditions_not_read in the log of a program has more.",
-                error=why,
+            condition = Condition.of(
+                key(WATCH, kind),
+                _("Alerts %(kind)s cannot be looked up"),
+                _(
+                    "%(error)s. Nobody hears of new ones, and those that are open stay open. The "
+                    "entry conditions_not_read in the log of a program has more."
+                ),
+                kind=kind,
+                error=f"{type(error).__name__}: {error}"[:500],
             )
-            subject = lazy_message("Alerts %(kind)s cannot be looked up", kind=kind)
-            holding.append(Condition(key(WATCH, kind), subject, text))
-        alerts.reconcile([WATCH], holding, {key(WATCH, kind) for kind in errors}.__contains__)
+            conditions.append(condition)
+        alerts.reconcile([WATCH], conditions, {key(WATCH, kind) for kind in errors}.__contains__)

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 
 from django.conf import settings
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition, moment
@@ -31,11 +32,15 @@ from msgplatform.monitor.watch import LOOK_SECONDS, key, of_flows, servers
 from msgplatform.monitor.watch.servers import ClusterOfDatabases, Disks
 from msgplatform.monitor.watch.unread import Errors, UnreadAlerts, noting
 
+log = logging.get(__name__)
+
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"
 # Seconds in which every turn of a program failed; seconds of one turn, which may run several slow
 # statements.
 STANDSTILL_SECONDS, HANG_SECONDS = 60.0, 180.0
+# The holder may miss two looks before another process takes over.
+_LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
 
 
 class Programs:
@@ -54,37 +59,38 @@ class Programs:
         latest: dict[str, float] = {}
         for beat in beats:
             latest[beat.role] = max(beat.at, latest.get(beat.role, 0.0))
-        missing = roles - latest.keys()
-        self._silent = {role: self._silent.get(role, now) for role in missing}
+        missing_roles = roles - latest.keys()
+        self._silent = {role: self._silent.get(role, now) for role in missing_roles}
         client = work_redis()
         if beat_times := {role: at for role, at in latest.items() if role in roles}:
             client.hset(_SEEN, mapping=beat_times)  # type: ignore[arg-type]
         rows: dict[bytes, bytes] = client.hgetall(_SEEN)  # type: ignore[assignment]
         last_beats = numbers_of(rows)
         exits_by_role = exits.of_platform()
-        late = {
+        silent_roles = exits_by_role.keys() | {
             role
             for role, since in self._silent.items()
             if role in last_beats and now - since >= settings.ALERT_SILENT_SECONDS
         }
-        silent_roles = late | exits_by_role.keys()
-        holding = [_condition(role, last_beats, exits_by_role) for role in sorted(silent_roles)]
-        standing = {beat.role: beat for beat in beats if stands_still(beat)}
-        holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
-        missing_keys = {key(kinds.SILENT, role) for role in missing}
-        alerts.reconcile([kinds.SILENT], holding, missing_keys.__contains__)
+        conditions = [_silence(role, last_beats, exits_by_role) for role in sorted(silent_roles)]
+        beats_at_rest = {beat.role: beat for beat in beats if stands_still(beat)}
+        conditions += [
+            _standstill(beats_at_rest[role]) for role in sorted(beats_at_rest.keys() - silent_roles)
+        ]
+        missing_keys = {key(kinds.SILENT, role) for role in missing_roles}
+        alerts.reconcile([kinds.SILENT], conditions, missing_keys.__contains__)
+
+    def report_releases(self, beats: Collection[Heartbeat]) -> None:
+        """An alert if programs of several releases run for longer than an update takes."""
         roles_by_release = heartbeats.roles_by_release(beats)
-        is_mixed = len(roles_by_release) > 1
+        now, is_mixed = time.monotonic(), len(roles_by_release) > 1
         self._mixed_since = (self._mixed_since or now) if is_mixed else 0.0
-        condition = Condition(
+        programs = [f"{name}: {', '.join(roles)}" for name, roles in roles_by_release.items()]
+        condition = Condition.of(
             key(kinds.RELEASES, "programs"),
-            lazy_message("Programs of several releases run"),
-            lazy_message(
-                "%(programs)s. Finish the update, or go back: manage.py update --back.",
-                programs="; ".join(
-                    f"{release}: {', '.join(names)}" for release, names in roles_by_release.items()
-                )[:1000],
-            ),
+            _("Programs of several releases run"),
+            _("%(programs)s. Finish the update, or go back: manage.py update --back."),
+            programs="; ".join(programs)[:1000],
         )
         is_lasting = is_mixed and now - self._mixed_since >= settings.ALERT_MIXED_SECONDS
         alerts.reconcile([kinds.RELEASES], [condition] if is_lasting else [], lambda _key: is_mixed)
@@ -99,44 +105,39 @@ def _standstill(beat: Heartbeat) -> Condition:
     """The condition for one process. One of the role's processes is enough for an alert, because it
     may own queues that no other process serves."""
     since, part, why = beat.standstill
-    text = lazy_message(
-        "Process %(pid)d on %(host)s (%(part)s) has finished nothing since %(since)s, and goes "
-            "on trying: %(why)s",
-        pid=beat.pid, host=beat.host, part=part, since=moment(datetime.fromtimestamp(since, UTC)),
+    return Condition.of(
+        key(kinds.SILENT, beat.role),
+        _("%(program)s runs, and its work stands still"),
+        _("Process %(pid)d on %(host)s (%(part)s) has finished nothing since %(since)s, and goes "
+          "on trying: %(why)s"),
+        program=beat.program, pid=beat.pid, host=beat.host, part=part,
+        since=moment(datetime.fromtimestamp(since, UTC)),
         why=why or lazy_message("one turn of its work does not end."),
     )  # fmt: skip
-    return Condition(
-        key(kinds.SILENT, beat.role),
-        lazy_message("%(program)s runs, and its work stands still", program=beat.program),
-        text,
-    )
 
 
-def _condition(
+def _silence(
     role: str, last_beats: Mapping[str, float], exits_by_role: Mapping[str, Exits]
 ) -> Condition:
+    """The condition for a program that ends again and again, or sends no heartbeats."""
     if role in exits_by_role:
         text = lazy_message(
             "%(exits)s Its work waits. Its log on %(host)s has more.",
             exits=exits_by_role[role].text, host=exits_by_role[role].host,
         )  # fmt: skip
         return Condition(key(kinds.SILENT, role), exits_by_role[role].subject, text)
-    text = lazy_message(
-        "Its last heartbeat was at %(at)s, and its work waits. If its process is there, it "
-        "hangs: manage.py up ends it after a minute; elsewhere end it (kill -9). Start it "
-        "again (manage.py run_%(role)s) where nothing does that by itself; its log says why it "
-        "ended.",
+    return Condition.of(
+        key(kinds.SILENT, role),
+        _("run_%(role)s does not run, or hangs"),
+        _(
+            "Its last heartbeat was at %(at)s, and its work waits. If its process is there, it "
+            "hangs: manage.py up ends it after a minute; elsewhere end it (kill -9). Start it "
+            "again (manage.py run_%(role)s) where nothing does that by itself; its log says why it "
+            "ended."
+        ),
         at=moment(datetime.fromtimestamp(last_beats[role], UTC)),
         role=role,
     )
-    subject = lazy_message("run_%(role)s does not run, or hangs", role=role)
-    return Condition(key(kinds.SILENT, role), subject, text)
-
-
-log = logging.get(__name__)
-
-# The holder may miss two looks before another process takes over.
-_LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
 
 
 class Watch:
@@ -203,8 +204,10 @@ class Watch:
                 servers.report_id_nodes()
             with noting(errors, [kinds.DISK]):
                 self._disks.report(beats)
-            with noting(errors, [kinds.SILENT, kinds.RELEASES]):
+            with noting(errors, [kinds.SILENT]):
                 self._programs.report(beats)
+            with noting(errors, [kinds.RELEASES]):
+                self._programs.report_releases(beats)
             with noting(errors, [kinds.WRITERS, kinds.GALERA]):
                 self._database.report()
             errors |= of_flows.report_backlogs()

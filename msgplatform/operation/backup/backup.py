@@ -182,11 +182,11 @@ def client_command(
     if program is None:
         raise BackupRefused(f"{names[0]} is not installed: apt-get install mariadb-client")
     words, variables = connection.client.settings_to_cmd_args_env(connection.settings_dict, [])
-    own_options: Mapping[str, Any] = connection.settings_dict["OPTIONS"]
-    if socket := own_options.get("unix_socket"):
+    database_options: Mapping[str, Any] = connection.settings_dict["OPTIONS"]
+    if socket := database_options.get("unix_socket"):
         options = [f"--socket={socket}", *options]
-    if own_options.get("ssl_mode"):
-        options = ["--loose-ssl", f"--loose-ssl-mode={own_options['ssl_mode']}", *options]
+    if database_options.get("ssl_mode"):
+        options = ["--loose-ssl", f"--loose-ssl-mode={database_options['ssl_mode']}", *options]
     *address, database = words[1:]
     command = [str(program), "--no-defaults", *address, *options, database]
     return command, {**os.environ, **(variables or {})}
@@ -239,7 +239,7 @@ def _dump_server(connection: Any, programs: Sequence[str], path: Path) -> set[st
     """Dump a database without its triggers, which `migrate` makes for its own user. Returns the
     tables that the dump has completely."""
     command, environment = client_command(connection, programs, [*_DUMP_OPTIONS])
-    whole, table, line = set(), "", b""
+    complete_tables, table, line = set(), "", b""
     with path.open("w+b") as file:
         code, reason = run_tool(
             command, environment, lambda: os.fstat(file.fileno()).st_size, stdout=file
@@ -249,11 +249,11 @@ def _dump_server(connection: Any, programs: Sequence[str], path: Path) -> set[st
             if match := _TABLE.match(line):
                 table = match[1].decode()
             elif line == b"UNLOCK TABLES;\n":  # after the last row
-                whole.add(table)
+                complete_tables.add(table)
     # Error 1412: a partition was made or dropped meanwhile.
     if code or not line.startswith(_END):
         raise DumpIncomplete(f"The dump of {connection.alias} ended early: {reason or code}")
-    return whole
+    return complete_tables
 
 
 def _copy_redis(role: RedisRole, folder: Path) -> None:

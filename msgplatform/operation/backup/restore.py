@@ -34,11 +34,11 @@ def restore(folder: Path, say: backup.Say) -> None:
         _check(manifest)
         for alias, description in manifest["databases"].items():
             _load(connections[alias], folder / description["file"])
-            absent = set(description["tables"]) - set(
+            missing_tables = set(description["tables"]) - set(
                 connections[alias].introspection.table_names()
             )
-            if absent:
-                raise BackupRefused(f"The load of {alias} lacks {sorted(absent)[0]}.")
+            if missing_tables:
+                raise BackupRefused(f"The load of {alias} lacks {min(missing_tables)}.")
             say(f"Database {alias}: {len(description['tables'])} tables loaded")
         for alias in manifest["databases"]:
             call_command("migrate", database=alias, interactive=False, verbosity=0)
@@ -68,8 +68,8 @@ def read(folder: Path) -> backup.Manifest:
         files = manifest["files"]
     except (OSError, ValueError, KeyError) as error:
         raise BackupRefused(f"{folder} is no whole backup: {backup.MANIFEST}: {error}") from None
-    present = backup.digests(folder)
-    if damaged_names := sorted(name for name in files if present.get(name) != files[name]):
+    digests = backup.digests(folder)
+    if damaged_names := sorted(name for name in files if digests.get(name) != files[name]):
         raise BackupRefused(
             f"{folder / damaged_names[0]} is missing, or is not what was backed up."
         )
@@ -106,15 +106,16 @@ def _check(manifest: backup.Manifest) -> None:
                 f"The database {alias} is not empty, and nothing is overwritten: drop it and make "
                 "it anew (DROP DATABASE …; of SQLite move the file away, with -wal and -shm)."
             )
-        own_names = {".".join(name) for name in MigrationLoader(connection).disk_migrations or ()}
-        if newer := sorted(set(description["migrations"]) - own_names):
+        loader = MigrationLoader(connection)
+        known_migrations = {".".join(name) for name in loader.disk_migrations or ()}
+        if newer_migrations := sorted(set(description["migrations"]) - known_migrations):
             raise BackupRefused(
                 f"The backup is of a newer release ({manifest['version']}), or of other FLOWS: "
-                f"the migration {newer[0]} is unknown here."
+                f"the migration {newer_migrations[0]} is unknown here."
             )
-        messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-        if serious := [text for text in messages if text.is_serious() and not text.is_silenced()]:
-            raise BackupRefused("\n".join(map(str, serious)))
+        problems = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
+        if errors := [text for text in problems if text.is_serious() and not text.is_silenced()]:
+            raise BackupRefused("\n".join(map(str, errors)))
 
 
 def _load(connection: Any, path: Path) -> None:

@@ -36,7 +36,7 @@ def public_url(host: str, port: int) -> str:
             f"{host} serves other machines too: set PUBLIC_URL to the address that they use, such "
             "as https://messages.example.com behind a proxy that ends TLS."
         )
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return _http_url(host, port)
 
 
 def own_url(host: str, port: int) -> str:
@@ -46,6 +46,10 @@ def own_url(host: str, port: int) -> str:
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         host = "::1" if address.version == 6 else "127.0.0.1"
+    return _http_url(host, port)
+
+
+def _http_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -57,24 +61,23 @@ def hold(host: str, port: int) -> sockets.socket:
     both find it free. The socket's abstract name, which ends with the process, admits only one
     platform. Only Linux has such names.
     """
-    name = sockets.socket(sockets.AF_UNIX)
+    reservation = sockets.socket(sockets.AF_UNIX)
     try:
         if sys.platform == "linux":
-            name.bind(f"\0msgplatform-{host}-{port}")
-    except OSError:
-        name.close()
-        raise _in_use(host, port) from None
-    try:
-        if is_in_use(host, port):
-            raise _in_use(host, port)
-    except OSError as error:
-        name.close()
-        why = os.strerror(error.errno or 0)
-        raise Refused(f"{host}:{port} cannot be used: {why}") from None
+            try:
+                reservation.bind(f"\0msgplatform-{host}-{port}")
+            except OSError:
+                raise _in_use(host, port) from None
+        try:
+            if is_in_use(host, port):
+                raise _in_use(host, port)
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise Refused(f"{host}:{port} cannot be used: {why}") from None
     except Refused:
-        name.close()
+        reservation.close()
         raise
-    return name
+    return reservation
 
 
 def _in_use(host: str, port: int) -> Refused:

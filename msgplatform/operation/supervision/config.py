@@ -92,32 +92,33 @@ def _lines(programs: Sequence[Program], places: Places) -> Iterable[str]:
         yield f"programs = {','.join(names)}"
         yield f"priority = {priority}"
         yield ""
-    for program, (name, starts) in ((row, pair) for row in programs for pair in _sets(row)):
-        options = [f"--pace={places.pace}", f"--longest-pause={program.longest_pause:g}"]
-        if program.is_of_release:
-            options.append(f"--release={places.release}")
-        argv = child_process.command(program.argv, *options)
-        many = "-%(process_num)d" if program.processes > 1 else ""
-        log = _value(places.logs / name)
-        yield f"[program:{name}]"
-        yield f"command = {_value(shlex.join(argv))}"
-        yield f"process_name = %(program_name)s{many}"
-        yield f"numprocs = {program.processes}"
-        yield f"priority = {program.priority}"
-        yield f"autostart = {starts}"
-        yield "autorestart = true"
-        yield "startsecs = 0"
-        yield f"startretries = {_NEVER_GIVE_UP}"
-        # The first signal drains, the second kills. With true, workers would get two signals: from
-        # supervisord and from their own program.
-        yield "stopasgroup = false"
-        yield "killasgroup = true"
-        yield f"stopwaitsecs = {program.stop_seconds}"
-        yield "redirect_stderr = true"
-        yield f"stdout_logfile = {log}{many}.log"
-        yield f"stdout_logfile_maxbytes = {_LOG_BYTES}"
-        yield f"stdout_logfile_backups = {_LOG_BACKUPS}"
-        yield ""
+    for program in programs:
+        for name, autostart in _sets(program):
+            options = [f"--pace={places.pace}", f"--longest-pause={program.longest_pause:g}"]
+            if program.is_of_release:
+                options.append(f"--release={places.release}")
+            argv = child_process.command(program.argv, *options)
+            many = "-%(process_num)d" if program.processes > 1 else ""
+            log = _value(places.logs / name)
+            yield f"[program:{name}]"
+            yield f"command = {_value(shlex.join(argv))}"
+            yield f"process_name = %(program_name)s{many}"
+            yield f"numprocs = {program.processes}"
+            yield f"priority = {program.priority}"
+            yield f"autostart = {autostart}"
+            yield "autorestart = true"
+            yield "startsecs = 0"
+            yield f"startretries = {_NEVER_GIVE_UP}"
+            # The first signal drains, the second kills. With true, workers would get two signals:
+            # from supervisord and from their own program.
+            yield "stopasgroup = false"
+            yield "killasgroup = true"
+            yield f"stopwaitsecs = {program.stop_seconds}"
+            yield "redirect_stderr = true"
+            yield f"stdout_logfile = {log}{many}.log"
+            yield f"stdout_logfile_maxbytes = {_LOG_BYTES}"
+            yield f"stdout_logfile_backups = {_LOG_BACKUPS}"
+            yield ""
 
 
 def _sets(program: Program) -> list[tuple[str, str]]:

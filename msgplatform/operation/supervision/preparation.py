@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from django.contrib.auth import get_user_model
 from django.core import checks
 from django.core.management import call_command
-from django.db import IntegrityError, connection, connections
+from django.db import IntegrityError, connections
 from django.db.utils import Error as DatabaseError
 
 from msgplatform.core import invitations
@@ -27,12 +27,12 @@ def run(migrate: bool, say: Callable[[str], None]) -> None:
     collect static files. `say` gets a sentence for people before what takes long. Call it before
     the first thread. Raises Refused, and whatever else the child has raised."""
     connections.close_all()  # a child that closes its parent's connection ends it
-    receiving, sending = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_run, args=(migrate, say, sending))
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_run, args=(migrate, say, sender))
     child.start()
-    sending.close()
+    sender.close()
     try:
-        error: BaseException | None = receiving.recv()
+        error: BaseException | None = receiver.recv()
     except EOFError:
         error = Refused("The databases were not prepared; see the lines before.")
     finally:
@@ -41,39 +41,39 @@ def run(migrate: bool, say: Callable[[str], None]) -> None:
         raise error
 
 
-def _run(migrate: bool, say: Callable[[str], None], sending: Connection) -> None:
+def _run(migrate: bool, say: Callable[[str], None], sender: Connection) -> None:
     try:
         _prepare_databases(migrate, say)
         static_files.collect()
     except Exception as error:  # noqa: BLE001 - the parent raises it
-        sending.send(error)
+        sender.send(error)
     else:
-        sending.send(None)
+        sender.send(None)
 
 
 def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
     for alias in connections:
         connection = connections[alias]
         try:
-            if tables := migration_stages.missing_tables(connection):
-                raise Refused(tables)
-            missing = migration_stages.count_open(connection)
-            if not missing:
+            if missing_tables := migration_stages.missing_tables(connection):
+                raise Refused(missing_tables)
+            open_count = migration_stages.count_open(connection)
+            if not open_count:
                 continue
             # Other machines with older programs may use the database of a server.
             if not migrate and engines.of(alias).is_server:
                 raise Refused(
-                    f"The database {alias} lacks {missing} migrations. Apply them with: "
+                    f"The database {alias} lacks {open_count} migrations. Apply them with: "
                     f"{migration_stages.migrate_command(alias)} (or start with --migrate)"
                 )
             if not connection.introspection.table_names():
                 say(f"Making the tables ({alias}): a first start takes up to two minutes.")
             # Run the checks before `migrate`, which would stop in its middle otherwise. Ignore
             # warnings, because the embedded Redis does not run yet.
-            messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-            serious = [text for text in messages if text.is_serious() and not text.is_silenced()]
-            if serious:
-                raise Refused("\n".join(map(str, serious)))
+            problems = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
+            errors = [text for text in problems if text.is_serious() and not text.is_silenced()]
+            if errors:
+                raise Refused("\n".join(map(str, errors)))
             call_command("migrate", database=alias, interactive=False, verbosity=0)
         except DatabaseError as error:
             raise Refused(f"The database {alias} cannot be used: {error}") from None
@@ -109,4 +109,4 @@ def first_login_link() -> str:
             return ""
         return invitations.link_path(user)
     finally:
-        connection.close()
+        connections["default"].close()

@@ -45,16 +45,16 @@ class ProgramWatch:
 
     def look(self, processes: Sequence[Mapping[str, Any]]) -> None:
         """Look at `processes`, supervisord's information on each. Raises OSError."""
-        running = {int(info["pid"]): str(info["name"]) for info in processes if info["pid"]}
-        for pid in self._hung_pids(running):
-            self._end(pid, running.get(pid) or running[os_process(pid).parent])
+        names_by_pid = {int(info["pid"]): str(info["name"]) for info in processes if info["pid"]}
+        for pid in self._hung_pids(names_by_pid):
+            self._end(pid, names_by_pid.get(pid) or names_by_pid[os_process(pid).parent])
         report: list[Exits] = []  # programs that end again and again, then those that hung
         for info in processes:
             name, start, now = info["name"], int(info["start"]), float(info["now"])
-            before = self._starts.get(name, 0)
+            last_start = self._starts.get(name, 0)
             self._starts[name] = start
             ends = self._ends[name]
-            if before and start != before:
+            if last_start and start != last_start:
                 ends.append(now)
             while ends and now - ends[0] > PERIOD_SECONDS:
                 ends.popleft()
@@ -71,10 +71,10 @@ class ProgramWatch:
         if not report and not self._last_report:
             return
         with suppress(RedisError):  # the next look reports again
-            exits.report(report, [former for former in self._last_report if former not in report])
+            exits.report(report, [end for end in self._last_report if end not in report])
             self._last_report = report
 
-    def _hung_pids(self, running: Mapping[int, str]) -> list[int]:
+    def _hung_pids(self, names_by_pid: Mapping[int, str]) -> list[int]:
         """Pids of running processes, and of their workers, that stopped sending heartbeats. Silence
         does not count while Redis does not answer, or no process of this machine sends heartbeats.
 
@@ -91,18 +91,18 @@ class ProgramWatch:
             return []
         host = socket.gethostname()
         own_pids = {beat.pid for beat in beats if beat.host == host}
-        beating = own_pids & running.keys()
-        for pid in own_pids - running.keys():
-            if (parent := os_process(pid).parent) in running:
-                beating |= {pid} if os_process(parent).is_stopped else {pid, parent}
-        if not beating:
+        live_pids = own_pids & names_by_pid.keys()
+        for pid in own_pids - names_by_pid.keys():
+            if (parent := os_process(pid).parent) in names_by_pid:
+                live_pids |= {pid} if os_process(parent).is_stopped else {pid, parent}
+        if not live_pids:
             return []
         silences = {
             pid: seconds + step
             for pid, seconds in self._silences.items()
-            if pid in running or os_process(pid).parent in running
+            if pid in names_by_pid or os_process(pid).parent in names_by_pid
         }
-        self._silences = silences | dict.fromkeys(beating, 0.0)
+        self._silences = silences | dict.fromkeys(live_pids, 0.0)
         limit = self._hung_seconds - heartbeats.TTL_SECONDS
         hung_pids = {pid for pid, seconds in self._silences.items() if seconds >= limit}
         # Workers end with their parent.

@@ -163,7 +163,7 @@ class Supervisor:
     ) -> None:
         self.places = Places(state_dir, socket)
         self._programs = list(programs)
-        self._others: list[Program] = []
+        self._extra_programs: list[Program] = []
         self.env = {**os.environ, **(env or {})}
         self.directory = directory
         self.is_stop_requested = False
@@ -179,14 +179,14 @@ class Supervisor:
 
     @property
     def programs(self) -> list[Program]:
-        return [*self._programs, *self._others]
+        return [*self._programs, *self._extra_programs]
 
-    def follow(self, others: Sequence[Program]) -> None:
-        """Run `others` beside the first programs, and stop programs of the last call that are not
-        in `others`. Raises OSError, RpcError; then call it again."""
-        if list(others) == self._others:
+    def follow(self, extra_programs: Sequence[Program]) -> None:
+        """Run these programs beside the first ones, and stop programs of the last call that are not
+        among them. Raises OSError, RpcError; then call it again."""
+        if list(extra_programs) == self._extra_programs:
             return
-        config = render([*self._programs, *others], self.places)
+        config = render([*self._programs, *extra_programs], self.places)
         self.places.config.write_text(config, encoding="utf-8")
         with supervisord_at(self.places.socket) as rpc:
             ((new_groups, _changed_groups, old_groups),) = rpc.supervisor.reloadConfig()
@@ -196,7 +196,7 @@ class Supervisor:
             for group in old_groups:
                 rpc.supervisor.stopProcessGroup(group)
                 rpc.supervisor.removeProcessGroup(group)
-        self._others = list(others)
+        self._extra_programs = list(extra_programs)
 
     def start(self) -> Self:
         """Start supervisord and wait until it answers. Raises Refused, with the end of the logs, if

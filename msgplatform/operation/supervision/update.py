@@ -59,28 +59,29 @@ class Update:
     def go_forward(self, last_backup: float | None) -> None:
         """To the release of this command. `last_backup`: unix seconds; None: do not ask for one.
         Raises Refused before a program was changed, NotWell after all are as before."""
-        record, new = self.record(), releases.own()
-        if record.current.name == new.name and record.current != new:
-            raise Refused(f"Release {new.name} runs already, from {record.current.folder}.")
+        record, new_release = self.record(), releases.own()
+        if record.current.name == new_release.name and record.current != new_release:
+            raise Refused(f"Release {new_release.name} runs already, from {record.current.folder}.")
         if last_backup is not None and time.time() - last_backup > MAX_BACKUP_HOURS * 3600:
             raise Refused(
                 f"There is no backup of the last {MAX_BACKUP_HOURS} hours: make one with "
                 "manage.py backup FOLDER, or say --without-backup."
             )
-        size = sum(
-            path.stat().st_size
-            for alias in connections
-            if (path := Path(str(connections[alias].settings_dict["NAME"]))).is_absolute()
-            and path.is_file()  # SQLite, which copies a table that it alters
-        )
+        size = 0
+        for alias in connections:
+            path = Path(str(connections[alias].settings_dict["NAME"]))
+            if path.is_absolute() and path.is_file():  # SQLite, which copies a table that it alters
+                size += path.stat().st_size
         if (free := shutil.disk_usage(settings.STATE_DIR).free) < _FREE_BYTES + size:
             raise Refused(f"The disk of {settings.STATE_DIR} has only {free >> 20} MB.")
-        names = {record.current.name, record.previous.name if record.previous else "", new.name}
-        if others := sorted(heartbeats.roles_by_release(heartbeats.alive()).keys() - names):
-            raise Refused(f"Programs of release {others[0]} run: stop them first.")
+        names = {record.current.name, new_release.name}
+        if record.previous:
+            names.add(record.previous.name)
+        if other_releases := sorted(heartbeats.roles_by_release(heartbeats.alive()).keys() - names):
+            raise Refused(f"Programs of release {other_releases[0]} run: stop them first.")
         if not is_ready(record, 1):
             raise Refused("The platform is not ready (/readyz): repair that first.")
-        if record.current != new:  # else an update was killed as it replaced programs
+        if record.current != new_release:  # else an update was killed as it replaced programs
             for alias in connections:
                 try:
                     call_command(
@@ -91,7 +92,7 @@ class Update:
                     raise Refused(text) from error
             self._say("The migrations that come before have run.")
             static_files.collect()
-            record = Record(new, record.current, record.address)
+            record = Record(new_release, record.current, record.address)
         self._replace(record)
 
     def go_back(self) -> None:
@@ -131,22 +132,23 @@ class Update:
     # -- replacing ---------------------------------------------------------------------------------
     def _replace(self, record: Record) -> None:
         """Replace every program by one of `record.current`; take that back if one is not well."""
-        old = self.record()
+        old_record = self.record()
         releases.write(self._file, record)
         try:
             for names in self._programs():
                 self._replace_program(names, record)
         except (NotWell, RpcError, OSError, RedisError) as error:
-            if old.current == record.current:  # an update that was killed, and is repeated
-                if old.previous is None:
+            if old_record.current == record.current:  # an update that was killed, and is repeated
+                if old_record.previous is None:
                     raise
-                old = Record(old.previous, None, old.address)
-            self._say(f"{error}\nGoing back to release {old.current.name} …")
-            releases.write(self._file, old)
+                old_record = Record(old_record.previous, None, old_record.address)
+            self._say(f"{error}\nGoing back to release {old_record.current.name} …")
+            releases.write(self._file, old_record)
             for names in self._programs():
-                self._replace_program(names, old)
+                self._replace_program(names, old_record)
             raise NotWell(
-                f"{error}\nEvery program is of release {old.current.name} again, nothing is lost."
+                f"{error}\nEvery program is of release {old_record.current.name} again, nothing "
+                "is lost."
             ) from error
         # `up` itself is replaced last: until then it restarts the programs that end.
         pid = int((self._file.parent / "up.lock").read_text())
@@ -168,14 +170,15 @@ class Update:
     def _replace_program(self, names: Sequence[str], record: Record) -> None:
         """Replace one process by one of the record's release. Raises NotWell after the new process
         was stopped; the old one goes on."""
-        release, running = record.current.name, [name for name in names if self._pid(name)]
-        beats = {name: self._beat(self._pid(name)) for name in running}
-        of_release = (name for name, beat in beats.items() if beat and beat.release == release)
-        new_name = next(of_release, "")
+        release = record.current.name
+        running_names = [name for name in names if self._pid(name)]
+        beats = {name: self._beat(self._pid(name)) for name in running_names}
+        new_names = (name for name, beat in beats.items() if beat and beat.release == release)
+        new_name = next(new_names, "")
         if not new_name:
-            new_name = next((name for name in names if name not in running), names[0])
+            new_name = next((name for name in names if name not in running_names), names[0])
             with supervisord_at(self._socket) as supervisord:
-                if new_name in running:  # two old ones: an update was killed as it went back
+                if new_name in running_names:  # two old ones: an update was killed as it went back
                     supervisord.supervisor.stopProcess(new_name)
                 supervisord.supervisor.startProcess(new_name, False)
         is_web = names[0].endswith(f":{_WEB}")
@@ -186,7 +189,7 @@ class Update:
         except NotWell:
             self._stop(new_name)
             raise
-        for name in running:
+        for name in running_names:
             if name != new_name:
                 self._stop(name)
         if is_web and not is_ready(record, _PROBES):

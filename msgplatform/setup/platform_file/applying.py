@@ -162,14 +162,14 @@ class _Application:
         resource.is_moved = self._options.is_move
         return resource
 
-    def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
+    def _put(self, entry: Entry, kept_object: KeptObject | None) -> Sequence[Fault]:
         """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
         if time.monotonic() > self._deadline:
             raise FileFaults([*self._faults, entry.fault((), _TOO_LONG)])
         resource = self._resource(entry.kind, entry.address)
         try:
             row, body = resource.rows().first(), entry.body
-            version = resource.version(row) if row is not None and kept is not None else ""
+            version = resource.version(row) if row is not None and kept_object is not None else ""
             if row is not None and resource.is_removed(row):
                 body = dict(resource.body_of_removed(body))
             stored = resource.put(body)
@@ -183,23 +183,24 @@ class _Application:
         except _REFUSALS_OF_DATABASE:
             return [entry.fault((), _REFUSED)]
         note = ""
-        if kept is not None and version not in ("", kept.version):
-            note = f"It was changed by hand since {kept.label} was applied."
+        if kept_object is not None and version not in ("", kept_object.version):
+            note = f"It was changed by hand since {kept_object.label} was applied."
         self._outcome.changes.append(_change(resource, entry, stored, note))
-        _keep(resource, stored.row, kept, self._options.label)
+        _keep(resource, stored.row, kept_object, self._options.label)
         self._audit_entries += resource.audit_entries or ()
         return []
 
     def _prune(self, kind: Kind) -> None:
         """Remove the stored objects of this kind that the files do not have, or list them."""
         section = kinds.section_of(kind)
-        listed_names = {e.name for e in self._entries.get(kind, ())}
+        listed_names = {entry.name for entry in self._entries.get(kind, ())}
         systems = self._options.systems
         if systems and not kind.system_lookup:
             return
-        relations = [lookup.rpartition("__")[0] for lookup in kind.address_lookups.values()]
+        lookups = kind.address_lookups.values()
+        relations = [lookup.rpartition("__")[0] for lookup in lookups if "__" in lookup]
         rows = kind.all_rows().order_by("pk")
-        if relations := [relation for relation in relations if relation]:
+        if relations:
             rows = rows.select_related(*relations)
         for row in rows:
             if time.monotonic() > self._deadline:
@@ -232,14 +233,14 @@ class _Application:
             self._outcome.changes.append(Change(action, section, name, note=note))
 
 
-def _keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> None:
+def _keep(resource: Resource, row: Any, kept_object: KeptObject | None, label: str) -> None:
     """Note that the row is as a file says. Without a label no new row is noted; an object that is
     kept already keeps its label."""
-    if kept is None and not label:
+    if kept_object is None and not label:
         return
     version = resource.version(row)
-    label = label or (kept.label if kept else "")
-    if kept is not None and (kept.label, kept.version) == (label, version):
+    label = label or (kept_object.label if kept_object else "")
+    if kept_object is not None and (kept_object.label, kept_object.version) == (label, version):
         return
     KeptObject.objects.update_or_create(
         section=kinds.section_of(type(resource)),
@@ -251,7 +252,7 @@ def _keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> 
     )  # fmt: skip
 
 
-def with_secrets(description: Description) -> list[str]:
+def titles_with_secrets(description: Description) -> list[str]:
     """The titles of the objects that have a secret in the files."""
     return [
         f"{entry.section} {entry.name}"
@@ -270,17 +271,17 @@ def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Chan
     if stored.is_new:
         secret_names = _secret_names(entry.kind)
         body = {
-            key: _readable_value(resource, key, value)
-            for key, value in entry.body.items()
-            if key not in secret_names
+            field_name: _readable_value(resource, field_name, value)
+            for field_name, value in entry.body.items()
+            if field_name not in secret_names
         }
         secrets = sorted(secret_names & entry.body.keys())
         return Change(Action.ADDED, section, name, body, {}, secrets, "", stored.shown_once)
     if not stored.differences and not stored.changed_secrets:
         return Change(Action.UNCHANGED, section, name)
     differences = {
-        name: {side: _readable_value(resource, name, value) for side, value in sides.items()}
-        for name, sides in stored.differences.items()
+        field_name: {side: _readable_value(resource, field_name, sides[side]) for side in sides}
+        for field_name, sides in stored.differences.items()
     }
     return Change(Action.CHANGED, section, name, {}, differences, stored.changed_secrets, note)
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import msgspec
 from django.db.models import Model
 from rest_framework import serializers
 
@@ -30,45 +31,48 @@ def export(
 ) -> Iterator[str]:
     """The lines of the file. `sections` and `systems` narrow it (empty: all). With `has_references`
     the references to secrets are no comments: the file can be applied to an empty platform."""
-    names, begun_section = _VariableNames(), ""
+    names, last_section = _VariableNames(), ""
     yield f"{VERSION_KEY}: {VERSION}"
-    for section, kind, row, address in _objects(sections, systems):
-        if section != begun_section:
-            begun_section = section
+    for kind, row in _objects(sections, systems):
+        if (section := kinds.section_of(kind)) != last_section:
+            last_section = section
             yield from ("", f"{section}:")
+        address = kinds.address_of(kind, row)
         name = kinds.name_of(address)
-        key = text.write_inline(name)  # longer than 128 characters: no simple key to `write`
+        name_text = text.write_inline(name)  # over 128 characters: no simple key to `write`
         if not kinds.can_name(kind, address):
-            yield f"  # {key} is not here: a file cannot name it."
+            yield f"  # {name_text} is not here: a file cannot name it."
             continue
         body, secrets = _body(kind, row), dict[str, Any]()
-        for field_name, value in _stored_secrets(kind, row):  # a reference says which one it is
+        for field_name, secret in _stored_secrets(kind, row):  # a reference says which one it is
             words = (kind.noun, name, field_name)
-            if isinstance(value, dict):
-                secrets[field_name] = {key: names.reference(*words, key) for key in sorted(value)}
+            if isinstance(secret, dict):
+                secrets[field_name] = {key: names.reference(*words, key) for key in sorted(secret)}
             else:
                 secrets[field_name] = names.reference(*words)
         if has_references:
             body, secrets = body | secrets, {}
-        yield from (f"  {key}:" if body else f"  {key}: {{}}", *_lines(body, _INDENT))
+        yield from (f"  {name_text}:" if body else f"  {name_text}: {{}}", *_lines(body, _INDENT))
         if secrets:
             yield f"{_INDENT}# Secrets that are stored, and stay when they are left out:"
             yield from _lines(secrets, f"{_INDENT}# ")
 
 
-def value(sections: Collection[str] = (), systems: Collection[str] = ()) -> dict[str, Any]:
+def content(sections: Collection[str] = (), systems: Collection[str] = ()) -> dict[str, Any]:
     """The file as a value: sections with names and bodies, without secrets."""
-    content: dict[str, Any] = {VERSION_KEY: VERSION}
-    for section, kind, row, address in _objects(sections, systems):
+    bodies: dict[str, Any] = {VERSION_KEY: VERSION}
+    for kind, row in _objects(sections, systems):
+        address = kinds.address_of(kind, row)
         if kinds.can_name(kind, address):
-            content.setdefault(section, {})[kinds.name_of(address)] = _body(kind, row)
-    return content
+            section = kinds.section_of(kind)
+            bodies.setdefault(section, {})[kinds.name_of(address)] = _body(kind, row)
+    return bodies
 
 
 def _objects(
     sections: Collection[str], systems: Collection[str]
-) -> Iterator[tuple[str, Kind, Model, dict[str, str]]]:
-    """The stored objects with their sections, kinds and addresses, in the order of the file."""
+) -> Iterator[tuple[Kind, Model]]:
+    """The stored objects with their kinds, in the order of the file."""
     for section, kinds_of_section in kinds.sections().items():
         for kind in kinds_of_section if not sections or section in sections else ():
             if systems and not kind.system_lookup:
@@ -77,7 +81,7 @@ def _objects(
             if systems:
                 rows = rows.filter(**{f"{kind.system_lookup}__in": systems})
             for row in rows:
-                yield section, kind, row, kinds.address_of(kind, row)
+                yield kind, row
 
 
 def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
@@ -104,7 +108,9 @@ def _body(kind: Kind, row: Any) -> dict[str, Any]:
         if is_same(column.value_from_object(row), column.get_default()):
             continue
         value = value_at(row, source)
-        body[name] = None if value is None else _plain(field.to_representation(value))
+        if value is not None:
+            value = field.to_representation(value)
+            body[name] = msgspec.to_builtins(value, enc_hook=str, str_keys=True)  # JSON's types
     return {name: value for name, value in body.items() if value is not None}
 
 
@@ -148,12 +154,3 @@ class _VariableNames:
             name += f"_{hashlib.sha256('/'.join(words).encode()).hexdigest()[:8].upper()}"
         self._names.add(name)
         return f"${{{name}}}"
-
-
-def _plain(value: Any) -> Any:
-    """A value in JSON's types."""
-    if isinstance(value, dict):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -18,11 +18,12 @@ from typing import Any
 
 import msgspec
 
-from msgplatform.core.json.values import MAX_STORED_DEPTH, depth
+from msgplatform.core.json.values import MAX_STORED_DEPTH, depth, levels
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, references, text
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.outcome import Fault, FileFaults
+from msgplatform.setup.platform_file.references import ReadSecret
 
 VERSION = 1
 VERSION_KEY = "msgplatform"
@@ -63,9 +64,9 @@ class Description(msgspec.Struct):
     sections: set[str] = msgspec.field(default_factory=set)
 
 
-def read_files(paths: Iterable[Path], secrets: references.Secrets) -> Description:
+def read_files(paths: Iterable[Path], read_secret: ReadSecret) -> Description:
     """The entries of all files and folders. Raises FileFaults."""
-    result, faults = Description(), list[Fault]()
+    reader = _Reader(read_secret)
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -79,34 +80,34 @@ def read_files(paths: Iterable[Path], secrets: references.Secrets) -> Descriptio
             if Path(name).suffix in _SUFFIXES and not name.startswith(".")
         )
         if not members:
-            faults.append(Fault(str(path), 0, "", "There is no *.yaml or *.yml in this folder."))
+            words = "There is no *.yaml or *.yml in this folder."
+            reader.faults.append(Fault(str(path), 0, "", words))
         files += members
     if len(files) > _MAX_FILES:
-        faults.append(Fault("", 0, "", f"More than {_MAX_FILES} files."))
+        reader.faults.append(Fault("", 0, "", f"More than {_MAX_FILES} files."))
         files = []
     for path in files:
         try:
             with path.open("rb") as stream:
                 content = text.read(stream.read(text.MAX_BYTES + 1))
         except OSError as error:
-            faults.append(Fault(str(path), 0, "", f"It cannot be read: {error.strerror}."))
+            words = f"It cannot be read: {error.strerror}."
+            reader.faults.append(Fault(str(path), 0, "", words))
         except text.TextFault as error:
-            faults.append(_fault_of_text(str(path), error))
+            reader.faults.append(_fault_of_text(str(path), error))
         else:
-            _Reader(str(path), content, secrets, result, faults).read()
-    if faults:
-        raise FileFaults(faults)
-    return result
+            reader.read(str(path), content)
+    return reader.description()
 
 
-def read_sent(content: text.Text, secrets: references.SecretReader | None = None) -> Description:
+def read_sent(
+    content: text.Text, read_secret: ReadSecret = references.read_sent
+) -> Description:
     """The entries of a file that a client has sent, with its secrets as they are unless there is
     another way to read them. Raises FileFaults."""
-    result, faults = Description(), list[Fault]()
-    _Reader("", content, secrets or references.SentSecrets(), result, faults).read()
-    if faults:
-        raise FileFaults(faults)
-    return result
+    reader = _Reader(read_secret)
+    reader.read("", content)
+    return reader.description()
 
 
 def parse_sent(content: bytes, max_bytes: int) -> text.Text:
@@ -118,12 +119,10 @@ def parse_sent(content: bytes, max_bytes: int) -> text.Text:
 
 
 def parse_sent_json(value: Any) -> text.Text:
-    """The JSON text that a client has sent, without lines; `value` is its value. Raises
-    FileFaults."""
-    try:
-        text.check_json(value)
-    except text.TextFault as error:
-        raise FileFaults([_fault_of_text("", error)]) from None
+    """The JSON text that a client has sent, without lines; `value` is its value. Raises FileFaults
+    for more values than a YAML text may have."""
+    if sum(map(len, levels(value))) > text.MAX_NODES:
+        raise FileFaults([Fault("", 0, "", text.TOO_MANY)])
     return text.Text(value)
 
 
@@ -132,26 +131,28 @@ def _fault_of_text(file: str, error: text.TextFault) -> Fault:
 
 
 class _Reader:
-    """Adds the entries of one text to `result`, and what is wrong to `faults`."""
+    """Collects the entries of texts, and their faults."""
 
-    def __init__(
-        self,
-        file: str,
-        content: text.Text,
-        secrets: references.SecretReader,
-        result: Description,
-        faults: list[Fault],
-    ) -> None:
-        self._file, self._content, self._secrets = file, content, secrets
-        self._result, self._faults = result, faults
-        self._by_name = {(entry.kind, entry.name): entry for entry in result.entries}
+    def __init__(self, read_secret: ReadSecret) -> None:
+        self._read_secret = read_secret
+        self.faults: list[Fault] = []
+        self._entries: dict[tuple[Kind, str], Entry] = {}
+        self._sections: set[str] = set()
+
+    def description(self) -> Description:
+        """Everything that was read. Raises FileFaults."""
+        if self.faults:
+            raise FileFaults(self.faults)
+        return Description(list(self._entries.values()), self._sections)
+
+    def read(self, file: str, content: text.Text) -> None:
+        """Read the text of a file; `file` is its name for people."""
+        self._file, self._content = file, content
         self._lines: dict[text.Path, dict[text.Path, int]] = defaultdict(dict)  # by entry
         for path, line in content.lines.items():
             if len(path) > 1:
                 self._lines[path[:2]][path[2:]] = line
-
-    def read(self) -> None:
-        value = self._content.value
+        value = content.value
         if value is None:
             return
         if not isinstance(value, dict):
@@ -173,7 +174,7 @@ class _Reader:
             if section not in sections:
                 self._add((section,), f"There is no such section. {_choices(section, sections)}")
                 continue
-            self._result.sections.add(section)
+            self._sections.add(section)
             if objects is not None and not isinstance(objects, dict):
                 self._add((section,), "A section is a mapping of names.")
                 continue
@@ -191,40 +192,43 @@ class _Reader:
             self._add(path, "An entry is a mapping of fields.")
             return
         entry = Entry(kind, address, body or {}, self._file, self._lines[path])
-        if (earlier := self._by_name.get((kind, name))) is not None:
+        key = kind, entry.name
+        if (earlier := self._entries.get(key)) is not None:
             place = f"{earlier.file}:{earlier.lines.get((), 0)}"
             self._add(path, f"It is there already, in {place}.")
             return
+        self._entries[key] = entry
         fields = fields_of(kind.serializer_class)
-        writable = sorted(name for name, field in fields.items() if not field.read_only)
+        writable_names = sorted(
+            field_name for field_name, field in fields.items() if not field.read_only
+        )
         for field_name, value in entry.body.items():
+            field_path: text.Path = (field_name,)
             if field_name not in fields:
-                words = f"There is no such field. {_choices(field_name, writable)}"
-                self._faults.append(entry.fault((field_name,), words))
+                words = f"There is no such field. {_choices(field_name, writable_names)}"
             elif depth(value) > MAX_STORED_DEPTH:
                 words = f"This is nested more than {MAX_STORED_DEPTH} levels deep."
-                self._faults.append(entry.fault((field_name,), words))
             elif fields[field_name].source in kind.secret_fields:
                 try:
-                    entry.body[field_name] = self._secrets.resolve(value)
+                    entry.body[field_name] = references.resolve(value, self._read_secret)
+                    continue
                 except references.WrongReference as error:
-                    self._faults.append(entry.fault((field_name, *error.path), str(error)))
+                    field_path, words = (field_name, *error.path), str(error)
             elif references.is_reference(value):
                 words = "References are read in secret fields only, and this is none."
-                self._faults.append(entry.fault((field_name,), words))
-        self._by_name[kind, name] = entry
-        self._result.entries.append(entry)
+            else:
+                continue
+            self.faults.append(entry.fault(field_path, words))
 
     def _add(self, path: text.Path, message: str) -> None:
         line = self._content.lines.get(path, 1 if self._content.lines else 0)
-        names = ".".join(map(str, path))
-        self._faults.append(Fault(self._file, line, names, message, path))
+        place = ".".join(map(str, path))
+        self.faults.append(Fault(self._file, line, place, message, path))
 
 
-def _choices(name: str, known: Iterable[str]) -> str:
+def _choices(name: str, known_names: Iterable[str]) -> str:
     """A sentence with the name that was probably meant, or with all names."""
-    names = list(known)
-    by_lower = {name.lower(): name for name in names}
-    if close := get_close_matches(name.lower(), by_lower, 1, 0.75):
-        return f"Did you mean {by_lower[close[0]]}?"
-    return f"Use one of: {', '.join(names)}."
+    names_by_lower = {known_name.lower(): known_name for known_name in known_names}
+    if close_names := get_close_matches(name.lower(), names_by_lower, 1, 0.75):
+        return f"Did you mean {names_by_lower[close_names[0]]}?"
+    return f"Use one of: {', '.join(names_by_lower.values())}."

@@ -3,8 +3,7 @@ file of the folder for secrets. A secret itself does not belong in a file that i
 repository, and is refused there."""
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE = "file:"
 _FILE_REFERENCE = re.compile(r"file:\S+")
 _MAX_BYTES = 64 * 1024
+ReadSecret = Callable[[str], str]  # the secret that a text refers to. Raises ValueError
 
 
 def is_reference(value: Any) -> bool:
@@ -34,61 +34,51 @@ class WrongReference(Exception):
         self.path = path
 
 
-class SecretReader(ABC):
-    """Reads secrets in the values of a platform file."""
-
-    def resolve(self, value: Any, path: text.Path = ()) -> Any:
-        """The value with the secrets in it. Raises WrongReference for the first text that cannot be
-        read as one."""
-        if isinstance(value, dict):
-            return {name: self.resolve(part, (*path, name)) for name, part in value.items()}
-        if isinstance(value, list):
-            return [self.resolve(part, (*path, index)) for index, part in enumerate(value)]
-        if not isinstance(value, str):
-            return value
-        try:
-            return self.secret(value)
-        except ValueError as error:
-            raise WrongReference(path, str(error)) from None
-
-    @abstractmethod
-    def secret(self, value: str) -> str:
-        """The secret that a text refers to. Raises ValueError."""
-
-
-class SentSecrets(SecretReader):
-    """Secrets as they are, in a file that a client sends. References would lead to the environment
-    and the files of the server, which are none of the client's."""
-
-    def secret(self, value: str) -> str:
-        if value.startswith(_FILE) or _VARIABLE.search(value):
-            raise ValueError(
-                "The server reads no references, ${NAME} or file:NAME: send the secret itself, as "
-                "msgp apply does."
-            )
+def resolve(value: Any, read_secret: ReadSecret, path: text.Path = ()) -> Any:
+    """The value with the secrets in it. Raises WrongReference for the first text that cannot be
+    read as one."""
+    if isinstance(value, dict):
+        return {name: resolve(part, read_secret, (*path, name)) for name, part in value.items()}
+    if isinstance(value, list):
+        return [resolve(part, read_secret, (*path, index)) for index, part in enumerate(value)]
+    if not isinstance(value, str):
         return value
+    try:
+        return read_secret(value)
+    except ValueError as error:
+        raise WrongReference(path, str(error)) from None
 
 
-class SealedSecrets(SecretReader):
-    """Secrets that another cell has encrypted with a key that is in ENCRYPTION_KEY here, too."""
+def read_sent(value: str) -> str:
+    """A secret as it is, in a file that a client sends. References would lead to the environment
+    and the files of the server, which are none of the client's."""
+    if value.startswith(_FILE) or _VARIABLE.search(value):
+        raise ValueError(
+            "The server reads no references, ${NAME} or file:NAME: send the secret itself, as "
+            "msgp apply does."
+        )
+    return value
 
-    def secret(self, value: str) -> str:
-        if not encryption.is_encrypted(value):
-            raise ValueError("The secret is not encrypted.")
-        try:
-            return encryption.decrypt(value)
-        except Undecryptable as error:
-            raise ValueError(str(error)) from None
+
+def read_sealed(value: str) -> str:
+    """A secret that another cell has encrypted with a key that is in ENCRYPTION_KEY here, too."""
+    if not encryption.is_encrypted(value):
+        raise ValueError("The secret is not encrypted.")
+    try:
+        return encryption.decrypt(value)
+    except Undecryptable as error:
+        raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True)
-class Secrets(SecretReader):
+class Secrets:
     """Where references lead: the environment, and the folder that holds secrets, if any."""
 
     environment: Mapping[str, str]
     folder: Path | None = None
 
-    def secret(self, value: str) -> str:
+    def read(self, value: str) -> str:
+        """The secret that a reference names. Raises ValueError."""
         if value.startswith(_FILE):
             return self._content(value.removeprefix(_FILE))
         if not _VARIABLE.search(value):

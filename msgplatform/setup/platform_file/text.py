@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from msgplatform.core.json.values import MAX_STORED_DEPTH, levels
+from msgplatform.core.json.values import MAX_STORED_DEPTH
 
 MAX_BYTES = 1024 * 1024  # maximum bytes of one file
-_MAX_NODES = 100_000
-_TOO_MANY = f"The file has more than {_MAX_NODES} values: divide it."
+MAX_NODES = 100_000
+TOO_MANY = f"The file has more than {MAX_NODES} values: divide it."
 _MAX_DEPTH = MAX_STORED_DEPTH + 3  # maximum depth of a value below file, section and entry
 
 Path = tuple[str | int, ...]
@@ -98,12 +98,6 @@ def read(content: bytes, max_bytes: int = MAX_BYTES) -> Text:
     return result
 
 
-def check_json(value: Any) -> None:
-    """Refuse in a value of JSON what YAML is refused for. Raises TextFault without a line."""
-    if sum(map(len, levels(value))) > _MAX_NODES:
-        raise TextFault(0, _TOO_MANY)
-
-
 def write(value: Any) -> str:
     """A value as YAML, members in their order."""
     return yaml.dump(
@@ -142,8 +136,8 @@ def _refuse_more_than_json(text: str) -> None:
             depth -= 1
         if depth > _MAX_DEPTH:
             raise TextFault(line, f"This is nested more than {_MAX_DEPTH} levels deep.")
-        if count >= _MAX_NODES:
-            raise TextFault(line, _TOO_MANY)
+        if count >= MAX_NODES:
+            raise TextFault(line, TOO_MANY)
 
 
 def _value(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:

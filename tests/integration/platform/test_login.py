@@ -118,12 +118,12 @@ def test_few_wait_for_the_hash_of_another(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(login, "_HASHING_SECONDS", 60.0)
     with login._hashing:
         for _ in range(3):
-            assert login._waiting.acquire(blocking=False)
+            assert login._waiting_places.acquire(blocking=False)
         try:
             began = time.monotonic()
             answer = log_in(password=PASSWORD)
         finally:
-            login._waiting.release(3)
+            login._waiting_places.release(3)
     assert "Too many people log in at the moment" in answer.content.decode()
     assert time.monotonic() - began < login._HASHING_SECONDS
 

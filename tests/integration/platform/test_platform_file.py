@@ -231,6 +231,7 @@ def test_several_files_are_one_platform(tmp_path: Path) -> None:
             "The file is of form 2, and this release reads form 1",
         ),
         ("consumers:", "systems: {}\nconsumers:", "systems is there already, in line 2"),
+        ("consumers:", '  "%6Frders": {}\nconsumers:', "systems.%6Frders: It is there already, in"),
         ("Order service", "\x07", "A control character"),
         ("[order.*]", "[" * 200 + "]" * 200, "levels deep"),
     ],

@@ -21,7 +21,8 @@ from msgplatform.core.tracing import exemplars, figures, spans
 from msgplatform.core.tracing.context import Context
 from msgplatform.core.tracing.exemplars import Observation
 from msgplatform.jobs import upkeep
-from msgplatform.jobs.bulk import OldTraces
+from msgplatform.jobs.bulk import old_traces
+from msgplatform.jobs.upkeep import DeletedRows
 from msgplatform.models import Alert, Biz, MessageTrace
 from msgplatform.monitor.watch import servers
 from notify.maker.maker import Maker
@@ -121,7 +122,7 @@ def test_a_trace_is_forgotten_after_its_days(settings: Settings) -> None:
     settings.TRACE_DAYS = 2
     days = [ids.first_id_at(timezone.now() - timedelta(days=number)) for number in (3, 1)]
     spans.store_contexts(dict.fromkeys(days, CONTEXT))
-    assert not OldTraces().turn()
+    assert not DeletedRows(old_traces).turn()
     assert list(MessageTrace.objects.values_list("id", flat=True)) == days[1:]
 
 
@@ -132,7 +133,7 @@ def test_many_old_traces_are_work_for_the_next_turn(
     monkeypatch.setattr(upkeep, "CHUNK", 2)
     first = ids.first_id_at(timezone.now() - timedelta(days=3))
     spans.store_contexts(dict.fromkeys(range(first, first + 3), CONTEXT))
-    traces = OldTraces()
+    traces = DeletedRows(old_traces)
     assert [traces.turn() for _ in range(3)] == [True, False, False]
     assert not MessageTrace.objects.exists()
 

@@ -44,7 +44,7 @@ def test_prometheus_sees_the_full_name() -> None:
 
 
 def test_no_name_belongs_to_two() -> None:
-    names = [metric.full_name for _, group in metrics.declared() for metric in group]
+    names = [metric.full_name for _, group in metrics.by_owner() for metric in group]
     assert len(names) == len(set(names)) > 50
 
 

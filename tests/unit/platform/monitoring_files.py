@@ -13,7 +13,7 @@ RULES = BASE_DIR / "deploy" / "prometheus" / "rules.yml"
 DASHBOARD = BASE_DIR / "deploy" / "grafana" / "msgplatform.json"
 
 
-DECLARED = {metric.full_name: metric for _, group in metrics.declared() for metric in group}
+DECLARED = {metric.full_name: metric for _, group in metrics.by_owner() for metric in group}
 
 
 def dashboard_expressions() -> Iterator[str]:

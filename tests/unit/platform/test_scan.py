@@ -34,7 +34,7 @@ def test_pages_meet_without_a_gap() -> None:
     rows, found, before = Rows(95, step=3), list[int](), 1000
     while True:
         page = scan(rows, before, limit=4, max_candidates=1000)
-        found += page.ids
+        found += page.matches
         if page.last is None:
             break
         before = page.last

@@ -162,7 +162,7 @@ class PlatformView(QueryView):
         if not isinstance(request.accepted_renderer, YamlRenderer):
             if has_references:
                 raise InvalidInput("Ask for YAML: Accept: application/yaml.", "references")
-            return Response(exporting.value(sections, systems))
+            return Response(exporting.content(sections, systems))
         lines = exporting.export(sections, systems, has_references)
         return Response("".join(f"{line}\n" for line in lines))
 
@@ -213,7 +213,7 @@ class PlatformView(QueryView):
             raise ParseError("The body is empty: send a platform file.")
         description = reading.read_sent(content)
         outcome = applying.apply(description, options)
-        if options.is_trial and (titles := applying.with_secrets(description)):
+        if options.is_trial and (titles := applying.titles_with_secrets(description)):
             # The answer tells whether a sent secret is the stored one.
             audit(request, "platform_file_tried", options.label, secrets_of=titles[:_MAX_TITLES])
         changes = outcome.changes

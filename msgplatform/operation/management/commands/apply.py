@@ -67,8 +67,8 @@ class Command(BaseCommand):
             raise CommandError(f"{error}\n{words}") from None
 
     def _apply(self, options: dict[str, Any]) -> None:
-        secrets = Secrets(os.environ, options["secrets"])
-        description = reading.read_files(options["paths"], secrets)
+        read_secret = Secrets(os.environ, options["secrets"]).read
+        description = reading.read_files(options["paths"], read_secret)
         systems = frozenset(options["system"])
         stored_names = Biz.objects.filter(name__in=systems).values_list("name", flat=True)
         if missing := sorted(systems.difference(stored_names)):

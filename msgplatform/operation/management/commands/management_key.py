@@ -37,7 +37,9 @@ class Command(BaseCommand):
     ) -> None:
         # A key that lets people in, or erases a person's data, is made on purpose only.
         scopes = scope or [
-            name for name in keys.management_scopes() if name not in keys.SUPERUSER_SCOPES
+            scope_name
+            for scope_name in keys.management_scopes()
+            if scope_name not in keys.SUPERUSER_SCOPES
         ]
         try:
             key, plain = keys.create(None, name, scopes, system_names=system)

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.company.audit_export import lines
-from msgplatform.company.audit_export.lines import Chain, rows
+from msgplatform.company.audit_export.lines import Chain, read_lines
 
 _SHOWN_FAULTS = 100
 
@@ -64,14 +64,14 @@ class Command(BaseCommand):
                     file = stack.enter_context(path.open("rb")) if path else sys.stdin.buffer
                 except OSError as error:
                     raise CommandError(f"{name}: {error.strerror}", returncode=2) from error
-                chain.read(name, rows(file))
+                chain.read(name, read_lines(file))
         chain.end(options["first"], options["last"])
         for fault in chain.faults[:_SHOWN_FAULTS]:
             self.stdout.write(fault)
         if (more := len(chain.faults) - _SHOWN_FAULTS) > 0:
             self.stdout.write(f"… and {more} more")
         if chain.count:
-            repeats = f", {chain.repeated} came again" if chain.repeated else ""
+            repeats = f", {chain.repeat_count} came again" if chain.repeat_count else ""
             self.stdout.write(
                 f"{chain.count} lines, {chain.first} to {chain.last}{repeats}; with nothing "
                 f"before line {chain.first} and after line {chain.last} in these files"
