@@ -27,10 +27,10 @@ from msgplatform.monitor import alert_store
 
 SCOPE = "manage:alerts"
 _BODY_BYTES = 4096
-# By then a transaction has committed, or was undone (`IDLE_TRANSACTION_SECONDS`), so that who
+# After so long a transaction has committed or was undone (`IDLE_TRANSACTION_SECONDS`): a caller that
 # follows the changes misses none. A long one, of a platform file, stores its changes at its end.
 SETTLED = timedelta(seconds=15)
-_CLOCKS_DIFFER = timedelta(minutes=5)
+_MAX_CLOCK_DIFFERENCE = timedelta(minutes=5)
 _STATES = ("open", "acknowledged", "resolved")
 
 
@@ -79,8 +79,8 @@ class AlertListView(_Alerts, ListView):
     ]
 
     def get_queryset(self) -> QuerySet[Alert]:
-        rows, state = Alert.objects.all(), self.query_values.get("state")
-        if state:
+        rows = Alert.objects.all()
+        if state := self.query_values.get("state"):
             rows = rows.filter(open_key__isnull=state == "resolved")
         if state in ("open", "acknowledged"):
             rows = rows.filter(acknowledged_at__isnull=state == "open")
@@ -177,14 +177,15 @@ class AuditListView(ListView):
     keyset_ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[AuditLog]:
-        since = self.query_values.get("since_id")
+        since_id = self.query_values.get("since_id")
         # Each entry has its machine's time from before it got its id. The list ends before the
         # first entry that is not settled: a caller would go on behind it. A time far ahead, by a
         # wrong clock, does not hold up the list.
         now = timezone.now()
         unsettled_entries = AuditLog.objects.filter(
-            at__gte=now - SETTLED, at__lt=now + _CLOCKS_DIFFER
+            at__gte=now - SETTLED, at__lt=now + _MAX_CLOCK_DIFFERENCE
         )
-        first = unsettled_entries.aggregate(first=Min("id"))["first"]
-        rows = AuditLog.objects.filter(id__lt=first) if first else AuditLog.objects.all()
-        return rows.filter(id__gt=number(since, "since_id")) if since else rows
+        rows = AuditLog.objects.all()
+        if first_unsettled := unsettled_entries.aggregate(id=Min("id"))["id"]:
+            rows = rows.filter(id__lt=first_unsettled)
+        return rows.filter(id__gt=number(since_id, "since_id")) if since_id else rows

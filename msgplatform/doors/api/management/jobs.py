@@ -143,20 +143,20 @@ class JobListView(_Jobs, ListView):
         job = control.JobRequest(
             body["flow"], body["action"], body["filter"], body.get("rate") or 0, request_key
         )
-        if first := control.find_started(job):
-            return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
+        if started_job := control.find_started(job):
+            return Response(JobSerializer(started_job).data, status.HTTP_201_CREATED)
         preview = control.count(job.flow, job.action, job.filter)
         if body.get("preview"):
             return Response({"total": preview.count, "more": preview.more})
         try:
             fields = flows.get(job.flow).actions[job.action].fields  # type: ignore[union-attr]
             job = replace(job, system_id=filters.owner_of(fields, job.filter))
-            new = control.start(job, preview, actor(request))
+            new_job = control.start(job, preview, actor(request))
         except IntegrityError:
-            if first := control.find_started(job):  # two equal requests at once
-                return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
+            if started_job := control.find_started(job):  # two equal requests at once
+                return Response(JobSerializer(started_job).data, status.HTTP_201_CREATED)
             raise
-        return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
+        return Response(JobSerializer(new_job).data, status.HTTP_201_CREATED)
 
 
 class JobView(_Jobs, QueryView, RetrieveAPIView[BulkJob]):

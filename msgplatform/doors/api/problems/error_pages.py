@@ -73,9 +73,9 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 def page_of_form(request: HttpRequest) -> str:
     """The path of the page whose form was sent; the first page if it is another site's, which
     people would trust because of our page."""
-    page = urlsplit(request.headers.get("Referer", ""))
-    path = page._replace(scheme="", netloc="", fragment="").geturl()
-    is_own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
+    referer = urlsplit(request.headers.get("Referer", ""))
+    path = referer._replace(scheme="", netloc="", fragment="").geturl()
+    is_own = referer.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
     return path if is_own else reverse("home")
 
 
