@@ -106,8 +106,8 @@ def ready(request: HttpRequest) -> JsonResponse:
 
 
 def may_read_metrics(request: HttpRequest) -> bool:
-    """True for callers that send METRICS_TOKEN as a bearer token. Without a token: for callers on this
-    machine, if PUBLIC_URL is local too; behind a reverse proxy every caller looks local."""
+    """True for callers that send METRICS_TOKEN as a bearer token. Without a token: for callers on
+    this machine, if PUBLIC_URL is local too; behind a reverse proxy every caller looks local."""
     if token := settings.METRICS_TOKEN:
         scheme, _, token_sent = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         # Compare in constant time: the duration must not tell how much of a guess was right.

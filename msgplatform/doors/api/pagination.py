@@ -70,7 +70,8 @@ class KeysetPagination(BasePagination):
         # A list that looks at a bounded number of rows may end early, at this row.
         reached_row = getattr(rows, "reached", None)
         page_and_next = list(rows)
-        page, has_more = page_and_next[:limit], len(page_and_next) > limit or reached_row is not None
+        page = page_and_next[:limit]
+        has_more = len(page_and_next) > limit or reached_row is not None
         if is_backward:
             page.reverse()  # read upwards from the cursor, and shown in the list's order
         # The neighbours of the page begin beside these rows.

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.urls import URLPattern, URLResolver, get_resolver
@@ -23,7 +23,8 @@ from msgplatform.core.tracing import context
 from msgplatform.doors.api.access import throttling
 from msgplatform.doors.api.intake import SingleIntake
 from msgplatform.doors.api.problems.error_pages import API_PREFIX
-from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
+from msgplatform.doors.api.problems.handler import describe
+from msgplatform.doors.api.problems.problem import KINDS, BodyTooLarge, BodyTooSlow, Problem
 from msgplatform.doors.web import bodies
 from msgplatform.doors.web.bodies import Answer, Send
 from msgplatform.doors.web.django_app import DjangoApp
@@ -75,9 +76,9 @@ class Application:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = f"{_PROCESS}-{next(_numbers):x}"
         status = 500  # granian's answer to an exception
-        waited = 0.0
+        wait_seconds = 0.0
         try:
-            status, waited = await self._serve(scope, headers, receive, send, request_id)
+            status, wait_seconds = await self._serve(scope, headers, receive, send, request_id)
         except bodies.Disconnected:
             status = _LEFT
             # Granian also says this for chunks that break the rules.
@@ -90,7 +91,7 @@ class Application:
             return
         finally:
             # The wait for an event is not the platform's own time.
-            seconds = time.perf_counter() - start - waited
+            seconds = time.perf_counter() - start - wait_seconds
             route = self._route_of(scope["path"])
             web_requests.ANSWERED.count(route, scope["method"], status, seconds)
         if self._logs:
@@ -114,14 +115,14 @@ class Application:
         request_id: str,
     ) -> tuple[int, float]:
         """Answer; returns the status, and the seconds that a long poll waited for an event."""
-        waited = 0.0
+        wait_seconds = 0.0
         share: bodies.Share | None = None
         try:
             try:
                 # Answer it even when too much is in flight.
                 if health := self._fast_intake.health(scope, headers):
                     await self._send(health, send, request_id)
-                    return health.status, waited
+                    return health.status, wait_seconds
                 # The address whose share it takes: the caller's, as a trusted proxy reports it.
                 peer = address = (scope.get("client") or ("",))[0]
                 if (forwarded := headers.get(b"x-forwarded-for")) is not None:
@@ -138,39 +139,30 @@ class Application:
                 answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
                 if answer is None:
                     ask = partial(self._django.answer, scope, body, request_id, send)
-                    answer, waited = await self._long_polls.answer(ask, receive)
+                    answer, wait_seconds = await self._long_polls.answer(ask, receive)
                 if isinstance(answer, int):
-                    return answer, waited
+                    return answer, wait_seconds
                 if len(answer.body) > bodies.PIECE:
                     # A refusal would say that nothing was done, but a write with an answer was.
                     can_refuse = scope["method"] in SAFE_METHODS
                     share.add(len(answer.body), can_refuse)
-            except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
-                match error:
-                    case bodies.TooLarge(limit=limit):
-                        more = {"max_bytes": limit}
-                        problem = Problem(KINDS["body-too-large"], str(error), more=more)
-                    case bodies.TooSlow():
-                        words = "The body did not arrive in time."
-                        problem = Problem(KINDS["request-timeout"], words)
-                    case _:
-                        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-                        problem = Problem(KINDS["unavailable"], str(error), retry)
+            except (BodyTooLarge, BodyTooSlow, bodies.Full) as error:
+                problem = cast(Problem, describe(error, None))
                 answer = bodies.refusal(problem, scope["path"].startswith(API_PREFIX))
             await self._send(answer, send, request_id)
         finally:
             if share:
                 share.give_back()
-        return answer.status, waited
+        return answer.status, wait_seconds
 
     async def _send(self, answer: Answer, send: Send, request_id: str) -> None:
-        more = [(b"x-request-id", request_id.encode())]
+        extra_headers = [(b"x-request-id", request_id.encode())]
         count = next(self._answers)
-        every = CLOSE_EVERY_AT_START if count <= _ANSWERS_AT_START else CLOSE_EVERY
-        if count % every == 0 and bodies.CLOSE not in answer.headers:
-            more.append(bodies.CLOSE)
+        interval = CLOSE_EVERY_AT_START if count <= _ANSWERS_AT_START else CLOSE_EVERY
+        if count % interval == 0 and bodies.CLOSE not in answer.headers:
+            extra_headers.append(bodies.CLOSE)
         try:
-            await answer.send(send, *more)
+            await answer.send(send, *extra_headers)
         except TimeoutError:
             log.warning("answer_not_read", request_id=request_id, bytes=len(answer.body))
 

@@ -205,7 +205,7 @@ def count_wrong_keys(request: HttpRequest | Request, add: int) -> None:
 
 
 def origins(request: HttpRequest | Request, rate: Rate) -> Iterator[tuple[str, Rate]]:
-    """The origins for which a wrong attempt of this caller counts, each with its limit: the address;
+    """The origins for which a wrong attempt counts, each with its limit: the caller's address;
     with an X-Forwarded-For and no configured proxy the peer, then the caller that it reports.
 
     The report may be a lie, so that the peer has a limit too. Behind a proxy that is not configured

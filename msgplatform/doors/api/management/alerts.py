@@ -27,8 +27,8 @@ from msgplatform.monitor import alert_store
 
 SCOPE = "manage:alerts"
 _BODY_BYTES = 4096
-# After so long a transaction has committed or was undone (`IDLE_TRANSACTION_SECONDS`): a caller that
-# follows the changes misses none. A long one, of a platform file, stores its changes at its end.
+# After so long a transaction has committed or was undone (`IDLE_TRANSACTION_SECONDS`): a caller
+# that follows the changes misses none. A long one, of a platform file, stores changes at its end.
 SETTLED = timedelta(seconds=15)
 _MAX_CLOCK_DIFFERENCE = timedelta(minutes=5)
 _STATES = ("open", "acknowledged", "resolved")

@@ -22,11 +22,11 @@ from msgplatform.core.data import transactions
 from msgplatform.doors.api.problems.problem import (
     BY_STATUS,
     KINDS,
-    RETRY_AFTER_SECONDS,
     BodyTooLarge,
     Kind,
     MissingScope,
     Problem,
+    unavailable,
 )
 from msgplatform.setup.refusals import LimitedKey, field_errors, flat_errors
 
@@ -120,10 +120,8 @@ def _(exc: OperationalError | InterfaceError, view: Any) -> Problem:
 @describe.register(RedisError)
 def _unavailable(exc: Exception, view: Any) -> Problem:
     reason = str(exc) if isinstance(exc, errors.Temporary) else ""
-    return Problem(
-        KINDS["unavailable"],
-        reason or "The database or Redis does not answer. Repeat the request later.",
-        {"Retry-After": str(RETRY_AFTER_SECONDS)},
+    return unavailable(
+        reason or "The database or Redis does not answer. Repeat the request later."
     )
 
 

@@ -61,6 +61,11 @@ class BodyTooLarge(drf.APIException):
         self.max_bytes = max_bytes
 
 
+class BodyTooSlow(drf.APIException):
+    status_code = HTTPStatus.REQUEST_TIMEOUT
+    default_detail = "The body did not arrive in time."
+
+
 class MissingScope(drf.PermissionDenied):
     """The API key is valid, but lacks the scope that the view needs."""
 
@@ -187,3 +192,9 @@ _ALL = (
 KINDS: dict[str, Kind] = {kind.slug: kind for kind in _ALL}
 # The general kind of each status stands first in _ALL.
 BY_STATUS: dict[int, Kind] = {kind.status: kind for kind in reversed(_ALL)}
+
+
+def unavailable(detail: str, more: Mapping[str, Any] | None = None) -> Problem:
+    """A server does not answer, or the platform is full: nothing was done."""
+    retry_after = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    return Problem(KINDS["unavailable"], detail, retry_after, more or {})
