@@ -4,7 +4,7 @@ base         ModelAdmin, its lists and pages
 versions     two people who change a row at once
 auditing     the audit log: who changed what, before and after
 confirmation  actions that ask again who a person is
-rows         rows that only the platform writes, in tables of any size: lists, pages instead of forms
+rows         rows that only the platform writes: lists of any size, pages instead of forms
 filters      list filters for tables of any size
 pages        pages beside lists and forms; forms that send something; new secrets, shown once
 sandbox_pages  the pages of a kind of sandbox
@@ -54,6 +54,6 @@ __all__ = [
     "AdminPage", "AutocompleteFilter", "ChoiceFilter", "Confirmed", "HealthList", "IdTimeFilter",
     "ModelAdmin", "MomentFilter", "PasswordInput", "PickFilter", "PlainList", "ReadOnlyAdmin",
     "ResourceAdmin", "ResourceForm", "RowSelect", "RowsAdmin", "SecretPageAdmin", "Select",
-    "TextInput", "Textarea", "audit", "cells", "confirmed", "limited_choices", "next_page", "row_id",
-    "sees_personal",
+    "TextInput", "Textarea", "audit", "cells", "confirmed", "limited_choices", "next_page",
+    "row_id", "sees_personal",
 ]  # fmt: skip

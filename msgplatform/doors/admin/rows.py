@@ -1,5 +1,5 @@
-"""Rows that only the platform writes, in tables of any size: bounded lists, lists of the newest rows,
-and rows that have a page of their own instead of a form."""
+"""Rows that only the platform writes, in tables of any size: bounded lists, lists of newest rows,
+and pages of rows instead of forms."""
 
 from __future__ import annotations
 
