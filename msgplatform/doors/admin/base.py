@@ -60,7 +60,7 @@ class PlainList(ChangeList):
 
 
 def next_page(request: HttpRequest) -> str:
-    """The page of the console to which the form leads after saving; '' for none."""
+    """The page of the console to which a form leads after it is saved; '' for none."""
     url = request.GET.get("next", "")
     return url if url_has_allowed_host_and_scheme(url, None) else ""
 
@@ -134,8 +134,8 @@ class ModelAdmin(ComparedAdmin):
         return [*patterns, *super().get_urls()]
 
     def row_for(self, request: HttpRequest, pk: int, verb: str = "change") -> Any:
-        """The row that a further page is about. Raises Http404, and PermissionDenied for people who
-        may not do that. `verb`: view, change or operate; '': the page checks it itself."""
+        """The row of a further page. Raises Http404, and PermissionDenied for people who may not
+        view, change or operate it, as `verb` says; '': the page checks permissions itself."""
         row = self.get_queryset(request).filter(pk=pk).first()
         if row is None:
             raise Http404(_("There is no such %s.") % self.opts.verbose_name)
@@ -153,12 +153,13 @@ class ModelAdmin(ComparedAdmin):
             return fieldsets
         secret_names = hidden_fields(self.model)
 
-        def show(names: Sequence[Any]) -> list[Any]:
-            shown_names = [self.shown_instead.get(name, name) for name in names]
-            return [name for name in shown_names if name not in secret_names]
+        def visible_names(names: Sequence[Any]) -> list[Any]:
+            columns = [self.shown_instead.get(name, name) for name in names]
+            return [column for column in columns if column not in secret_names]
 
         return [
-            (title, {**options, "fields": show(options["fields"])}) for title, options in fieldsets
+            (title, {**options, "fields": visible_names(options["fields"])})
+            for title, options in fieldsets
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
@@ -193,24 +194,25 @@ class ModelAdmin(ComparedAdmin):
             raise Http404(_("There is no such row in your business systems."))
         return row
 
-    def is_refused(self, request: HttpRequest) -> bool:
-        """True if the person is limited and the rows belong to the platform."""
-        return not self.limited_views and person_limits.is_limited(request)
+    def _is_open(self, request: HttpRequest, answers_limited_people: bool) -> bool:
+        """True if the person is not limited to business systems, or limited people may do it."""
+        return answers_limited_people or not person_limits.is_limited(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return not self.is_refused(request) and bool(super().has_view_permission(request, obj))
+        is_open = self._is_open(request, bool(self.limited_views))
+        return is_open and super().has_view_permission(request, obj)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        is_refused = not self.limited_may_change and person_limits.is_limited(request)
-        return not is_refused and bool(super().has_change_permission(request, obj))
+        is_open = self._is_open(request, self.limited_may_change)
+        return is_open and super().has_change_permission(request, obj)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        is_refused = "add_view" not in self.limited_views and person_limits.is_limited(request)
-        return not is_refused and bool(super().has_add_permission(request))
+        is_open = self._is_open(request, "add_view" in self.limited_views)
+        return is_open and super().has_add_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        is_refused = "delete_view" not in self.limited_views and person_limits.is_limited(request)
-        return not is_refused and bool(super().has_delete_permission(request, obj))
+        is_open = self._is_open(request, "delete_view" in self.limited_views)
+        return is_open and super().has_delete_permission(request, obj)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fields = super().get_readonly_fields(request, obj)
@@ -225,9 +227,8 @@ class ModelAdmin(ComparedAdmin):
         relations = {field.name for field in self.opts.get_fields() if field.is_relation}
 
         def is_own(list_filter: Any) -> bool:
-            name, kind = (
-                list_filter if isinstance(list_filter, tuple | list) else (list_filter, list_filter)
-            )
+            is_pair = isinstance(list_filter, tuple | list)
+            name, kind = list_filter if is_pair else (list_filter, list_filter)
             if getattr(kind, "keeps_to_limit", False):
                 return True
             return name not in relations and not getattr(kind, "names_systems", False)
@@ -269,7 +270,7 @@ class ModelAdmin(ComparedAdmin):
         """True if the person may operate these rows or change them; for actions that change no
         setting."""
         label, model = self.opts.app_label, self.opts.model_name
-        return not self.is_refused(request) and any(
+        return self._is_open(request, bool(self.limited_views)) and any(
             request.user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change")
         )
 
@@ -323,12 +324,12 @@ class ModelAdmin(ComparedAdmin):
 
 def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
     """The rows that a limited person may choose in a form's field: the rows of their own list."""
-    none: QuerySet[Any] = rows.none()
+    nothing: QuerySet[Any] = rows.none()
     if not admin.site.is_registered(rows.model):
-        return none
-    of_model = admin.site.get_model_admin(rows.model)
-    if not of_model.has_view_permission(request):
-        return none
-    keys = of_model.get_queryset(request).order_by().values("pk")
+        return nothing
+    model_admin = admin.site.get_model_admin(rows.model)
+    if not model_admin.has_view_permission(request):
+        return nothing
+    keys = model_admin.get_queryset(request).order_by().values("pk")
     choices: QuerySet[Any] = rows.filter(pk__in=keys)
     return choices

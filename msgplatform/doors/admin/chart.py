@@ -70,7 +70,7 @@ class Chart(msgspec.Struct, frozen=True):
             "times": list(self.times),
             "unit": self.unit,
             "units": durations.written_units(),
-            "leastTop": self.min_top,
+            "minTop": self.min_top,
             "lastIsOpen": self.last_is_open,
             "lines": [
                 {

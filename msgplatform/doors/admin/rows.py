@@ -153,11 +153,11 @@ class RowsAdmin(ReadOnlyAdmin):
     def row(self, request: HttpRequest, object_id: Any, change: bool = False) -> Any:
         """The row that a URL names, with its details. Raises Http404, PermissionDenied."""
         number = row_id(object_id)
-        row = number is not None and self.get_queryset(request).filter(pk=number).first()
-        if not row:
+        row = None if number is None else self.get_queryset(request).filter(pk=number).first()
+        if row is None:
             raise Http404(_("There is no such row; it may have been deleted by retention."))
         # Check permissions after finding the row: people of the console may know that it exists.
-        may_act = self.has_operate_permission(request) if change else True
+        may_act = not change or self.has_operate_permission(request)
         if not (may_act and self.has_view_permission(request, row)):
             raise PermissionDenied
         self.mask(request, [row])
@@ -201,23 +201,22 @@ class RecentRowsList(BoundedList):
         rows = super().get_queryset(request, exclude_parameters)
         model_admin: Any = self.model_admin
         index_parameters = model_admin.indexed_parameters(request.GET, self.query)
-        active_filters = [
-            spec
-            for spec in self.filter_specs
-            if any(request.GET.get(str(name)) for name in spec.expected_parameters())
-        ]
-        other_filters = [
-            spec
-            for spec in active_filters
-            if not index_parameters.intersection(spec.expected_parameters())
-        ]
+        indexed_filters: list[Any] = []
+        other_filters: list[Any] = []
+        for spec in self.filter_specs:
+            names = spec.expected_parameters()
+            if not any(request.GET.get(str(name)) for name in names):
+                continue
+            if index_parameters.intersection(names):
+                indexed_filters.append(spec)
+            else:
+                other_filters.append(spec)
         if not other_filters and (not self.query or "q" in index_parameters):
             return rows
         # The newest rows that match the filters with an index. Other filters see only these rows.
         newest: Any = self.root_queryset
-        for spec in active_filters:
-            if spec not in other_filters:
-                newest = spec.queryset(request, newest)
+        for spec in indexed_filters:
+            newest = spec.queryset(request, newest)
         if "q" in index_parameters:
             newest, _distinct = model_admin.get_search_results(request, newest, self.query)
         by = getattr(model_admin, "recent_by", "pk")
