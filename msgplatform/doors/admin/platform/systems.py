@@ -85,13 +85,8 @@ class BizAdmin(ResourceAdmin):
     limited_may_change = True
     limited_readonly = ["name"]  # limits of keys refer to the name
     list_display = [
-        "name",
-        "title",
-        "enabled",
-        "validates_events",
-        "encrypts_payloads",
-        "created_at",
-    ]
+        "name", "title", "enabled", "validates_events", "encrypts_payloads", "created_at",
+    ]  # fmt: skip
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
 

@@ -5,7 +5,6 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 from django.db.models import Min, QuerySet
-from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -102,19 +101,10 @@ class AcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
     note: Annotated[str, text("Who does what about it", MAX_NOTE)]
 
 
-class _ActView(_Alerts):
+class AlertAcknowledgeView(_Alerts):
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 
-    def alert(self, pk: int) -> Alert:
-        """The alert as it is now. Raises Http404."""
-        row = Alert.objects.filter(pk=pk).first()
-        if row is None:
-            raise Http404("There is no alert with this id.")
-        return row
-
-
-class AlertAcknowledgeView(_ActView):
     @operation(
         AcknowledgementBody, {200: AlertSerializer}, ("on it", {"note": "Li calls the operator"})
     )
@@ -128,23 +118,20 @@ class AlertAcknowledgeView(_ActView):
         if not note or len(note) > MAX_NOTE:
             words = f"Say who does what about it, in at most {MAX_NOTE} characters."
             raise InvalidInput(words, "note")
-        row = self.alert(pk)
-        if not alert_store.acknowledge(row, actor(request), note):
+        if not alert_store.acknowledge(self.get_object(), actor(request), note):
             raise NotNow("It is resolved, or somebody acknowledged it just now.")
-        return Response(AlertSerializer(self.alert(pk)).data)
+        return Response(AlertSerializer(self.get_object()).data)
 
 
-class AlertResolveView(_ActView):
-    answers_not_now = False
-
+class AlertResolveView(_Alerts):
     @operation(None, {200: AlertSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Resolve an alert.
 
         If its cause still holds, it opens again by itself. Again it changes nothing.
         """
-        alert_store.resolve([self.alert(pk).pk], actor(request))
-        return Response(AlertSerializer(self.alert(pk)).data)
+        alert_store.resolve([self.get_object().pk], actor(request))
+        return Response(AlertSerializer(self.get_object()).data)
 
 
 class AuditSerializer(serializers.ModelSerializer[AuditLog]):
