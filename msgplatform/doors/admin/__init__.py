@@ -1,18 +1,4 @@
-"""The admin's base classes, and the admin of what all flows share.
-
-base         ModelAdmin, its lists and pages
-versions     two people who change a row at once
-auditing     the audit log: who changed what, before and after
-confirmation  actions that ask again who a person is
-rows         rows that only the platform writes: lists of any size, pages instead of forms
-filters      list filters for tables of any size
-pages        pages beside lists and forms; forms that send something; new secrets, shown once
-sandbox_pages  the pages of a kind of sandbox
-fields       form fields
-resource_admin  the form of what people set up, made from its resource
-cells        marks, links and second lines in lists
-chart        charts over time: their numbers
-platform/    the admin of systems and keys, people, jobs, alerts, the audit log
+"""The admin's base classes; `platform` is the admin of what all flows share.
 
 Only this package and `company/signing_in` import the theme: flows import its classes from here.
 """

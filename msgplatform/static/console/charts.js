@@ -68,7 +68,7 @@
           ticks: { ...ticks, autoSkip: true, autoSkipPadding: 24, maxRotation: 0 },
         },
         y: {
-          beginAtZero: true, suggestedMax: chart.minTop || (chart.unit === "count" ? 1 : undefined),
+          beginAtZero: true, suggestedMax: chart.leastTop || (chart.unit === "count" ? 1 : undefined),
           grid: { color: GRID[shade] }, border: { display: false }, ticks: { ...ticks, ...top },
         },
       },
