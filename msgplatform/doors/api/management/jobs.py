@@ -49,17 +49,8 @@ class JobSerializer(serializers.ModelSerializer[BulkJob]):
         read_only_fields = fields
 
 
-class IdempotencyKeyField(serializers.RegexField):
-    def __init__(self) -> None:
-        super().__init__(
-            KEY_PATTERN, max_length=MAX_KEY_LENGTH, help_text=KEY_HELP, required=False,
-            allow_null=True,
-        )  # fmt: skip
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return super().to_internal_value(data)
+class IdempotencyKeyField(TextField, serializers.RegexField):
+    """A text of the characters of keys."""
 
 
 class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
@@ -78,7 +69,9 @@ class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
     preview = FlagField(
         required=False, allow_null=True, help_text="true: only count, start nothing"
     )
-    idempotency_key = IdempotencyKeyField()
+    idempotency_key = IdempotencyKeyField(
+        KEY_PATTERN, max_length=MAX_KEY_LENGTH, help_text=KEY_HELP, required=False, allow_null=True
+    )
 
     def to_internal_value(self, data: Any) -> Any:
         check_known(self, data)  # a misspelt `preview` must not start a job
