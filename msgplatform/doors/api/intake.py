@@ -88,7 +88,7 @@ class BatchView(APIView):
     """
 
     body: type[msgspec.Struct]
-    answer: tuple[type[serializers.Serializer[Any]], str]  # described in the document
+    results: tuple[type[serializers.Serializer[Any]], str]  # serializer and description
     example: tuple[str, Mapping[str, Any]] | None = None
     max_items = MAX_BATCH
     max_body_bytes = MAX_BATCH_BYTES

@@ -154,7 +154,7 @@ class PlatformSchema(AutoSchema):
     def get_response_serializers(self) -> Any:
         view: Any = self.view
         if isinstance(view, BatchView):
-            return {200: _response(view.answer)}
+            return {200: _response(view.results)}
         return super().get_response_serializers()
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
