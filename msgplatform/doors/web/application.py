@@ -35,9 +35,9 @@ log = logging.get(__name__)
 
 # Maximum of requests in flight in this process, of bytes of their bodies and of long answers, and
 # the share of both that one address may take.
-_REQUESTS = 2048
-_BODY_BYTES = 256 * 1024 * 1024
-_SHARE = 0.5
+_MAX_REQUESTS = 2048
+_MAX_BODY_BYTES = 256 * 1024 * 1024
+_MAX_SHARE = 0.5
 # One of so many answers says that its connection closes: otherwise all clients with open
 # connections would stay with the workers that started first. A prime number: it must meet each of
 # several clients that take turns. After a start the clients have to find all workers first: many
@@ -45,7 +45,7 @@ _SHARE = 0.5
 CLOSE_EVERY = 1009
 CLOSE_EVERY_AT_START = 101
 _ANSWERS_AT_START = 20_000
-_LEFT = 499  # nginx's status for a client that left before it had sent its body
+_CLIENT_LEFT = 499  # nginx's status for a client that left before it had sent its body
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 # The ids of requests: random for the process, then a number.
 _PROCESS = secrets.token_hex(6)
@@ -61,10 +61,10 @@ class Application:
         self._fast_intake, self._django = fast_intake, django_app
         self._long_polls = LongPolls()
         self._route_of = Routes().of
-        self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
-        self._max_body: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        self._allowance = bodies.Allowance(_MAX_REQUESTS, _MAX_BODY_BYTES, _MAX_SHARE)
+        self._max_body_bytes: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         self._answers = itertools.count(1)
-        self._logs: bool = settings.ACCESS_LOG
+        self._is_logging: bool = settings.ACCESS_LOG
 
     async def __call__(self, scope: Scope, receive: bodies.Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -80,7 +80,7 @@ class Application:
         try:
             status, wait_seconds = await self._serve(scope, headers, receive, send, request_id)
         except bodies.Disconnected:
-            status = _LEFT
+            status = _CLIENT_LEFT
             # Granian also says this for chunks that break the rules.
             if b"transfer-encoding" in headers:
                 problem = Problem(
@@ -94,7 +94,7 @@ class Application:
             seconds = time.perf_counter() - start - wait_seconds
             route = self._route_of(scope["path"])
             web_requests.ANSWERED.count(route, scope["method"], status, seconds)
-        if self._logs:
+        if self._is_logging:
             log.info(
                 "request",
                 method=scope["method"],
@@ -135,7 +135,7 @@ class Application:
                 length = None if is_chunked else int(headers.get(b"content-length", b"0"))
                 body = b""
                 if length != 0:
-                    body = await bodies.read(receive, self._max_body, length, share)
+                    body = await bodies.read(receive, self._max_body_bytes, length, share)
                 answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
                 if answer is None:
                     ask = partial(self._django.answer, scope, body, request_id, send)
