@@ -234,10 +234,9 @@ def _differences(
 
 def _values(entry: AuditLog, name: str) -> Sequence[Any] | None:
     """The field's value before and after, as the console or the API has written it."""
+    if values := auditing.changes_of(entry).get(name):
+        return values
     detail = entry.detail
-    if name in (changes := detail.get("changes") or {}):
-        values = changes[name]
-        return values if isinstance(values, list) and len(values) == 2 else None
     if name in detail.get("fields", ()):
         # The API logs no secrets.
         return [detail.get(part, {}).get(name, auditing.SECRET) for part in ("before", "after")]

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _, pgettext_lazy
 from msgplatform.core import personal
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.doors.admin import cells
+from msgplatform.doors.admin.auditing import changes_of
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.filters import IdTimeFilter, PickFilter
 from msgplatform.doors.admin.rows import RecentRowsList, RowsAdmin, first_recent
@@ -95,7 +96,7 @@ class AuditLogAdmin(RowsAdmin):
         detail = row.detail if isinstance(row.detail, dict) else {}
         changes = [
             (_words(name), _as_text(before), _as_text(after))
-            for name, (before, after) in _changes(row).items()
+            for name, (before, after) in changes_of(row).items()
         ]
         others = [
             (_words(name), _as_text(value)) for name, value in detail.items() if name != "changes"
@@ -104,15 +105,8 @@ class AuditLogAdmin(RowsAdmin):
 
     @admin.display(description=pgettext_lazy("fields", "changed"))
     def what(self, row: AuditLog) -> str:
-        names = ", ".join(_words(name) for name in _changes(row))
+        names = ", ".join(_words(name) for name in changes_of(row))
         return cells.cut(names) if names else cells.NOTHING
-
-
-def _changes(row: AuditLog) -> dict[str, Any]:
-    """Field → [before, after]; older entries have none."""
-    changes = row.detail.get("changes") if isinstance(row.detail, dict) else None
-    pairs = changes.items() if isinstance(changes, dict) else ()
-    return {name: pair for name, pair in pairs if isinstance(pair, list) and len(pair) == 2}
 
 
 def _words(name: str) -> str:

@@ -118,8 +118,8 @@ _ALL = (
     Kind("unavailable", 503, "The platform is unavailable at the moment",
          "Nothing was done. Repeat after as many seconds as the header Retry-After says."),
     Kind("outcome-unknown", 503, "It may or may not have happened",
-         "Repeat with the same idempotency key: it is done once, and the answer has its id. Without "
-         "a key, look whether it was done before you repeat it."),
+         "Repeat with the same idempotency key: it is done once, and the answer has its id. "
+         "Without a key, look whether it was done before you repeat it."),
 )  # fmt: skip
 KINDS: dict[str, Kind] = {kind.slug: kind for kind in _ALL}
 # The general kind of each status stands first in _ALL.
