@@ -98,7 +98,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         "job.html",
         _("Bulk job %d") % row.pk,
         filter=summary if clear else personal.mask_sentences(summary),
-        again=repeat_url,
+        repeat_url=repeat_url,
         **context,
     )
 

@@ -95,7 +95,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "failures": condition.count_failures(request),
         "alerts": alerts,
         "more_alerts": more_alerts,
-        "ended": exits,
+        "exits": exits,
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": open_jobs[:20],
         "seconds": period.refresh_seconds,
