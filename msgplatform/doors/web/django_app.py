@@ -23,15 +23,7 @@ from msgplatform.core.connections import briefly
 from msgplatform.core.long_polls import HAS_WAITED
 from msgplatform.core.sandbox import DELAY_HEADER, MAX_DELAY_SECONDS
 from msgplatform.core.tracing import context
-from msgplatform.doors.web.bodies import (
-    MIN_PACE,
-    PIECE,
-    SECONDS,
-    Answer,
-    Full,
-    Headers,
-    Send,
-)
+from msgplatform.doors.web.bodies import MIN_PACE, PIECE, SECONDS, Answer, Full, Headers, Send
 
 log = logging.get(__name__)
 

@@ -144,9 +144,9 @@ def resend_messages(
         new_ids += [resent.message] if resent.message else []
     if refusal is not None:
         messages.error(request, _("It was not sent again: %s") % refusal)
-    is_one = len(ids) == 1
-    if is_one and (unknown_count or refusal is not None):
-        return None if unknown_count == len(ids) else "".join(new_ids[-1:])
+    last_id = None if unknown_count == len(ids) else "".join(new_ids[-1:])
+    if len(ids) == 1 and (unknown_count or refusal is not None):
+        return last_id
     if new_ids and leads_there:
         messages.success(request, _("Sent again as a new message, which is shown here."))
     elif new_ids:
@@ -169,7 +169,7 @@ def resend_messages(
             left_count,
         )
         messages.info(request, text % left_count)
-    return None if unknown_count == len(ids) else "".join(new_ids[-1:])
+    return last_id
 
 
 @staff_view("GET", answers_limited_people=True)
