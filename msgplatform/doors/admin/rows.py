@@ -220,11 +220,11 @@ class RecentRowsList(BoundedList):
         if "q" in index_parameters:
             newest, _distinct = model_admin.get_search_results(request, newest, self.query)
         by = getattr(model_admin, "recent_by", "pk")
-        first = first_recent(newest, by)
-        if first is None:
+        first_value = first_recent(newest, by)
+        if first_value is None:
             return rows
         self.recent_limit = MAX_RECENT_ROWS
-        return rows.filter(**{f"{by}__gte": first})
+        return rows.filter(**{f"{by}__gte": first_value})
 
 
 def first_recent(rows: QuerySet[Any], by: str = "pk") -> Any:

@@ -209,8 +209,8 @@ class JsonFirst(DefaultContentNegotiation):
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> Any:
-        first = next(iter(renderers))
-        if first.media_type != MEDIA_TYPE:
+        renderer = next(iter(renderers))
+        if renderer.media_type != MEDIA_TYPE:
             return super().select_renderer(request, renderers, format_suffix)
         meta = request.META
         if (
@@ -218,7 +218,7 @@ class JsonFirst(DefaultContentNegotiation):
             and format_suffix is None
             and not meta.get("QUERY_STRING")
         ):
-            return first, MEDIA_TYPE
+            return renderer, MEDIA_TYPE
         try:
             return super().select_renderer(request, renderers, format_suffix)
         except NotAcceptable:
@@ -226,5 +226,5 @@ class JsonFirst(DefaultContentNegotiation):
             is_bodiless = request.method in ("DELETE", *getattr(view, "bodiless_methods", ()))
             accepted_types = map(media_type_of, meta.get("HTTP_ACCEPT", "").split(","))
             if is_bodiless or CONTENT_TYPE in accepted_types:
-                return first, MEDIA_TYPE
+                return renderer, MEDIA_TYPE
             raise

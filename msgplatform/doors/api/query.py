@@ -1,5 +1,5 @@
-"""Query parameters: a view declares those that it takes. Others are refused, and the schema lists
-them.
+"""Query parameters: a view declares the parameters that it takes. Others are refused, and the
+schema lists them.
 
     class ThingListView(ListView):
         query = [OpenApiParameter("kind", str, description="Only of this kind")]

@@ -120,7 +120,7 @@ async def _drain(receive: Receive) -> None:
 
 
 class Allowance:
-    """How many requests, and how many bytes of their bodies and long answers, may be in flight in
+    """The requests, and the bytes of their bodies and of long answers, that may be in flight in
     this process.
 
     One address may take `share` of either. Used only in the event loop.
@@ -192,14 +192,15 @@ class Answer(NamedTuple):
         """Raises TimeoutError if the client reads more slowly than it would have to send a body."""
         start = {"type": "http.response.start", "status": self.status}
         await send({**start, "headers": [*self.headers, *extra_headers]})
-        last = self.body
-        if len(last) > PIECE:
-            begin, view, last = asyncio.get_running_loop().time(), memoryview(last), b""
-            for sent in range(0, len(view), PIECE):
-                piece = bytes(view[sent : sent + PIECE])
-                async with asyncio.timeout_at(begin + SECONDS + sent / MIN_PACE):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": last})
+        if len(self.body) <= PIECE:
+            await send({"type": "http.response.body", "body": self.body})
+            return
+        start_time, view = asyncio.get_running_loop().time(), memoryview(self.body)
+        for offset in range(0, len(view), PIECE):
+            piece = bytes(view[offset : offset + PIECE])
+            async with asyncio.timeout_at(start_time + SECONDS + offset / MIN_PACE):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def of_response(response: HttpResponse) -> Answer:

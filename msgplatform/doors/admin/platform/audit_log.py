@@ -78,9 +78,9 @@ class AuditLogAdmin(RowsAdmin):
         if not text or sees_personal(request):
             return rows, may_repeat
         # The list applies its limit after this search, so that the search has a limit of its own.
-        first = first_recent(queryset)
-        if first is not None:
-            rows = rows.filter(pk__gte=first)
+        first_id = first_recent(queryset)
+        if first_id is not None:
+            rows = rows.filter(pk__gte=first_id)
         newest_rows = rows.order_by("-pk").values_list("pk", "actor", "target")[:_MAX_SEARCHED]
         entry_ids = [
             pk

@@ -1,7 +1,7 @@
 """Getting started: a checklist of a new installation, commands, and code for receivers.
 
-The console stores no progress. Each line is looked up, so that the checklist fills itself in,
-whoever did the work and however.
+The console stores no progress. Each line is looked up, so that the checklist fills itself in, also
+for work that was done elsewhere.
 """
 
 import json

@@ -95,10 +95,10 @@ def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     """The messages that match, newest first, up to MAX_CSV_LINES; masked as the list is."""
     flow = _searchable(request, flow_name)
     form = FilterForm(flow, SavedFilter.SEARCH, sees_personal(request), request.GET)
-    first = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
-    if first is None:  # the list shows the filter's error
+    first_page = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
+    if first_page is None:  # the list shows the filter's error
         return redirect(f"{reverse('console:find', args=[flow.name])}?{request.GET.urlencode()}")
-    return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
+    return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first_page))
 
 
 @pages.staff_view("POST", answers_limited_people=True)
@@ -144,15 +144,15 @@ def _read(
 
 
 def _csv_rows(
-    request: HttpRequest, flow: Flow, form: FilterForm, first: SearchResult
+    request: HttpRequest, flow: Flow, form: FilterForm, first_page: SearchResult
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
     # A message in flight on the first page may be read again from the archive: show it once.
     # (Several records of CRM sync, which has none in flight, may have one id.)
-    first_ids = {line.id for line in first.hits} if flow.messages.live else set()
-    result, count, page_count = first, 0, 1
+    first_ids = {line.id for line in first_page.hits} if flow.messages.live else set()
+    result, count, page_count = first_page, 0, 1
     systems = person_limits.ids_of(request)
-    notices = dict.fromkeys([first.notice])
+    notices = dict.fromkeys([first_page.notice])
     while True:
         for line in result.hits:
             if page_count == 1 or line.id not in first_ids:
