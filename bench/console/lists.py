@@ -13,7 +13,7 @@ from bench.console.page import Page, address, local
 from bench.feed import people
 from crmsync.models import Crm, ExceptionEntry, Operation, Policy, Record, RecoveryEntry, Run
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount
-from msgplatform.doors.admin.base import BoundedPaginator
+from msgplatform.doors.admin.rows import BoundedPaginator
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, MinuteCounter
 from notify.feed.models import EventQueue

@@ -162,7 +162,7 @@ class LeadBatchView(BatchView):
     tag = "leads"
     required_scope = "leads:write"
     body = NewLeadsBody
-    answer = VerdictsSerializer, "What became of each lead; everything created is durable."
+    results = VerdictsSerializer, "What became of each lead; everything created is durable."
 
     def post(self, request: Request) -> Response:
         # One query for each page of a batch, not for each lead.

@@ -193,7 +193,7 @@ class SmsBatchView(BatchView):
     tag = "sms"
     required_scope = "sms:write"
     body = requests.SendBatchBody
-    answer = SmsVerdictsSerializer, "What became of each; everything created is durable."
+    results = SmsVerdictsSerializer, "What became of each; everything created is durable."
 
     def read(self, body: requests.Send) -> SmsRequest:
         return requests.request(caller_of(self.request).biz_id, body)

@@ -80,7 +80,7 @@ class HeadersField(LinesField):
             self.check_item({name: content})
             headers[name] = content
 
-        for _nothing in self.each_line(str(value or ""), read):
+        for _item in self.read_lines(str(value or ""), read):
             pass
         return headers
 

@@ -40,7 +40,7 @@ class CloudEvent(msgspec.Struct):
 
 def is_cloud_event(request: Request) -> bool:
     """True if the request announces a CloudEvent, in either mode."""
-    media_type = json.media_type(request.META.get("CONTENT_TYPE", ""))
+    media_type = json.media_type_of(request.META.get("CONTENT_TYPE", ""))
     return media_type == MEDIA_TYPE or f"{_HEADER}SPECVERSION" in request.META
 
 
@@ -49,7 +49,7 @@ def read(request: Request, max_bytes: int) -> CloudEvent:
     raises."""
     content_type = request.META.get("CONTENT_TYPE", "")
     body = json.read_body(request, max_bytes).removeprefix(BOM_UTF8)
-    if json.media_type(content_type) == MEDIA_TYPE:
+    if json.media_type_of(content_type) == MEDIA_TYPE:
         event = json.parse(body, CloudEvent)
     else:
         # Values of headers are percent-encoded (HTTP binding, §3.1.3.2).
@@ -72,7 +72,7 @@ def read(request: Request, max_bytes: int) -> CloudEvent:
             raise InvalidInput("it must not be empty", name)
     if event.data_base64 is not None:
         raise InvalidInput("payloads are JSON: send it as `data`", "data_base64")
-    media_type = json.media_type(event.datacontenttype or json.MEDIA_TYPE)
+    media_type = json.media_type_of(event.datacontenttype or json.MEDIA_TYPE)
     if media_type != json.MEDIA_TYPE and not media_type.endswith("+json"):
         raise UnsupportedMediaType(media_type)
     return event

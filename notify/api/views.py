@@ -163,7 +163,7 @@ class MessageBatchView(BatchView):
     tag = "events"
     required_scope = "events:write"
     body = PublishBatchBody
-    answer = VerdictsSerializer, "What became of each event; everything created is durable."
+    results = VerdictsSerializer, "What became of each event; everything created is durable."
 
     def read(self, body: PublishBody) -> intake.Event | Verdict:
         return _read_event(caller_of(self.request).biz_id, body)

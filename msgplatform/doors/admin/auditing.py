@@ -28,6 +28,13 @@ def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> None
     AuditLog.record(request.user.get_username(), action, target, **detail)
 
 
+def changes_of(entry: AuditLog) -> dict[str, list[Any]]:
+    """Field → [before, after]; older entries have none."""
+    changes = entry.detail.get("changes") if isinstance(entry.detail, dict) else None
+    pairs = changes.items() if isinstance(changes, dict) else ()
+    return {name: pair for name, pair in pairs if isinstance(pair, list) and len(pair) == 2}
+
+
 def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
     """The changes of a saved form: field → [before, after]. For a new row these are all values that
     are not empty. For a secret the log says only that it has changed."""

@@ -1,23 +1,17 @@
 """The base class of every admin in the platform."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin import ShowFacets
-from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
-from django.utils.functional import cached_property
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -66,7 +60,7 @@ class PlainList(ChangeList):
 
 
 def next_page(request: HttpRequest) -> str:
-    """The page of the console to which the form leads after saving; '' for none."""
+    """The page of the console to which a form leads after it is saved; '' for none."""
     url = request.GET.get("next", "")
     return url if url_has_allowed_host_and_scheme(url, None) else ""
 
@@ -140,8 +134,8 @@ class ModelAdmin(ComparedAdmin):
         return [*patterns, *super().get_urls()]
 
     def row_for(self, request: HttpRequest, pk: int, verb: str = "change") -> Any:
-        """The row that a further page is about. Raises Http404, and PermissionDenied for people who
-        may not do that. `verb`: view, change or operate; '': the page checks it itself."""
+        """The row of a further page. Raises Http404, and PermissionDenied for people who may not
+        view, change or operate it, as `verb` says; '': the page checks permissions itself."""
         row = self.get_queryset(request).filter(pk=pk).first()
         if row is None:
             raise Http404(_("There is no such %s.") % self.opts.verbose_name)
@@ -159,12 +153,13 @@ class ModelAdmin(ComparedAdmin):
             return fieldsets
         secret_names = hidden_fields(self.model)
 
-        def show(names: Sequence[Any]) -> list[Any]:
-            shown_names = [self.shown_instead.get(name, name) for name in names]
-            return [name for name in shown_names if name not in secret_names]
+        def visible_names(names: Sequence[Any]) -> list[Any]:
+            columns = [self.shown_instead.get(name, name) for name in names]
+            return [column for column in columns if column not in secret_names]
 
         return [
-            (title, {**options, "fields": show(options["fields"])}) for title, options in fieldsets
+            (title, {**options, "fields": visible_names(options["fields"])})
+            for title, options in fieldsets
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
@@ -199,24 +194,25 @@ class ModelAdmin(ComparedAdmin):
             raise Http404(_("There is no such row in your business systems."))
         return row
 
-    def is_refused(self, request: HttpRequest) -> bool:
-        """True if the person is limited and the rows belong to the platform."""
-        return not self.limited_views and person_limits.is_limited(request)
+    def _is_open(self, request: HttpRequest, answers_limited_people: bool) -> bool:
+        """True if the person is not limited to business systems, or limited people may do it."""
+        return answers_limited_people or not person_limits.is_limited(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return not self.is_refused(request) and bool(super().has_view_permission(request, obj))
+        is_open = self._is_open(request, bool(self.limited_views))
+        return is_open and super().has_view_permission(request, obj)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        is_refused = not self.limited_may_change and person_limits.is_limited(request)
-        return not is_refused and bool(super().has_change_permission(request, obj))
+        is_open = self._is_open(request, self.limited_may_change)
+        return is_open and super().has_change_permission(request, obj)
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        is_refused = "add_view" not in self.limited_views and person_limits.is_limited(request)
-        return not is_refused and bool(super().has_add_permission(request))
+        is_open = self._is_open(request, "add_view" in self.limited_views)
+        return is_open and super().has_add_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        is_refused = "delete_view" not in self.limited_views and person_limits.is_limited(request)
-        return not is_refused and bool(super().has_delete_permission(request, obj))
+        is_open = self._is_open(request, "delete_view" in self.limited_views)
+        return is_open and super().has_delete_permission(request, obj)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fields = super().get_readonly_fields(request, obj)
@@ -231,9 +227,8 @@ class ModelAdmin(ComparedAdmin):
         relations = {field.name for field in self.opts.get_fields() if field.is_relation}
 
         def is_own(list_filter: Any) -> bool:
-            name, kind = (
-                list_filter if isinstance(list_filter, tuple | list) else (list_filter, list_filter)
-            )
+            is_pair = isinstance(list_filter, tuple | list)
+            name, kind = list_filter if is_pair else (list_filter, list_filter)
             if getattr(kind, "keeps_to_limit", False):
                 return True
             return name not in relations and not getattr(kind, "names_systems", False)
@@ -275,7 +270,7 @@ class ModelAdmin(ComparedAdmin):
         """True if the person may operate these rows or change them; for actions that change no
         setting."""
         label, model = self.opts.app_label, self.opts.model_name
-        return not self.is_refused(request) and any(
+        return self._is_open(request, bool(self.limited_views)) and any(
             request.user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change")
         )
 
@@ -329,119 +324,12 @@ class ModelAdmin(ComparedAdmin):
 
 def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
     """The rows that a limited person may choose in a form's field: the rows of their own list."""
-    none: QuerySet[Any] = rows.none()
+    nothing: QuerySet[Any] = rows.none()
     if not admin.site.is_registered(rows.model):
-        return none
-    of_model = admin.site.get_model_admin(rows.model)
-    if not of_model.has_view_permission(request):
-        return none
-    keys = of_model.get_queryset(request).order_by().values("pk")
+        return nothing
+    model_admin = admin.site.get_model_admin(rows.model)
+    if not model_admin.has_view_permission(request):
+        return nothing
+    keys = model_admin.get_queryset(request).order_by().values("pk")
     choices: QuerySet[Any] = rows.filter(pk__in=keys)
     return choices
-
-
-class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at run time
-    """Pages through a hot table: the count is bounded, and only ids are sorted."""
-
-    # COUNT(*) of a hot table grows with the table, and nobody pages further than this.
-    MAX_COUNT = 10_000
-    template_name = "admin/bounded_pages.html"
-
-    @cached_property
-    def count(self) -> int:
-        return min(self._bounded_count, self.MAX_COUNT)
-
-    @property
-    def is_cut(self) -> bool:
-        """True if there are more rows than `count`."""
-        return self._bounded_count > self.MAX_COUNT
-
-    @cached_property
-    def _bounded_count(self) -> int:
-        rows: Any = self.object_list
-        return int(rows.order_by()[: self.MAX_COUNT + 1].count())
-
-    def page(self, number: int | str) -> Page[Any]:
-        """Reads the ids first, which an index has, then the rows of one page. A database that has
-        to sort then sorts numbers instead of whole rows."""
-        number = self.validate_number(number)
-        rows: Any = self.object_list
-        start = (number - 1) * self.per_page
-        ids = list(rows.values_list("pk", flat=True)[start : start + self.per_page])
-        rows_by_id = {row.pk: row for row in rows.order_by().filter(pk__in=ids)}
-        return Page([rows_by_id[pk] for pk in ids if pk in rows_by_id], number, self)
-
-
-class BoundedList(PlainList):
-    """A list that uses BoundedPaginator also for a single page, where Django would read all rows.
-
-    The address may name the list's own filters and the primary key: a lookup on another column
-    would read the table, or ask for what is masked.
-    """
-
-    def get_filters(self, request: HttpRequest) -> Any:
-        filters = super().get_filters(request)
-        key = self.lookup_opts.pk.name
-        if other_names := set(filters[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
-            raise DisallowedModelAdminLookup(f"Filtering by {min(other_names)} not allowed")
-        return filters
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        if not self.multi_page:
-            self.result_list = self.paginator.page(1).object_list
-        rows_admin: Any = self.model_admin
-        rows_admin.mask(request, self.result_list)
-        self.result_list = rows_admin.add_details(list(self.result_list))
-
-
-class ReadOnlyAdmin(ModelAdmin):
-    """Rows that only the platform writes; lists of any size.
-
-    Nobody edits them; people with the permission to change them may act on them.
-    """
-
-    paginator = BoundedPaginator
-    show_facets = ShowFacets.NEVER  # counting each choice of a filter would read the table
-    # The help text for people who may not see personal data; '': the usual one.
-    masked_search_help_text: Any = ""
-    list_class = BoundedList
-
-    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        changelist: ChangeList = super().get_changelist_instance(request)
-        if self.masked_search_help_text and not sees_personal(request):
-            changelist.search_help_text = self.masked_search_help_text
-        return changelist
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        row = super().get_object(request, object_id, from_field)
-        if row is not None:
-            self.mask(request, [row])
-        return row
-
-    def add_details(self, rows: list[Any]) -> list[Any]:
-        """Add what the rows' columns need. The number of queries does not depend on the number of
-        rows."""
-        return rows
-
-    def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
-        """Mask personal data in rows that are only shown, and never saved."""
-        masks = {
-            **dict.fromkeys(self.personal_fields, personal.mask_value),
-            **dict.fromkeys(self.content_fields, personal.mask_content),
-            **dict.fromkeys(self.sentence_fields, personal.mask_sentences),
-        }
-        if not masks or sees_personal(request):
-            return
-        for row in rows:
-            for name, mask in masks.items():
-                setattr(row, name, mask(getattr(row, name)))

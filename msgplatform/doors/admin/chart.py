@@ -4,7 +4,7 @@ them with the theme's Chart.js."""
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from django.utils import formats, timezone
@@ -17,7 +17,8 @@ Tone = Literal["accepted", "good", "lost", "bad", "plain", "limit"]
 Unit = Literal["count", "number", "seconds", "milliseconds", "share"]
 
 
-class Line(msgspec.Struct, frozen=True):
+# Fields go under the script's names: a page that is open during an update has the older script.
+class Line(msgspec.Struct, frozen=True, rename={"as_bars": "bars", "is_area": "area"}):
     """A value for each time; None where the value is unknown. A line is broken at None. A bar shows
     None as 0: it has no height."""
 
@@ -35,7 +36,9 @@ class Line(msgspec.Struct, frozen=True):
         return [value for value in self.values if value is not None]
 
 
-class Chart(msgspec.Struct, frozen=True):
+class Chart(
+    msgspec.Struct, frozen=True, rename={"min_top": "leastTop", "last_is_open": "lastIsOpen"}
+):
     """`name` is unique on its page. `labels` writes the `times`."""
 
     name: str
@@ -66,21 +69,8 @@ class Chart(msgspec.Struct, frozen=True):
     @property
     def data(self) -> str:
         """The data that the script draws, as JSON."""
-        return json.dumps({
-            "times": list(self.times),
-            "unit": self.unit,
-            "units": durations.age_units(),
-            "leastTop": self.min_top,
-            "lastIsOpen": self.last_is_open,
-            "lines": [
-                {
-                    "title": str(line.title), "tone": line.tone, "bars": line.as_bars,
-                    "area": line.is_area,
-                    "values": line.values,
-                }
-                for line in self.lines
-            ],
-        })  # fmt: skip
+        content: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
+        return json.dumps({**content, "units": durations.age_units()})
 
 
 def labels(times: Sequence[datetime], by_day: bool = False) -> list[str]:

@@ -25,11 +25,11 @@ _no_null = ProhibitNullCharactersValidator()
 def item_check(*list_checks: Check) -> Check:
     """A validator of a single item, made of validators of the list."""
 
-    def check(item: Any) -> None:
-        for check_list in list_checks:
-            check_list([item])
+    def check_item(item: Any) -> None:
+        for check in list_checks:
+            check([item])
 
-    return check
+    return check_item
 
 
 class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types
@@ -40,9 +40,7 @@ class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         if isinstance(value, list | tuple):
-            return format_html_join(
-                mark_safe("<br>"), "{}", ((self.show(entry),) for entry in value)
-            )
+            return format_html_join(mark_safe("<br>"), "{}", ((self.show(item),) for item in value))
         return SafeString(super().render(name, value, attrs, renderer))
 
 
@@ -68,12 +66,12 @@ class LinesField(forms.Field):
         return "\n".join(self.show(item) for item in value) if is_list else value
 
     def to_python(self, value: Any) -> Any:
-        def item(line: str) -> Any:
-            value = self.read(line)
-            self.check_item(value)
-            return value
+        def read_item(line: str) -> Any:
+            item = self.read(line)
+            self.check_item(item)
+            return item
 
-        items = list(self.each_line(str(value or ""), item))
+        items = list(self.read_lines(str(value or ""), read_item))
         return items if self.may_repeat else list(dict.fromkeys(items))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
@@ -89,7 +87,7 @@ class LinesField(forms.Field):
         """The item that a line means. Raises ValidationError."""
         return line
 
-    def each_line(self, text: str, read: Callable[[str], Any]) -> Iterator[Any]:
+    def read_lines(self, text: str, read: Callable[[str], Any]) -> Iterator[Any]:
         """The items that `read` returns for the lines that are not empty. Raises ValidationError
         with the errors of all lines."""
         _no_null(text)

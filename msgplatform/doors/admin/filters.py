@@ -61,7 +61,7 @@ class RowSelect(AutocompleteSelect):
     """A select box in a form, whose rows are found by typing: `RowSelect(field, admin.site)`."""
 
     def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
-        return super().optgroups(name, [v for v in value if row_id(v) is not None], attr)
+        return super().optgroups(name, [key for key in value if row_id(key) is not None], attr)
 
 
 class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has no types
@@ -151,11 +151,11 @@ class IdTimeFilter(FieldListFilter):
     def moment(self, name: str | None) -> datetime | None:
         """An aware time; None if there is no time or it cannot be read."""
         try:
-            moment = parse_datetime(self._text(name))
-            if moment is not None and timezone.is_naive(moment):
-                moment = timezone.make_aware(moment)
+            time = parse_datetime(self._text(name))
+            if time is not None and timezone.is_naive(time):
+                time = timezone.make_aware(time)
             # In UTC as databases have it; the first and the last day may overflow.
-            return moment.astimezone(UTC) if moment is not None else None
+            return time.astimezone(UTC) if time is not None else None
         except (ValueError, OverflowError):
             return None
 

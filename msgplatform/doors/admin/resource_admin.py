@@ -80,9 +80,8 @@ class ResourceAdmin(ModelAdmin):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        this: Any = self
         groups = [(title, {"fields": names}) for title, names in self.resource.groups]
-        this.fieldsets = groups or None
+        self.fieldsets: Any = groups or None
         if lookup := self.resource.system_lookup:
             self.system_lookup = lookup.rpartition("__")[0] or "pk"
 
@@ -100,16 +99,16 @@ class ResourceAdmin(ModelAdmin):
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         options = self.field_options.get(db_field.name, {})
-        make = self.form_fields.get(db_field.name) or _form_field(self.resource, db_field)
-        if make is None:
+        make_field = self.form_fields.get(db_field.name) or _form_field(self.resource, db_field)
+        if make_field is None:
             return super().formfield_for_dbfield(db_field, request, **kwargs, **options)
-        usual = {
+        defaults = {
             "label": capfirst(db_field.verbose_name), "required": not db_field.blank,
             "help_text": db_field.help_text,
         }  # fmt: skip
         if (default := db_field.get_default()) not in ({}, [], "", None):
-            usual["initial"] = default
-        return make(**{**usual, **options})
+            defaults["initial"] = default
+        return make_field(**{**defaults, **options})
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed_names = list(self.resource.fixed_fields(obj)) if obj else []
@@ -148,7 +147,7 @@ class ResourceAdmin(ModelAdmin):
 
 
 def _form_field(resource: type[Resource], column: Any) -> Callable[..., forms.Field] | None:
-    """The class of the form's field, if the JSON field differs from Django's form fields."""
+    """A function that makes the form's field, if the JSON field differs from Django's."""
     by_column = {field.source: field for field in fields_of(resource.serializer_class).values()}
     json_field = by_column.get(column.name)
     if isinstance(json_field, json_fields.TextListField):
@@ -159,6 +158,9 @@ def _form_field(resource: type[Resource], column: Any) -> Callable[..., forms.Fi
         return fields.SecretObjectField if json_field.write_only else fields.ObjectField
     if isinstance(json_field, json_fields.SecretTextField):
         # Required, although the column may be empty: an empty field keeps the stored value.
-        make = partial(fields.SecretTextField, max_length=json_field.max_length)
-        return lambda **options: make(**{**options, "required": True})
+        return partial(_required_secret, json_field.max_length)
     return None
+
+
+def _required_secret(max_length: int | None, **options: Any) -> forms.Field:
+    return fields.SecretTextField(max_length=max_length, **{**options, "required": True})

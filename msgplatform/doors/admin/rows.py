@@ -1,16 +1,131 @@
-"""Lists of rows that have a page of their own instead of a form."""
+"""Rows that only the platform writes, in tables of any size: bounded lists, lists of newest rows,
+and pages of rows instead of forms."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from django.contrib.admin import ShowFacets
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Page, Paginator
 from django.db.models import Count, Min, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.doors.admin.base import BoundedList, ReadOnlyAdmin
+from msgplatform.core import personal
+from msgplatform.doors.admin.base import ModelAdmin, PlainList, sees_personal
 from msgplatform.doors.admin.filters import row_id
 from msgplatform.doors.admin.pages import show_page
+
+
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at run time
+    """Pages through a hot table: the count is bounded, and only ids are sorted."""
+
+    # COUNT(*) of a hot table grows with the table, and nobody pages further than this.
+    MAX_COUNT = 10_000
+    template_name = "admin/bounded_pages.html"
+
+    @cached_property
+    def count(self) -> int:
+        return min(self._bounded_count, self.MAX_COUNT)
+
+    @property
+    def is_cut(self) -> bool:
+        """True if there are more rows than `count`."""
+        return self._bounded_count > self.MAX_COUNT
+
+    @cached_property
+    def _bounded_count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by()[: self.MAX_COUNT + 1].count())
+
+    def page(self, number: int | str) -> Page[Any]:
+        """Reads the ids first, which an index has, then the rows of one page. A database that has
+        to sort then sorts numbers instead of whole rows."""
+        number = self.validate_number(number)
+        rows: Any = self.object_list
+        start = (number - 1) * self.per_page
+        ids = list(rows.values_list("pk", flat=True)[start : start + self.per_page])
+        rows_by_id = {row.pk: row for row in rows.order_by().filter(pk__in=ids)}
+        return Page([rows_by_id[pk] for pk in ids if pk in rows_by_id], number, self)
+
+
+class BoundedList(PlainList):
+    """A list that uses BoundedPaginator also for a single page, where Django would read all rows.
+
+    The address may name the list's own filters and the primary key: a lookup on another column
+    would read the table, or ask for what is masked.
+    """
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        filters = super().get_filters(request)
+        key = self.lookup_opts.pk.name
+        if other_names := set(filters[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
+            raise DisallowedModelAdminLookup(f"Filtering by {min(other_names)} not allowed")
+        return filters
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.multi_page:
+            self.result_list = self.paginator.page(1).object_list
+        rows_admin: Any = self.model_admin
+        rows_admin.mask(request, self.result_list)
+        self.result_list = rows_admin.add_details(list(self.result_list))
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Rows that only the platform writes; lists of any size.
+
+    Nobody edits them; people with the permission to change them may act on them.
+    """
+
+    paginator = BoundedPaginator
+    show_facets = ShowFacets.NEVER  # counting each choice of a filter would read the table
+    # The help text for people who may not see personal data; '': the usual one.
+    masked_search_help_text: Any = ""
+    list_class = BoundedList
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changelist: Any = super().get_changelist_instance(request)
+        if self.masked_search_help_text and not sees_personal(request):
+            changelist.search_help_text = self.masked_search_help_text
+        return changelist
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            self.mask(request, [row])
+        return row
+
+    def add_details(self, rows: list[Any]) -> list[Any]:
+        """Add what the rows' columns need. The number of queries does not depend on the number of
+        rows."""
+        return rows
+
+    def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
+        """Mask personal data in rows that are only shown, and never saved."""
+        masks = {
+            **dict.fromkeys(self.personal_fields, personal.mask_value),
+            **dict.fromkeys(self.content_fields, personal.mask_content),
+            **dict.fromkeys(self.sentence_fields, personal.mask_sentences),
+        }
+        if not masks or sees_personal(request):
+            return
+        for row in rows:
+            for name, mask in masks.items():
+                setattr(row, name, mask(getattr(row, name)))
 
 
 class RowsAdmin(ReadOnlyAdmin):
@@ -38,11 +153,11 @@ class RowsAdmin(ReadOnlyAdmin):
     def row(self, request: HttpRequest, object_id: Any, change: bool = False) -> Any:
         """The row that a URL names, with its details. Raises Http404, PermissionDenied."""
         number = row_id(object_id)
-        row = number is not None and self.get_queryset(request).filter(pk=number).first()
-        if not row:
+        row = None if number is None else self.get_queryset(request).filter(pk=number).first()
+        if row is None:
             raise Http404(_("There is no such row; it may have been deleted by retention."))
         # Check permissions after finding the row: people of the console may know that it exists.
-        may_act = self.has_operate_permission(request) if change else True
+        may_act = not change or self.has_operate_permission(request)
         if not (may_act and self.has_view_permission(request, row)):
             raise PermissionDenied
         self.mask(request, [row])
@@ -86,31 +201,30 @@ class RecentRowsList(BoundedList):
         rows = super().get_queryset(request, exclude_parameters)
         model_admin: Any = self.model_admin
         index_parameters = model_admin.indexed_parameters(request.GET, self.query)
-        active_filters = [
-            spec
-            for spec in self.filter_specs
-            if any(request.GET.get(str(name)) for name in spec.expected_parameters())
-        ]
-        other_filters = [
-            spec
-            for spec in active_filters
-            if not index_parameters.intersection(spec.expected_parameters())
-        ]
+        indexed_filters: list[Any] = []
+        other_filters: list[Any] = []
+        for spec in self.filter_specs:
+            names = spec.expected_parameters()
+            if not any(request.GET.get(str(name)) for name in names):
+                continue
+            if index_parameters.intersection(names):
+                indexed_filters.append(spec)
+            else:
+                other_filters.append(spec)
         if not other_filters and (not self.query or "q" in index_parameters):
             return rows
         # The newest rows that match the filters with an index. Other filters see only these rows.
         newest: Any = self.root_queryset
-        for spec in active_filters:
-            if spec not in other_filters:
-                newest = spec.queryset(request, newest)
+        for spec in indexed_filters:
+            newest = spec.queryset(request, newest)
         if "q" in index_parameters:
             newest, _distinct = model_admin.get_search_results(request, newest, self.query)
         by = getattr(model_admin, "recent_by", "pk")
-        first = first_recent(newest, by)
-        if first is None:
+        first_value = first_recent(newest, by)
+        if first_value is None:
             return rows
         self.recent_limit = MAX_RECENT_ROWS
-        return rows.filter(**{f"{by}__gte": first})
+        return rows.filter(**{f"{by}__gte": first_value})
 
 
 def first_recent(rows: QuerySet[Any], by: str = "pk") -> Any:

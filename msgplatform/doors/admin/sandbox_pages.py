@@ -75,17 +75,17 @@ class SandboxPages:
 
     @classmethod
     def pages(cls) -> list[AdminPage]:
-        def page_of_list(model_admin: Any, request: HttpRequest) -> HttpResponse:
+        def list_page(model_admin: Any, request: HttpRequest) -> HttpResponse:
             return cls(model_admin).show_list(request)
 
-        def page(model_admin: Any, request: HttpRequest, pk: int) -> HttpResponse:
+        def sandbox_page(model_admin: Any, request: HttpRequest, pk: int) -> HttpResponse:
             return cls(model_admin).show(request, pk)
 
         if cls.answers_limited_people:
-            person_limits.answers_limited_people(page)
+            person_limits.answers_limited_people(sandbox_page)
         return [
-            AdminPage("sandbox/", cls.list_name, page_of_list),
-            AdminPage("<int:pk>/sandbox/", cls.page_name, page),
+            AdminPage("sandbox/", cls.list_name, list_page),
+            AdminPage("<int:pk>/sandbox/", cls.page_name, sandbox_page),
         ]
 
     # -- what the kind says ----------------------------------------------------------------------
@@ -149,11 +149,12 @@ class SandboxPages:
             }  # fmt: skip
         except RedisError:
             context = {"is_unavailable": True}
-        template = "admin/sandbox_parts.html" if "live" in request.GET else None
+        template = f"{self.templates}/sandbox.html"
+        if "live" in request.GET:
+            template = "admin/sandbox_parts.html"
         return show_page(
-            self.model_admin, request, template or f"{self.templates}/sandbox.html",
-            gettext("Sandbox"), row=row, form=form, may_operate=may_operate,
-            seconds=REFRESH_SECONDS, is_on=sandbox.is_on(),
+            self.model_admin, request, template, gettext("Sandbox"), row=row, form=form,
+            may_operate=may_operate, seconds=REFRESH_SECONDS, is_on=sandbox.is_on(),
             keep_minutes=sandbox.KEEP_SECONDS // 60, max_calls=sandbox.MAX_CALLS,
             behaviour_template=f"{self.templates}/sandbox_behaviour.html",
             content_template=f"{self.templates}/sandbox_content.html", **context,

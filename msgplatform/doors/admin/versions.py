@@ -159,8 +159,8 @@ class ComparedAdmin(UnfoldModelAdmin):
             "audit_target": target,
             "audit_prefix": self.audit_action_name(""),
         }
-        make: Any = type(form)  # the metaclass of forms
-        compared_class: type[forms.ModelForm[Any]] = make(
+        metaclass: Any = type(form)
+        compared_class: type[forms.ModelForm[Any]] = metaclass(
             form.__name__, (ComparedForm, form), values
         )
         return compared_class
@@ -190,9 +190,8 @@ class ComparedAdmin(UnfoldModelAdmin):
         return f"{self.opts.model_name}_{what}"
 
     def _is_change_page(self, request: HttpRequest) -> bool:
-        page = request.resolver_match
-        is_page = page and page.url_name == f"{self.opts.app_label}_{self.opts.model_name}_change"
-        return bool(is_page)
+        match, name = request.resolver_match, f"{self.opts.app_label}_{self.opts.model_name}_change"
+        return match is not None and match.url_name == name
 
 
 def _show_stored(form: Any, name: str) -> None:
@@ -219,29 +218,28 @@ def _differences(
     there, the stored value."""
     for name in changed_names:
         label = str(form.fields[name].label or name)
+        is_secret = auditing.is_secret(name, form)
         logged_values = [(entry, _values(entry, name)) for entry in entries]
         changes = [(entry, values) for entry, values in logged_values if values is not None]
         for entry, values in changes:
-            if auditing.is_secret(name, form) or auditing.SECRET in values:
+            if is_secret or auditing.SECRET in values:
                 yield Difference(label, None, None, entry.actor, entry.at)
             else:
                 before, after = map(_text, values)
                 yield Difference(label, before, after, entry.actor, entry.at)
         if not changes:
-            is_secret = auditing.is_secret(name, form)
             value = None if is_secret else _text(auditing.initial_value(form, name))
             yield Difference(label, None, value)
 
 
 def _values(entry: AuditLog, name: str) -> Sequence[Any] | None:
     """The field's value before and after, as the console or the API has written it."""
+    if values := auditing.changes_of(entry).get(name):
+        return values
     detail = entry.detail
-    if name in (changes := detail.get("changes") or {}):
-        values = changes[name]
-        return values if isinstance(values, list) and len(values) == 2 else None
     if name in detail.get("fields", ()):
-        nothing = auditing.SECRET  # the API logs no secrets
-        return [detail.get(part, {}).get(name, nothing) for part in ("before", "after")]
+        # The API logs no secrets.
+        return [detail.get(part, {}).get(name, auditing.SECRET) for part in ("before", "after")]
     return None
 
 

@@ -38,12 +38,8 @@ def choice(choices: Sequence[tuple[str, Any]], description: str = "") -> Meta:
 
 def text(description: str = "", max_length: int | None = None, pattern: str = "") -> Meta:
     """A text that is not empty; `max_length` counts characters."""
-    bounds: dict[str, Any] = {"minLength": 1}
-    if max_length is not None:
-        bounds["maxLength"] = max_length
-    if pattern:
-        bounds["pattern"] = pattern
-    return Meta(description=description or None, extra_json_schema=bounds)
+    bounds = {"minLength": 1, "maxLength": max_length, "pattern": pattern}
+    return field(description, **{name: bound for name, bound in bounds.items() if bound})
 
 
 def items(description: str) -> Meta:

@@ -36,14 +36,15 @@ def add(result: Schema, **_context: Any) -> Schema:
         for method in _METHODS
         if method in methods
     ]
-    examples = {}
+    examples = {}  # of bodies, by component
     for _path, _method, operation in operations:
         for example in list(_content(operation).get("examples", {}).values())[:1]:
-            if example["value"] is not None and (reference := _body(operation)):
-                examples[reference] = example["value"]
+            if example["value"] is not None and (component := _body_name(operation)):
+                examples[component] = example["value"]
     schemas = result.get("components", {}).get("schemas", {})
     for path, method, operation in operations:
-        body = examples.get(_body(operation)) or _batch(schemas, _body(operation), examples)
+        component = _body_name(operation)
+        body = examples.get(component) or _batch(schemas, component, examples)
         url = f"{settings.PUBLIC_URL}{_address(path, operation)}"
         operation["x-codeSamples"] = [
             {"lang": "Shell", "label": "curl", "source": _curl(method, url, body)},
@@ -60,15 +61,15 @@ def _content(operation: Schema) -> Schema:
     return content
 
 
-def _body(operation: Schema) -> str:
+def _body_name(operation: Schema) -> str:
     """The name of the body's component, '' without a body."""
     reference: str = _content(operation).get("schema", {}).get("$ref", "")
     return reference.rpartition("/")[2]
 
 
-def _batch(schemas: Schema, body: str, examples: Mapping[str, Any]) -> Any:
+def _batch(schemas: Schema, body_name: str, examples: Mapping[str, Any]) -> Any:
     """A batch of one item whose own operation has an example."""
-    for name, field in schemas.get(body, {}).get("properties", {}).items():
+    for name, field in schemas.get(body_name, {}).get("properties", {}).items():
         item = field.get("items", {}).get("$ref", "").rpartition("/")[2]
         if item in examples:
             return {name: [examples[item]]}
@@ -101,10 +102,10 @@ def _curl(method: str, url: str, body: Any) -> str:
     return " \\\n".join(lines)
 
 
-def _call(name: str, arguments: Mapping[str, Any], first: int) -> str:
-    """A call of a client's method. The first arguments, as many as this, have no names."""
-    texts = [_literal(value) for value in list(arguments.values())[:first]]
-    texts += [f"{key}={_literal(value)}" for key, value in list(arguments.items())[first:]]
+def _call(name: str, arguments: Mapping[str, Any], unnamed_count: int) -> str:
+    """A call of a client's method, whose first `unnamed_count` arguments go by their place."""
+    texts = [_literal(value) for value in list(arguments.values())[:unnamed_count]]
+    texts += [f"{key}={_literal(value)}" for key, value in list(arguments.items())[unnamed_count:]]
     one_line = f"client.{name}({', '.join(texts)})"
     if len(one_line) <= 80 and "\n" not in one_line:
         return one_line
@@ -158,10 +159,10 @@ _CLIENT_CALLS: dict[str, Callable[[Any], str]] = {
 
 def _client(operation: Schema, body: Any) -> str:
     """The sample with the Python client; '' where it has no method for the operation."""
-    lines = _CLIENT_CALLS.get(operation.get("operationId", ""))
-    if lines is None:
+    write_calls = _CLIENT_CALLS.get(operation.get("operationId", ""))
+    if write_calls is None:
         return ""
-    calls = lines(body)
+    calls = write_calls(body)
     names = "Client, Event" if "Event(" in calls else "Client"
     return "\n".join([
         "import os",

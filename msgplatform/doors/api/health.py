@@ -4,17 +4,18 @@ import hmac
 import ipaddress
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
+from concurrent.futures import Future
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.data import server
 from msgplatform.core.tracing.context import is_on
 from msgplatform.doors.api.problems.problem import KINDS, Problem
@@ -39,13 +40,6 @@ def alive(request: HttpRequest) -> HttpResponse:
     return HttpResponse("ok\n", content_type="text/plain")
 
 
-def ask_database() -> None:
-    try:
-        server.ask()
-    finally:
-        connection.close()  # the thread stays, but must not keep a broken connection
-
-
 class Probe:
     """Checks a server in a thread of its own, so that the answer is in time even if a driver hangs.
 
@@ -54,30 +48,28 @@ class Probe:
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self._ask = ask
-        # One thread: a hanging check occupies only this one.
-        self._pool = ThreadPoolExecutor(max_workers=1)
-        self._pending: Future[object] | None = None
+        self._check: Future[object] | None = None
 
-    def start(self) -> None:
-        if self._pending is None or self._pending.done():
-            self._pending = self._pool.submit(self._ask)
+    def start(self) -> Future[object]:
+        if self._check is None or self._check.done():
+            self._check = bounded_call.begin(self._ask)
+        return self._check
 
-    def answer(self, deadline: float) -> str:
-        """`ok`, or what is wrong, in a few words without details of the installation."""
-        if self._pending is None:
-            return "not asked"
-        try:
-            self._pending.result(timeout=max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            return "no answer in time"
-        except (DatabaseError, RedisError, OSError) as error:
-            log.warning("not_ready", why=f"{type(error).__name__}: {error}")
-            return "away"
-        return "ok"
+
+def _answer(check: Future[object], deadline: float) -> str:
+    """`ok`, or what is wrong, in a few words without details of the installation."""
+    try:
+        check.result(max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        return "no answer in time"
+    except (DatabaseError, RedisError, OSError) as error:
+        log.warning("not_ready", why=f"{type(error).__name__}: {error}")
+        return "away"
+    return "ok"
 
 
 PROBES: dict[str, Probe] = {
-    "database": Probe(ask_database),
+    "database": Probe(server.ask),
     "redis": Probe(lambda: work_redis().ping()),
 }
 _INTAKE_GOES_ON = (
@@ -93,22 +85,20 @@ def ready(request: HttpRequest) -> JsonResponse:
     Without the work Redis a web server goes on: no intake needs it, and no other web server of the
     platform would have it.
     """
-    # Start all checks before waiting for any: together they take the time of the slowest.
     start = time.monotonic()
-    for probe in PROBES.values():
-        probe.start()
-    database = PROBES["database"].answer(start + READY_SECONDS)
-    answers = {"database": database, "redis": PROBES["redis"].answer(start + INFORM_SECONDS)}
-    is_ready = database == "ok"
+    # Start both checks before waiting for one: together they take the time of the slower one.
+    database, redis = PROBES["database"].start(), PROBES["redis"].start()
+    answers = {"database": _answer(database, start + READY_SECONDS)}
+    answers["redis"] = _answer(redis, start + INFORM_SECONDS)
+    is_ready = answers["database"] == "ok"
     if is_ready and answers["redis"] != "ok":
         answers["note"] = _INTAKE_GOES_ON
     return JsonResponse({"ready": is_ready, **answers}, status=200 if is_ready else 503)
 
 
 def may_read_metrics(request: HttpRequest) -> bool:
-    """With METRICS_TOKEN: callers that send it as a bearer token. Without it: only callers on this
-    machine, and only if PUBLIC_URL is local too, because behind a reverse proxy every caller looks
-    local."""
+    """True for callers that send METRICS_TOKEN as a bearer token. Without a token: for callers on
+    this machine, if PUBLIC_URL is local too; behind a reverse proxy every caller looks local."""
     if token := settings.METRICS_TOKEN:
         scheme, _, token_sent = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         # Compare in constant time: the duration must not tell how much of a guess was right.

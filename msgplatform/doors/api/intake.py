@@ -88,7 +88,7 @@ class BatchView(APIView):
     """
 
     body: type[msgspec.Struct]
-    answer: tuple[type[serializers.Serializer[Any]], str]  # described in the document
+    results: tuple[type[serializers.Serializer[Any]], str]  # serializer and description
     example: tuple[str, Mapping[str, Any]] | None = None
     max_items = MAX_BATCH
     max_body_bytes = MAX_BATCH_BYTES
@@ -106,8 +106,9 @@ class BatchView(APIView):
         return verdict.as_dict()
 
     def post(self, request: Request) -> Response:
-        name, item = _items_of(self.body)
-        if "idempotency_key" in item.__struct_fields__ and "HTTP_IDEMPOTENCY_KEY" in request.META:
+        name, struct = _items_of(self.body)
+        has_key = "idempotency_key" in struct.__struct_fields__
+        if has_key and "HTTP_IDEMPOTENCY_KEY" in request.META:
             raise InvalidInput(
                 "one key cannot stand for many items; give each its own idempotency_key",
                 "idempotency_key",
@@ -115,7 +116,7 @@ class BatchView(APIView):
         body = decode(request, _raw_items(name), self.max_body_bytes)
         items: list[msgspec.Raw] = getattr(body, name)
         limit_items(items, self.max_items, name)
-        verdicts = judge_each(items, lambda raw: self.read(decode_item(raw, item)), self.accept)
+        verdicts = judge_each(items, lambda raw: self.read(decode_item(raw, struct)), self.accept)
         return Response({"results": [self.as_dict(verdict) for verdict in verdicts]})
 
 
@@ -123,9 +124,9 @@ class BatchView(APIView):
 def _items_of(body: type[msgspec.Struct]) -> tuple[str, type[msgspec.Struct]]:
     """The name of the list in a batch's body, and the Struct of its items."""
     (field,) = msgspec.structs.fields(body)
-    items, *_meta = get_args(field.type)  # Annotated[list[Item], …]
-    (item,) = get_args(items)
-    return field.name, item
+    list_type, *_meta = get_args(field.type)  # Annotated[list[Item], …]
+    (item_struct,) = get_args(list_type)
+    return field.name, item_struct
 
 
 @lru_cache

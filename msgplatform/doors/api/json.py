@@ -7,9 +7,9 @@ that are really read.
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 from django.db.models import QuerySet
@@ -38,12 +38,12 @@ def decode(request: Request, struct: type[T], max_bytes: int = DEFAULT_MAX_BODY_
     UnsupportedMediaType.
     """
     content_type = request.META.get("CONTENT_TYPE", "")
-    if content_type != MEDIA_TYPE and media_type(content_type) != MEDIA_TYPE:
+    if content_type != MEDIA_TYPE and media_type_of(content_type) != MEDIA_TYPE:
         raise UnsupportedMediaType(content_type)
     return parse(read_body(request, max_bytes), struct)
 
 
-def media_type(header: str) -> str:
+def media_type_of(header: str) -> str:
     """The media type of a Content-Type or of a range of Accept, without parameters."""
     return header.partition(";")[0].strip().lower()
 
@@ -51,7 +51,7 @@ def media_type(header: str) -> str:
 def parse(body: bytes, struct: type[T]) -> T:
     """Decode a body that was read already. Raises InvalidInput, ParseError."""
     try:
-        value: T = _parse(body, _decoder(cast(Hashable, struct)))
+        value: T = _parse(body, _decoder(struct))
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     return value
@@ -60,7 +60,7 @@ def parse(body: bytes, struct: type[T]) -> T:
 def decode_item(item: msgspec.Raw, struct: type[T]) -> T:
     """Decode a value that was kept raw: batches are judged item by item. Raises InvalidInput."""
     try:
-        value: T = _decoder(cast(Any, struct)).decode(item)
+        value: T = _decoder(struct).decode(item)
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     return value
@@ -91,8 +91,8 @@ def read_body(request: HttpRequest | Request, max_bytes: int) -> bytes:
 
 
 @lru_cache(maxsize=128)
-def _decoder(struct: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(cast(Any, struct))
+def _decoder(struct: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(struct)
 
 
 _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -209,8 +209,8 @@ class JsonFirst(DefaultContentNegotiation):
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> Any:
-        first = next(iter(renderers))
-        if first.media_type != MEDIA_TYPE:
+        renderer = next(iter(renderers))
+        if renderer.media_type != MEDIA_TYPE:
             return super().select_renderer(request, renderers, format_suffix)
         meta = request.META
         if (
@@ -218,13 +218,13 @@ class JsonFirst(DefaultContentNegotiation):
             and format_suffix is None
             and not meta.get("QUERY_STRING")
         ):
-            return first, MEDIA_TYPE
+            return renderer, MEDIA_TYPE
         try:
             return super().select_renderer(request, renderers, format_suffix)
         except NotAcceptable:
             view = request.parser_context.get("view") if request.parser_context else None
             is_bodiless = request.method in ("DELETE", *getattr(view, "bodiless_methods", ()))
-            takes_problems = CONTENT_TYPE in map(media_type, meta.get("HTTP_ACCEPT", "").split(","))
-            if is_bodiless or takes_problems:
-                return first, MEDIA_TYPE
+            accepted_types = map(media_type_of, meta.get("HTTP_ACCEPT", "").split(","))
+            if is_bodiless or CONTENT_TYPE in accepted_types:
+                return renderer, MEDIA_TYPE
             raise

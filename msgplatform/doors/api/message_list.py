@@ -27,7 +27,7 @@ from msgplatform.messages.filters import position
 
 # Fields without a parameter: the key decides the system, and a message's id is its address.
 _FIELDS_WITHOUT_PARAMETER = ("biz", "id")
-_TIMES = {"since": SINCE, "until": UNTIL}
+_TIME_PARAMETERS = {"since": SINCE, "until": UNTIL}
 MAX_VALUE = 500  # maximum characters of a parameter
 
 
@@ -44,16 +44,16 @@ class MessagePagination(KeysetPagination):
         except InvalidInput:
             words = "Use the cursor of `next` of this list unchanged, or none."
             raise InvalidInput(words, self.cursor_param) from None
-        biz = caller_of(request).biz_id
-        ids, following = engine.find_ids(view.store, view.values(biz), before, self._limit())
-        records = view.store.records(biz, ids) if ids else {}
+        biz_id = caller_of(request).biz_id
+        ids, next_id = engine.find_ids(view.store, view.values(biz_id), before, self._limit())
+        records = view.store.records(biz_id, ids) if ids else {}
         # `store.records` leaves out some messages at the end, or these were deleted meanwhile.
         if records and (last_id := list(records)[-1]) != ids[-1]:
-            following = last_id
+            next_id = last_id
         url = request.build_absolute_uri()
-        self._previous = None
-        has_next = following is not None
-        self._next = replace_query_param(url, self.cursor_param, following) if has_next else None
+        self._next = self._previous = None
+        if next_id is not None:
+            self._next = replace_query_param(url, self.cursor_param, next_id)
         return list(records.values())
 
 
@@ -67,32 +67,34 @@ class MessageListView(ListView):
     @property
     def query(self) -> Sequence[OpenApiParameter]:  # type: ignore[override]
         return [
-            _TIMES.get(name) or parameter(field.parameter or name, field)
+            _TIME_PARAMETERS.get(name) or parameter(field.parameter or name, field)
             for name, field in self.store.fields.items()
             if name not in _FIELDS_WITHOUT_PARAMETER
         ]
 
-    def values(self, biz: int) -> Values:
+    def values(self, biz_id: int) -> Values:
         """The values of the filter of this request, by field. Raises InvalidInput naming the
         parameter."""
         for parameter_name, text in self.query_values.items():
             if len(text) > MAX_VALUE:
                 raise InvalidInput(f"Use at most {MAX_VALUE} characters.", parameter_name)
-        names = {field.parameter or name: name for name, field in self.store.fields.items()}
-        entered_values = {
-            names[name]: text for name, text in self.query_values.items() if name in names
+        # The query also has the parameters of pages, which are no fields.
+        texts = {
+            name: self.query_values[parameter_name]
+            for name, field in self.store.fields.items()
+            if (parameter_name := field.parameter or name) in self.query_values
         }
         # Times need a zone here; in the console the person's zone is used.
-        times = {name: entered_values.pop(name) for name in _TIMES if name in entered_values}
+        time_texts = {name: texts.pop(name) for name in _TIME_PARAMETERS if name in texts}
         try:
-            values = engine.read_filter(self.store.fields, entered_values)
-            moments = {name: moment(text, name) for name, text in times.items()}
+            values = engine.read_filter(self.store.fields, texts)
+            moments = {name: moment(text, name) for name, text in time_texts.items()}
             if len(moments) == 2 and moments["until"] <= moments["since"]:
                 raise InvalidInput("Use a time later than the one of since.", "until")
             values |= {
                 name: min(id_numbers.first_id_at(at), MAX_ID) for name, at in moments.items()
             }
-            values["biz"] = biz
+            values["biz"] = biz_id
             self.store.check(values)
         except InvalidInput as error:
             field = self.store.fields.get(error.field)

@@ -57,26 +57,33 @@ class KeysetPagination(BasePagination):
                     "Use the cursor of `next` or `previous` of this list unchanged, or none.",
                     self.cursor_param,
                 ) from None
+        is_backward = cursor is not None and cursor.backward
         order = self._ordering
+        if is_backward:
+            order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in order)
         if cursor is not None:
-            if cursor.backward:
-                order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in order)
             queryset = queryset.filter(_condition_beyond(order, cursor.values))
         sign = "-" if order[0].startswith("-") else ""
         prefix = [f"{sign}{name}" for name in getattr(view, "keyset_within", ())]
         # One row more than the page tells whether there is a next page, without a COUNT.
         rows = queryset.order_by(*prefix, *order)[: limit + 1]
         # A list that looks at a bounded number of rows may end early, at this row.
-        last_row = getattr(rows, "reached", None)
+        reached_row = getattr(rows, "reached", None)
         page_and_next = list(rows)
-        page, more = page_and_next[:limit], len(page_and_next) > limit or last_row is not None
-        if cursor is not None and cursor.backward:
+        page = page_and_next[:limit]
+        has_more = len(page_and_next) > limit or reached_row is not None
+        if is_backward:
             page.reverse()  # read upwards from the cursor, and shown in the list's order
-            self._next = self._link(page, False)
-            self._previous = self._link(page, True, more, last_row)
-        else:
-            self._next = self._link(page, False, more, last_row)
-            self._previous = self._link(page, True, cursor is not None)
+        # The neighbours of the page begin beside these rows.
+        first, last = page[:1], page[-1:]
+        if reached_row is not None and is_backward:
+            first = [reached_row]
+        elif reached_row is not None:
+            last = [reached_row]
+        has_next = is_backward or has_more
+        has_previous = has_more if is_backward else cursor is not None
+        self._next = self._link(last, backward=False) if has_next else None
+        self._previous = self._link(first, backward=True) if has_previous else None
         return page
 
     def get_paginated_response(self, data: Any) -> Response:
@@ -90,17 +97,13 @@ class KeysetPagination(BasePagination):
             raise InvalidInput(f"Use a number from 1 to {self.max_limit}.", self.limit_param)
         return int(raw)
 
-    def _link(
-        self, page: Sequence[Any], backward: bool, there_is: bool = True, last_row: Any = None
-    ) -> str | None:
-        """The address of the page after the last row or before the first one, or beyond the row
-        that was reached."""
+    def _link(self, rows: Sequence[Any], backward: bool) -> str:
+        """The address of the page after this row, or before it with `backward`; of the first page
+        without a row, because all rows beyond the cursor have been deleted."""
         url = self._request.build_absolute_uri()
-        if not there_is:
-            return None
-        if not page and last_row is None:  # all rows beyond the cursor have been deleted
-            return remove_query_param(url, self.cursor_param)  # start at the first page
-        row = last_row if last_row is not None else page[0] if backward else page[-1]
+        if not rows:
+            return remove_query_param(url, self.cursor_param)
+        (row,) = rows
         names = [name.lstrip("-") for name in self._ordering]
         values = [row[name] if isinstance(row, Mapping) else getattr(row, name) for name in names]
         cursor_text = base64.urlsafe_b64encode(
@@ -114,26 +117,14 @@ class KeysetPagination(BasePagination):
         return signing.Signer(sep=".", salt=f"cursor:{','.join(self._ordering)}")
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        limits = {"minimum": 1, "maximum": self.max_limit, "default": self.default_limit}
+        parameters = (
+            (self.cursor_param, self.cursor_help, dict(self.cursor_schema)),
+            (self.limit_param, "The most results of a page", {"type": "integer", **limits}),
+        )
         return [
-            {
-                "name": self.cursor_param,
-                "in": "query",
-                "required": False,
-                "description": self.cursor_help,
-                "schema": dict(self.cursor_schema),
-            },
-            {
-                "name": self.limit_param,
-                "in": "query",
-                "required": False,
-                "description": "The most results of a page",
-                "schema": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": self.max_limit,
-                    "default": self.default_limit,
-                },
-            },
+            {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
+            for name, text, schema in parameters
         ]
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Query parameters: a view declares those that it takes. Others are refused, and the schema lists
-them.
+"""Query parameters: a view declares the parameters that it takes. Others are refused, and the
+schema lists them.
 
     class ThingListView(ListView):
         query = [OpenApiParameter("kind", str, description="Only of this kind")]
@@ -49,19 +49,19 @@ def values_of(
 ) -> dict[str, str]:
     """The values that the caller sent. Raises InvalidInput for an unknown or a repeated parameter,
     and for a value that is not in the `enum` of a parameter of `query`."""
-    parameters = request.query_params
-    for name in parameters:
+    sent_values = request.query_params
+    for name in sent_values:
         if name not in parameter_names:
             names = ", ".join(parameter_names) or "none"
             raise InvalidInput(f"There is no such parameter. Use: {names}.", name)
-        if len(parameters.getlist(name)) > 1:
+        if len(sent_values.getlist(name)) > 1:
             raise InvalidInput("Give this parameter only once.", name)
-    values = {name: str(value) for name, value in parameters.items() if value}
+    values = {name: str(value) for name, value in sent_values.items() if value}
     for parameter in query:
         is_due = parameter.required or parameter.name in values
         if parameter.enum and is_due and values.get(parameter.name) not in parameter.enum:
-            names = ", ".join(map(str, parameter.enum))
-            raise InvalidInput(f"Use one of: {names}.", parameter.name)
+            choices = ", ".join(map(str, parameter.enum))
+            raise InvalidInput(f"Use one of: {choices}.", parameter.name)
     return values
 
 
@@ -70,8 +70,8 @@ class ListView(QueryView, ListAPIView[Any]):
 
     @property
     def parameter_names(self) -> list[str]:
-        pages: Any = self.paginator
-        parameters = pages.get_schema_operation_parameters(self)
+        paginator: Any = self.paginator
+        parameters = paginator.get_schema_operation_parameters(self)
         return [*super().parameter_names, *(parameter["name"] for parameter in parameters)]
 
 

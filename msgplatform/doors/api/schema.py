@@ -154,48 +154,48 @@ class PlatformSchema(AutoSchema):
     def get_response_serializers(self) -> Any:
         view: Any = self.view
         if isinstance(view, BatchView):
-            return {200: _response(view.answer)}
+            return {200: _response(view.results)}
         return super().get_response_serializers()
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
-        operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
-        if operation is None:
+        entry: dict[str, Any] | None = super().get_operation(*args, **kwargs)
+        if entry is None:
             return None
-        if scope := required_scope(self.view, self.method):
-            description = operation.get("description", "")
+        scope = required_scope(self.view, self.method)
+        if scope:
+            description = entry.get("description", "")
             if answers_limited_keys(self.view, self.method) is False:
                 description += " Not for keys that are limited to business systems."
-            operation["description"] = f"{description}\n\nScope: `{scope}`".strip()
+            entry["description"] = f"{description}\n\nScope: `{scope}`".strip()
         if isinstance(self.view, QueryView):
-            for parameter in operation.get("parameters", ()):
+            for parameter in entry.get("parameters", ()):
                 if parameter["in"] == "query" and not parameter.get("required"):
                     parameter["allowEmptyValue"] = True  # an empty one counts as absent
         statuses = [429, 500, 503]  # for every operation: rate limit, error, server unavailable
-        if required_scope(self.view, self.method):
+        if scope:
             statuses += [401, 403]
-        if "requestBody" in operation:
+        if "requestBody" in entry:
             statuses += [400, 413, 415]
         elif self.method == "GET" and (
             # A QueryView refuses at least unknown parameters.
             isinstance(self.view, QueryView)
-            or any(parameter["in"] == "query" for parameter in operation.get("parameters", []))
+            or any(parameter["in"] == "query" for parameter in entry.get("parameters", []))
         ):
             statuses += [400]
         if "{" in self.path:
             statuses += [404]
-        # The methods that answer 409 when the view cannot act now.
+        # The methods that answer 409 when the view cannot act now; True: POST.
         methods: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
-        answers_not_now = self.method in (
-            methods if isinstance(methods, tuple) else ("POST",) * methods
-        )
-        if self._is_idempotent() or answers_not_now:
+        if methods is True:
+            methods = ("POST",)
+        if self._is_idempotent() or (methods and self.method in methods):
             statuses += [409]
         if getattr(self.view, "has_versions", False) and self.method in {"PUT", "DELETE"}:
             statuses += [412]
         for status in sorted(statuses):
             # If a view describes one of these answers itself, keep its description.
-            operation["responses"].setdefault(str(status), _problem_response(status, self.registry))
-        return operation
+            entry["responses"].setdefault(str(status), _problem_response(status, self.registry))
+        return entry
 
     def get_override_parameters(self) -> list[Any]:
         parameters: list[Any] = list(super().get_override_parameters())

@@ -61,9 +61,9 @@ def join_blanks(result: Schema, **_context: Any) -> Schema:
         for field in schema.get("properties", {}).values():
             options = field.get("oneOf", [])
             if _BLANK_TEXT in options:
-                (text,) = (option for option in options if option != _BLANK_TEXT)
+                (text_schema,) = (option for option in options if option != _BLANK_TEXT)
                 del field["oneOf"]
-                field |= {**text, "pattern": f"^$|{text['pattern']}"}
+                field |= {**text_schema, "pattern": f"^$|{text_schema['pattern']}"}
             elif _BLANK_ENUM in options:
                 names = [option["$ref"].rpartition("/")[2] for option in options]
                 del field["oneOf"]

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from msgspec.structs import replace
 
 from msgplatform import person_limits
 from msgplatform.core import flows, lazy_text
@@ -35,8 +36,8 @@ class Condition(msgspec.Struct, frozen=True):
     alerts: int
     acknowledged: int  # open alerts that somebody has acknowledged
     failures: int
-    daemons: Sequence[Heartbeat]
-    missing: Sequence[str]
+    daemons: Sequence[Heartbeat] = ()
+    missing: Sequence[str] = ()
     redis_problem: str = ""
     exits: Mapping[str, str] = msgspec.field(default_factory=dict)
     alert_keys: frozenset[str] = frozenset()
@@ -47,7 +48,7 @@ class Condition(msgspec.Struct, frozen=True):
         return list(heartbeats.roles_by_release(self.daemons))
 
     @property
-    def number(self) -> int:
+    def problem_count(self) -> int:
         """The number of problems that nobody has acknowledged."""
         causes = {key(SILENT, role) for role in (*self.missing, *self.exits)}
         if self.redis_problem:
@@ -69,17 +70,17 @@ def of_request(request: HttpRequest) -> Condition:
     if request in _by_request:
         return _by_request[request]
     if (systems := person_limits.ids_of(request)) is None:
-        state = look()
+        condition = look()
     else:
         rows = runbooks.of_systems(open_alerts(), systems).order_by()
         times = list(rows.values_list("acknowledged_at", flat=True)[:_MAX_ALERTS])
         acknowledged_count = sum(at is not None for at in times)
-        state = Condition(len(times) - acknowledged_count, acknowledged_count, 0, [], [])
-    _by_request[request] = state
-    return state
+        condition = Condition(len(times) - acknowledged_count, acknowledged_count, 0)
+    _by_request[request] = condition
+    return condition
 
 
-def failures(request: HttpRequest) -> int:
+def count_failures(request: HttpRequest) -> int:
     """The number of groups of failures in the flows that this person may see."""
     if (systems := person_limits.systems_of(request)) is not None:
         try:
@@ -87,36 +88,34 @@ def failures(request: HttpRequest) -> int:
         except UNAVAILABLE:  # the page Failures reports that
             return 0
     names = [flow.name for flow in visible(request)]
-    number = of_request(request).failures
-    # For a person who may see every flow, the known number of all flows is the answer.
-    is_known = not number or len(names) >= len(flows.all())
-    return number if is_known else failure_groups.count_groups(names)
+    count = of_request(request).failures
+    # For a person who may see every flow, the count of all flows is the answer.
+    if not count or len(names) >= len(flows.all()):
+        return count
+    return failure_groups.count_groups(names)
 
 
 def look() -> Condition:
     """The condition now, from two statements and two calls of Redis. Works without Redis."""
-    all_flows = flows.all()
     failure_kinds = of_flows.failure_kinds()
     columns = ("kind", "open_key", "acknowledged_at")
     rows = open_alerts().order_by().values_list(*columns)[:_MAX_ALERTS]
-    # For each open alert: True if somebody has acknowledged it.
+    # True for an alert that somebody has acknowledged. Others about failures count as failures.
     marks = [at is not None for kind, _, at in rows if at is not None or kind not in failure_kinds]
     alert_keys = frozenset(str(open_key) for _kind, open_key, _at in rows)
     acknowledged_count = sum(marks)
-    unseen = len(marks) - acknowledged_count
-    failures = failure_groups.count_groups(flow.name for flow in all_flows)
+    condition = Condition(
+        len(marks) - acknowledged_count,
+        acknowledged_count,
+        failure_groups.count_groups(flow.name for flow in flows.all()),
+        alert_keys=alert_keys,
+    )
     try:
         daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
-    except RedisError as error:
-        # Without Redis it is unknown which programs run.
-        problem = str(error)[:200]
-        return Condition(
-            unseen, acknowledged_count, failures, [], [], problem, alert_keys=alert_keys
-        )
+    except RedisError as error:  # it is unknown which programs run
+        return replace(condition, redis_problem=str(error)[:200])
     missing = sorted(program_roles() - {beat.role for beat in daemons})
     texts = {
         role: lazy_text.translate_text(end.text) for role, end in sorted(exits_by_role.items())
     }
-    return Condition(
-        unseen, acknowledged_count, failures, daemons, missing, exits=texts, alert_keys=alert_keys
-    )
+    return replace(condition, daemons=daemons, missing=missing, exits=texts)

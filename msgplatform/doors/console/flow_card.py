@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -13,6 +13,7 @@ from msgplatform.core.durations import age
 from msgplatform.core.flows.activity import Activity, Counts, Figure
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import Status
+from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import Point, total
@@ -21,14 +22,22 @@ GOOD_SHARE = 0.99  # share of ended deliveries; a smaller one is marked
 _SHOWN_TONES = ("accepted", "good", "lost")
 
 
+class CardNumber(NamedTuple):
+    """A number of the chosen time; '' for no tone or no address."""
+
+    title: Text
+    value: Any
+    tone: str = ""
+    address: str = ""
+
+
 class Card(msgspec.Struct, frozen=True):
-    """`numbers` of the chosen time: (title, value, tone, address), '' for no tone or no address.
-    `failures`: the number of failures that wait for a person."""
+    """`failures`: the number of failures that wait for a person."""
 
     flow: Flow
     status: Status | None  # None for people who do not see the backlog
     failures: int = 0
-    numbers: Sequence[tuple[Any, Any, str, str]] = msgspec.field(default_factory=list)
+    numbers: Sequence[CardNumber] = ()
     charts: Sequence[Chart] = ()
     statistics: str = ""
 
@@ -57,24 +66,26 @@ def card(
     )
     activity = flow.health.activity
     # Without `status` the person is limited to business systems, but live counts cover all systems.
-    live_names = {
-        measure.name for measure in activity.measures if measure.is_live and status is None
-    }
+    live_names: set[str] = set()
+    if status is None:
+        live_names = {measure.name for measure in activity.measures if measure.is_live}
     counts = over_time(
         flow.name, activity, points, step=step, is_recent=True, omitted_names=live_names
     )
     sums = total(points)
-    numbers: list[tuple[Any, Any, str, str]] = []
+    numbers: list[CardNumber] = []
     for measure in activity.measures:
         if measure.name in live_names or measure.tone not in _SHOWN_TONES:
             continue
         value = measure.of(sums)
-        marks = ("lost", address) if measure.tone == "lost" and value else ("", "")
-        numbers.append((measure.title, value, *marks))
+        tone, url = ("lost", address) if measure.tone == "lost" and value else ("", "")
+        numbers.append(CardNumber(measure.title, value, tone, url))
     share = activity.success(sums)
     tone = "" if share is None or share >= GOOD_SHARE else "lost"
-    numbers.append((_("success"), cells.percent(share), tone, ""))
-    numbers += [(figure.title, format_figure(figure, sums), "", "") for figure in activity.figures]
+    numbers.append(CardNumber(_("success"), cells.percent(share), tone))
+    numbers += [
+        CardNumber(figure.title, format_figure(figure, sums)) for figure in activity.figures
+    ]
     return Card(
         flow,
         status,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 from django.urls import reverse
@@ -64,18 +64,16 @@ class ChoiceInput(Select):  # type: ignore[misc]  # unfold has no types
 
 
 class MomentField(forms.CharField):
-    """A time with its offset from UTC: what a job keeps means the same moment to whoever reads it,
-    and the same as what the browser sends back. A text that is no time stays: the flow refuses it.
-    """
+    """A time with its offset from UTC: a stored filter means the same moment to every reader, and
+    is the text that the browser sends back. A text that is no time stays: the flow refuses it."""
 
     def clean(self, value: Any) -> str:
         text = str(super().clean(value))
         at = _local_time(text)
         if at is None:
             return text
-        is_exact = _is_finer_than_picked(at)
-        exact = "auto" if is_exact else "milliseconds" if at.microsecond else "seconds"
-        return at.isoformat(timespec=exact)
+        is_in_milliseconds = at.microsecond and not _is_finer_than_picked(at)
+        return at.isoformat(timespec="milliseconds" if is_in_milliseconds else "auto")
 
 
 class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
@@ -94,8 +92,10 @@ class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
         widget["attrs"]["step"] = "any"  # seconds are accepted, but not required
         if at is not None:
             # To the minute, as people enter times; a link may have a more exact time.
-            exact = "milliseconds" if at.microsecond else "seconds" if at.second else "minutes"
-            widget["value"] = at.replace(tzinfo=None).isoformat(timespec=exact)
+            precision = "seconds" if at.second else "minutes"
+            if at.microsecond:
+                precision = "milliseconds"
+            widget["value"] = at.replace(tzinfo=None).isoformat(timespec=precision)
         return context
 
 
@@ -122,12 +122,20 @@ def page_fields(flow: Flow, page: str) -> Fields:
     return action.fields if action else {}
 
 
+class Preset(NamedTuple):
+    """A period to choose; `since` and `until` as a field for a time takes them, '' is no bound."""
+
+    title: str
+    since: str
+    until: str = ""
+
+
 class FilterForm(forms.Form):
     """A text field for each of a flow's filter fields; the flow reads the texts.
 
     `page` is the search, or a bulk action. `clear`: for somebody who may see personal data. Others
-    have no field for it, and an address with one is refused: without it, something else would be
-    found than was asked for.
+    have no field for it, and an address with one is refused: without it the filter would mean other
+    messages.
     """
 
     def __init__(self, flow: Flow, page: str, clear: bool, *args: Any, **kwargs: Any) -> None:
@@ -170,9 +178,8 @@ class FilterForm(forms.Form):
         self.add_error(field if field in self.fields else None, sentence)
 
     @property
-    def presets(self) -> list[tuple[str, str, str]]:
-        """Periods to choose from, if the form has a period: (title, since, until) as a field for a
-        time takes them, in the person's time zone; '' is no bound."""
+    def presets(self) -> list[Preset]:
+        """Periods in the person's time zone, if the form has a period."""
         if not {"since", "until"} <= self.fields.keys():
             return []
         now = timezone.localtime()
@@ -181,9 +188,9 @@ class FilterForm(forms.Form):
         evening, morning = (today - timedelta(days=1)).replace(hour=20), today.replace(hour=8)
         night_end = morning.strftime(_FORMAT) if morning < now else ""
         return [
-            (gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
-            (gettext("Today"), today.strftime(_FORMAT), ""),
-            (gettext("Last night"), evening.strftime(_FORMAT), night_end),
+            Preset(gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT)),
+            Preset(gettext("Today"), today.strftime(_FORMAT)),
+            Preset(gettext("Last night"), evening.strftime(_FORMAT), night_end),
         ]
 
 

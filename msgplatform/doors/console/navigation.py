@@ -27,7 +27,6 @@ _ICONS = {
     "User": "person",
 }
 
-
 # Apps in the order of the menu, in every language; others follow by name.
 _ORDER = ("notify", "gateway", "feed", "crmsync", "msgplatform", "auth")
 # Models that their app's group leaves out: bulk jobs have a page of the console, and counters are
@@ -36,13 +35,12 @@ _ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
-    groups = [_pages(request)]
-    icons = {
-        **_ICONS,
-        **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
-    }
+    groups = [_console_group(request)]
+    icons = _ICONS | {model: icon for flow in flows.all() for model, icon in flow.icons.items()}
     order = {model: place for place, model in enumerate(icons)}
     for app in sorted(_apps(request), key=_place):
+        label = app["app_label"]
+        app_flows = [flow for flow in flows.all() if flow.permission.startswith(f"{label}.")]
         models = sorted(
             app["models"], key=lambda model: order.get(model["object_name"], len(order))
         )
@@ -53,16 +51,15 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         ]
         links = [
             _item(str(link.title), link.icon, link.address)
-            for flow in flows.all()
+            for flow in app_flows
             for link in flow.links
-            if flow.permission.startswith(f"{app['app_label']}.")
-            and request.user.has_perms(link.permissions)
+            if request.user.has_perms(link.permissions)
         ]
         # A link's page may lie below a model's address; then only the link is marked as active.
         if any(request.path.startswith(link["link"]) for link in links):
             items = [{**item, "active": False} for item in items]
-        title = _("People") if app["app_label"] == "auth" else app["name"]
-        if app["app_label"] == "msgplatform":  # and its pages about the data of all flows
+        title = _("People") if label == "auth" else app["name"]
+        if label == "msgplatform":  # and its pages about the data of all flows
             if retention.may_open(request):
                 items.append(_item(_("Retention"), "auto_delete", reverse("console:retention")))
             items += [
@@ -72,8 +69,6 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             ]
         group = {"title": title, "separator": True, "items": [*items, *links]}
         # People who use one flow do not scroll past the others.
-        label = f"{app['app_label']}."
-        app_flows = [flow for flow in flows.all() if flow.permission.startswith(label)]
         is_unused = app_flows and not any(map(pages.is_set_up, app_flows))
         groups.append(group | {"collapsible": True} if is_unused else group)
     # The pages for people who know how the platform works inside.
@@ -117,11 +112,11 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
     return (_ORDER.index(label) if label in _ORDER else len(_ORDER), str(app["name"]))
 
 
-def _pages(request: HttpRequest) -> dict[str, Any]:
+def _console_group(request: HttpRequest) -> dict[str, Any]:
     # The status is on every page. It is green only when no problem is known.
     state, status = condition.of_request(request), {}
-    if state.number:
-        text = ngettext("%d problem", "%d problems", state.number) % state.number
+    if state.problem_count:
+        text = ngettext("%d problem", "%d problems", state.problem_count) % state.problem_count
         status = {"badge": text, "badge_variant": "danger"}
     elif not person_limits.is_limited(request):  # limited people: failures are not counted
         text, variant = _("OK"), "success"
@@ -139,8 +134,8 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
     if pages.visible(request):
         failures = _item(_("Failures"), "heart_broken", reverse("console:failures"))
         # No count for limited people: it would take several statements for each flow.
-        if not person_limits.is_limited(request) and (number := condition.failures(request)):
-            failures |= {"badge": str(number), "badge_variant": "danger"}
+        if not person_limits.is_limited(request) and (count := condition.count_failures(request)):
+            failures |= {"badge": str(count), "badge_variant": "danger"}
         items.append(failures)
     items.append({
         **_item(_("Search"), "search", reverse("console:search")),
@@ -165,11 +160,11 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
 
 def environment(request: HttpRequest) -> list[str] | None:
     """The mark in the head of every page: the cell, and that nothing may leave the platform."""
-    cell = cells.own()
+    cell, is_off = cells.own(), outbound.is_off()
     marks = [] if cell.is_only else [_("Cell %s") % cell]
-    if outbound.is_off():
+    if is_off:
         marks.append(_("Outbound is off"))
-    return [" · ".join(marks), "warning" if outbound.is_off() else "info"] if marks else None
+    return [" · ".join(marks), "warning" if is_off else "info"] if marks else None
 
 
 def account(request: HttpRequest) -> list[dict[str, Any]]:

@@ -43,15 +43,15 @@ def moment(when: datetime | None, form: str = "Y-m-d H:i:s") -> SafeString | str
 @register.simple_tag
 def zone() -> str:
     """The zone of all times on this page: `Asia/Shanghai, UTC+8`."""
-    name, now = timezone.get_current_timezone_name(), offset(timezone.localtime())
-    return now if name == now else f"{timezone.get_current_timezone()}, {now}"
+    name, offset_now = timezone.get_current_timezone_name(), offset(timezone.localtime())
+    return offset_now if name == offset_now else f"{timezone.get_current_timezone()}, {offset_now}"
 
 
 def offset(local: datetime) -> str:
     """`UTC+8`, `UTC−3:30`, `UTC`: unambiguous, unlike abbreviations such as CST."""
-    ahead = local.utcoffset() or timedelta(0)
-    minutes = int(ahead.total_seconds()) // 60
-    if not minutes:
+    utc_offset = local.utcoffset() or timedelta(0)
+    if not utc_offset:
         return "UTC"
-    hours, rest = divmod(abs(minutes), 60)
-    return f"UTC{'+' if minutes > 0 else '−'}{hours}{f':{rest:02d}' if rest else ''}"
+    hours, minutes = divmod(int(abs(utc_offset).total_seconds()) // 60, 60)
+    sign = "+" if utc_offset > timedelta(0) else "−"
+    return f"UTC{sign}{hours}:{minutes:02d}" if minutes else f"UTC{sign}{hours}"

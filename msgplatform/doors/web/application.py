@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.urls import URLPattern, URLResolver, get_resolver
@@ -24,7 +24,8 @@ from msgplatform.core.web import request_counts
 from msgplatform.doors.api.access import throttling
 from msgplatform.doors.api.intake import SingleIntake
 from msgplatform.doors.api.problems.error_pages import API_PREFIX
-from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
+from msgplatform.doors.api.problems.handler import describe
+from msgplatform.doors.api.problems.problem import KINDS, BodyTooLarge, BodyTooSlow, Problem
 from msgplatform.doors.web import bodies
 from msgplatform.doors.web.bodies import Answer, Send
 from msgplatform.doors.web.django_app import DjangoApp
@@ -35,9 +36,9 @@ log = logging.get(__name__)
 
 # Maximum of requests in flight in this process, of bytes of their bodies and of long answers, and
 # the share of both that one address may take.
-_REQUESTS = 2048
-_BODY_BYTES = 256 * 1024 * 1024
-_SHARE = 0.5
+_MAX_REQUESTS = 2048
+_MAX_BODY_BYTES = 256 * 1024 * 1024
+_MAX_SHARE = 0.5
 # One of so many answers says that its connection closes: otherwise all clients with open
 # connections would stay with the workers that started first. A prime number: it must meet each of
 # several clients that take turns. After a start the clients have to find all workers first: many
@@ -45,7 +46,7 @@ _SHARE = 0.5
 CLOSE_EVERY = 1009
 CLOSE_EVERY_AT_START = 101
 _ANSWERS_AT_START = 20_000
-_LEFT = 499  # nginx's status for a client that left before it had sent its body
+_CLIENT_LEFT = 499  # nginx's status for a client that left before it had sent its body
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 # The ids of requests: random for the process, then a number.
 _PROCESS = secrets.token_hex(6)
@@ -61,10 +62,10 @@ class Application:
         self._fast_intake, self._django = fast_intake, django_app
         self._long_polls = LongPolls()
         self._route_of = Routes().of
-        self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
-        self._max_body: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        self._allowance = bodies.Allowance(_MAX_REQUESTS, _MAX_BODY_BYTES, _MAX_SHARE)
+        self._max_body_bytes: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         self._answers = itertools.count(1)
-        self._logs: bool = settings.ACCESS_LOG
+        self._is_logging: bool = settings.ACCESS_LOG
 
     async def __call__(self, scope: Scope, receive: bodies.Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -76,11 +77,11 @@ class Application:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = f"{_PROCESS}-{next(_numbers):x}"
         status = 500  # granian's answer to an exception
-        waited = 0.0
+        wait_seconds = 0.0
         try:
-            status, waited = await self._serve(scope, headers, receive, send, request_id)
+            status, wait_seconds = await self._serve(scope, headers, receive, send, request_id)
         except bodies.Disconnected:
-            status = _LEFT
+            status = _CLIENT_LEFT
             # Granian also says this for chunks that break the rules.
             if b"transfer-encoding" in headers:
                 problem = Problem(
@@ -91,10 +92,10 @@ class Application:
             return
         finally:
             # The wait for an event is not the platform's own time.
-            seconds = time.perf_counter() - start - waited
+            seconds = time.perf_counter() - start - wait_seconds
             route = self._route_of(scope["path"])
             request_counts.ANSWERED.count(route, scope["method"], status, seconds)
-        if self._logs:
+        if self._is_logging:
             log.info(
                 "request",
                 method=scope["method"],
@@ -115,14 +116,14 @@ class Application:
         request_id: str,
     ) -> tuple[int, float]:
         """Answer; returns the status, and the seconds that a long poll waited for an event."""
-        waited = 0.0
+        wait_seconds = 0.0
         share: bodies.Share | None = None
         try:
             try:
                 # Answer it even when too much is in flight.
                 if health := self._fast_intake.health(scope, headers):
                     await self._send(health, send, request_id)
-                    return health.status, waited
+                    return health.status, wait_seconds
                 # The address whose share it takes: the caller's, as a trusted proxy reports it.
                 peer = address = (scope.get("client") or ("",))[0]
                 if (forwarded := headers.get(b"x-forwarded-for")) is not None:
@@ -135,43 +136,34 @@ class Application:
                 length = None if is_chunked else int(headers.get(b"content-length", b"0"))
                 body = b""
                 if length != 0:
-                    body = await bodies.read(receive, self._max_body, length, share)
+                    body = await bodies.read(receive, self._max_body_bytes, length, share)
                 answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
                 if answer is None:
                     ask = partial(self._django.answer, scope, body, request_id, send)
-                    answer, waited = await self._long_polls.answer(ask, receive)
+                    answer, wait_seconds = await self._long_polls.answer(ask, receive)
                 if isinstance(answer, int):
-                    return answer, waited
+                    return answer, wait_seconds
                 if len(answer.body) > bodies.PIECE:
                     # A refusal would say that nothing was done, but a write with an answer was.
                     can_refuse = scope["method"] in SAFE_METHODS
                     share.add(len(answer.body), can_refuse)
-            except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
-                match error:
-                    case bodies.TooLarge(limit=limit):
-                        more = {"max_bytes": limit}
-                        problem = Problem(KINDS["body-too-large"], str(error), more=more)
-                    case bodies.TooSlow():
-                        words = "The body did not arrive in time."
-                        problem = Problem(KINDS["request-timeout"], words)
-                    case _:
-                        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-                        problem = Problem(KINDS["unavailable"], str(error), retry)
+            except (BodyTooLarge, BodyTooSlow, bodies.Full) as error:
+                problem = cast(Problem, describe(error, None))
                 answer = bodies.refusal(problem, scope["path"].startswith(API_PREFIX))
             await self._send(answer, send, request_id)
         finally:
             if share:
                 share.give_back()
-        return answer.status, waited
+        return answer.status, wait_seconds
 
     async def _send(self, answer: Answer, send: Send, request_id: str) -> None:
-        more = [(b"x-request-id", request_id.encode())]
+        extra_headers = [(b"x-request-id", request_id.encode())]
         count = next(self._answers)
-        every = CLOSE_EVERY_AT_START if count <= _ANSWERS_AT_START else CLOSE_EVERY
-        if count % every == 0 and bodies.CLOSE not in answer.headers:
-            more.append(bodies.CLOSE)
+        interval = CLOSE_EVERY_AT_START if count <= _ANSWERS_AT_START else CLOSE_EVERY
+        if count % interval == 0 and bodies.CLOSE not in answer.headers:
+            extra_headers.append(bodies.CLOSE)
         try:
-            await answer.send(send, *more)
+            await answer.send(send, *extra_headers)
         except TimeoutError:
             log.warning("answer_not_read", request_id=request_id, bytes=len(answer.body))
 

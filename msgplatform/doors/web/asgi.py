@@ -42,13 +42,13 @@ def _refuse_another_cell() -> None:
     def look() -> None:
         try:
             if cell_record.check_if_readable():
-                loop.stop()
+                look_thread.stop()
         except cell_record.WrongCell as error:
             log.critical("wrong_cell", why=str(error))
             os._exit(1)  # granian starts another worker, which refuses too
 
-    loop = ThreadLoop("cell", look, every=1.0)
-    loop.start()
+    look_thread = ThreadLoop("cell", look, every=1.0)
+    look_thread.start()
 
 
 def _beat(loop: asyncio.AbstractEventLoop) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 from django.http import HttpResponse
 
 from msgplatform.core.errors import Temporary
-from msgplatform.doors.api.problems.problem import Problem
+from msgplatform.doors.api.problems.problem import BodyTooLarge, BodyTooSlow, Problem
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -36,18 +36,6 @@ _FULL = "too many requests are in flight; send it again later"
 _ONE_ADDRESS = "too many requests of this address are in flight; send it again later"
 
 
-class TooLarge(Exception):
-    """The body is longer than `limit`."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"Send at most {limit} bytes in one request.")
-        self.limit = limit
-
-
-class TooSlow(Exception):
-    """The body did not arrive in time."""
-
-
 class Disconnected(Exception):
     """The client disconnected before its body ended: no caller waits for an answer."""
 
@@ -59,21 +47,21 @@ class Full(Temporary):
 async def read(receive: Receive, limit: int, length: int | None, share: Share) -> bytes:
     """The whole body; `length` is its Content-Length, None without one.
 
-    Raises TooLarge, TooSlow, Disconnected, Full.
+    Raises BodyTooLarge, BodyTooSlow, Disconnected, Full.
     """
     if length is not None and length > limit:  # refused before any of it is kept in memory
         await _drain(receive)
-        raise TooLarge(limit)
+        raise BodyTooLarge(limit)
     loop = asyncio.get_running_loop()
-    start, more = loop.time(), True
+    start, has_more = loop.time(), True
     whole: bytes | bytearray = b""
     with _Patience(loop, start + SECONDS) as patience:
-        while more:
+        while has_more:
             message = await receive()
             if message["type"] != "http.request":
                 raise Disconnected
             part: bytes = message.get("body", b"")
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
             share.add(len(part))
             if not whole:
                 whole = part
@@ -83,19 +71,19 @@ async def read(receive: Receive, limit: int, length: int | None, share: Share) -
                 whole += part
             if len(whole) > limit or len(whole) == length:
                 break
-            if more:
+            if has_more:
                 patience.extend(start + SECONDS + len(whole) / MIN_PACE)
     if len(whole) > limit:
         del whole
-        if more:
+        if has_more:
             await _drain(receive)
-        raise TooLarge(limit)
+        raise BodyTooLarge(limit)
     return bytes(whole)
 
 
 class _Patience:
-    """Raises TooSlow in the block after its deadline. Works like `asyncio.timeout` at a third of
-    the cost, which every publish pays."""
+    """Raises BodyTooSlow in the block after its deadline. Works like `asyncio.timeout` at a third
+    of the cost, which every publish pays."""
 
     __slots__ = ("_is_over", "_loop", "_task", "_timer")
 
@@ -114,7 +102,7 @@ class _Patience:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._timer.cancel()
         if self._is_over and kind is asyncio.CancelledError:
-            raise TooSlow
+            raise BodyTooSlow
 
     def _end(self) -> None:
         self._is_over = True
@@ -132,7 +120,7 @@ async def _drain(receive: Receive) -> None:
 
 
 class Allowance:
-    """How many requests, and how many bytes of their bodies and long answers, may be in flight in
+    """The requests, and the bytes of their bodies and of long answers, that may be in flight in
     this process.
 
     One address may take `share` of either. Used only in the event loop.
@@ -200,18 +188,19 @@ class Answer(NamedTuple):
     headers: Headers
     body: bytes
 
-    async def send(self, send: Send, *more: tuple[bytes, bytes]) -> None:
+    async def send(self, send: Send, *extra_headers: tuple[bytes, bytes]) -> None:
         """Raises TimeoutError if the client reads more slowly than it would have to send a body."""
         start = {"type": "http.response.start", "status": self.status}
-        await send({**start, "headers": [*self.headers, *more]})
-        last = self.body
-        if len(last) > PIECE:
-            begin, view, last = asyncio.get_running_loop().time(), memoryview(last), b""
-            for sent in range(0, len(view), PIECE):
-                piece = bytes(view[sent : sent + PIECE])
-                async with asyncio.timeout_at(begin + SECONDS + sent / MIN_PACE):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": last})
+        await send({**start, "headers": [*self.headers, *extra_headers]})
+        if len(self.body) <= PIECE:
+            await send({"type": "http.response.body", "body": self.body})
+            return
+        start_time, view = asyncio.get_running_loop().time(), memoryview(self.body)
+        for offset in range(0, len(view), PIECE):
+            piece = bytes(view[offset : offset + PIECE])
+            async with asyncio.timeout_at(start_time + SECONDS + offset / MIN_PACE):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def of_response(response: HttpResponse) -> Answer:

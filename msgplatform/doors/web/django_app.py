@@ -23,15 +23,7 @@ from msgplatform.core.connections import briefly
 from msgplatform.core.sandbox import DELAY_HEADER, MAX_DELAY_SECONDS
 from msgplatform.core.tracing import context
 from msgplatform.core.web.long_polls import HAS_WAITED
-from msgplatform.doors.web.bodies import (
-    MIN_PACE,
-    PIECE,
-    SECONDS,
-    Answer,
-    Full,
-    Headers,
-    Send,
-)
+from msgplatform.doors.web.bodies import MIN_PACE, PIECE, SECONDS, Answer, Full, Headers, Send
 
 log = logging.get(__name__)
 
@@ -76,11 +68,11 @@ class DjangoApp:
         call = _Call(asyncio.get_running_loop(), send, request_id)
         environ = {**_environ(scope, body), HAS_WAITED: has_waited}
         work = pool.submit(call.run, self._application, environ)
-        late = asyncio.get_running_loop().call_later(_QUEUE_SECONDS, call.give_up, work)
+        timer = asyncio.get_running_loop().call_later(_QUEUE_SECONDS, call.give_up, work)
         try:
             answer = await call.future
         finally:
-            late.cancel()
+            timer.cancel()
         headers = () if isinstance(answer, int) else answer.headers
         delay = next((header for header in headers if header[0] == _DELAY), None)
         if delay is None or isinstance(answer, int):
@@ -125,7 +117,9 @@ class _Call:
 
     def _start_response(self, status: str, headers: list[tuple[str, str]], *_: object) -> None:
         self._status = int(status[:3])
-        self._headers = [(n.lower().encode("latin-1"), v.encode("latin-1")) for n, v in headers]
+        self._headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers
+        ]
 
     def _respond(self, response: Iterable[bytes]) -> None:
         pieces = _pieces(response)
@@ -152,32 +146,32 @@ class _Call:
             await self._send(message)
 
         patience = self._start_time + SECONDS + self._bytes_sent / MIN_PACE - time.monotonic()
-        sending = asyncio.run_coroutine_threadsafe(send_message(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(send_message(), self._loop)
         try:
-            sending.result(max(0.0, patience))
+            future.result(max(0.0, patience))
         except TimeoutError:
-            sending.cancel()
+            future.cancel()
             raise
         self._bytes_sent += len(message.get("body", b""))
 
     def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
-        def now() -> None:
+        def settle_if_open() -> None:
             if not self.future.done():  # the client may have left
                 settle(value)
 
-        self._loop.call_soon_threadsafe(now)
+        self._loop.call_soon_threadsafe(settle_if_open)
 
 
 def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
     """The response in pieces. A short response is one piece."""
-    waiting, size, enough = [], 0, _ONE_PIECE
+    parts, size, max_size = [], 0, _ONE_PIECE
     for part in response:
-        waiting.append(part)
+        parts.append(part)
         size += len(part)
-        if size > enough:
-            yield b"".join(waiting)
-            waiting, size, enough = [], 0, PIECE
-    yield b"".join(waiting)
+        if size > max_size:
+            yield b"".join(parts)
+            parts, size, max_size = [], 0, PIECE
+    yield b"".join(parts)
 
 
 def _environ(scope: dict[str, Any], body: bytes) -> Environ:

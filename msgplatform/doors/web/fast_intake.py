@@ -50,11 +50,11 @@ _PLAIN_HEADERS = frozenset({
     b"sec-fetch-mode", b"x-amzn-trace-id", b"cdn-loop", b"cf-connecting-ip", b"cf-ipcountry",
     b"cf-ray", b"cf-visitor",
 })  # fmt: skip
-_JSON = frozenset({b"application/json", b"application/json; charset=utf-8"})
-_ACCEPTED = frozenset({b"*/*", b"application/json"})
+_JSON_TYPES = frozenset({b"application/json", b"application/json; charset=utf-8"})
+_ACCEPT = frozenset({b"*/*", b"application/json"})
 _BEARER = b"Bearer "
 # Maximum of remembered Host headers that are allowed: callers can make up any number.
-_HOSTS = 100
+_MAX_HOSTS = 100
 
 
 class _Route(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class FastIntake:
     """Serves `intakes`. All methods run in the event loop."""
 
     def __init__(self, intakes: Iterable[SingleIntake]) -> None:
-        self._usual_headers = {secure: _usual_headers(secure) for secure in (False, True)}
+        self._usual_headers = {is_secure: _usual_headers(is_secure) for is_secure in (False, True)}
         self._routes = {intake.path: _route_of(intake, self._usual_headers) for intake in intakes}
         self._health_path = reverse("healthz")
         self._hosts: set[bytes] = set()
@@ -91,12 +91,12 @@ class FastIntake:
             return None
         if len(headers) != len(scope["headers"]) or not headers.keys() <= _PLAIN_HEADERS:
             return None
-        secure = self._is_secure(scope, headers)
-        if headers.get(b"content-type") not in _JSON or b"content-length" not in headers:
+        is_secure = self._is_secure(scope, headers)
+        if headers.get(b"content-type") not in _JSON_TYPES or b"content-length" not in headers:
             return None
-        if headers.get(b"accept", b"*/*") not in _ACCEPTED or len(body) > route.max_body_bytes:
+        if headers.get(b"accept", b"*/*") not in _ACCEPT or len(body) > route.max_body_bytes:
             return None
-        if self._needs_django or (self._only_secure and not secure):
+        if self._needs_django or (self._only_secure and not is_secure):
             return None
         if not self._is_good_host(headers.get(b"host", b"")):
             return None
@@ -115,8 +115,8 @@ class FastIntake:
             throttling.give_back(caller)
             return None
         verdict, error = await verdict_and_error
-        more = [(name.lower().encode(), value.encode()) for name, value in limits.items()]
-        return _answer_of(scope, verdict, error, [*route.headers[secure], *more])
+        limit_headers = [(name.lower().encode(), value.encode()) for name, value in limits.items()]
+        return _answer_of(scope, verdict, error, [*route.headers[is_secure], *limit_headers])
 
     def health(self, scope: Scope, headers: HeadersByName) -> Answer | None:
         """The answer of /healthz, which the event loop gives even while every thread waits; None
@@ -126,8 +126,8 @@ class FastIntake:
         if not self._is_good_host(headers.get(b"host", b"")):
             return None
         answer = of_response(health.alive(_request_of(scope)))
-        more = self._usual_headers[self._is_secure(scope, headers)]
-        return answer._replace(headers=[*answer.headers, *more])
+        usual_headers = self._usual_headers[self._is_secure(scope, headers)]
+        return answer._replace(headers=[*answer.headers, *usual_headers])
 
     def _is_secure(self, scope: Scope, headers: HeadersByName) -> bool:
         """True if the request came over TLS, by the same rules as `HttpRequest.is_secure`."""
@@ -146,12 +146,12 @@ class FastIntake:
             request.get_host()
         except (DisallowedHost, KeyError):  # KeyError: without a Host it needs the server's name
             return False
-        if len(self._hosts) < _HOSTS:
+        if len(self._hosts) < _MAX_HOSTS:
             self._hosts.add(host)
         return True
 
 
-def _route_of(intake: SingleIntake, usual: dict[bool, Headers]) -> _Route:
+def _route_of(intake: SingleIntake, usual_headers: dict[bool, Headers]) -> _Route:
     view_function: Any = resolve(intake.path).func
     view = view_function.view_class()
     view.setup(HttpRequest())
@@ -159,11 +159,11 @@ def _route_of(intake: SingleIntake, usual: dict[bool, Headers]) -> _Route:
     if not scope:
         raise TypeError(f"{type(view).__name__} names no scope for POST")
     allow_header = [(b"allow", ", ".join(view.allowed_methods).encode())]
-    headers = {secure: [*allow_header, *more] for secure, more in usual.items()}
+    headers = {is_secure: [*allow_header, *usual] for is_secure, usual in usual_headers.items()}
     return _Route(intake, scope, view.max_body_bytes, headers)
 
 
-def _usual_headers(secure: bool) -> Headers:
+def _usual_headers(is_secure: bool) -> Headers:
     """The headers that Django's middleware adds to every response."""
 
     def empty(_request: HttpRequest) -> HttpResponse:
@@ -172,7 +172,7 @@ def _usual_headers(secure: bool) -> Headers:
         return response
 
     environ = {"REQUEST_METHOD": "POST", "wsgi.input": io.BytesIO(), "wsgi.url_scheme": "http"}
-    if secure:
+    if is_secure:
         environ["wsgi.url_scheme"] = "https"
         if settings.SECURE_PROXY_SSL_HEADER:
             name, value = settings.SECURE_PROXY_SSL_HEADER
@@ -219,12 +219,12 @@ def _answer_of(
         if verdict is None:
             raise error or OutcomeUnknown
         status, body = encode_verdict(verdict)
-    except Exception as raised:  # noqa: BLE001 - as Django does around a view
-        response = handler.handle(raised, {}) or error_pages.server_error(_request_of(scope))
+    except Exception as reason:  # noqa: BLE001 - as Django does around a view
+        response = handler.handle(reason, {}) or error_pages.server_error(_request_of(scope))
         answer = of_response(response)
         return answer._replace(headers=[*answer.headers, *headers])
-    about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    return Answer(status, [*about, *headers], body)
+    own_headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    return Answer(status, [*own_headers, *headers], body)
 
 
 def _request_of(scope: Scope) -> HttpRequest:

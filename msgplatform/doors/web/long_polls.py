@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from msgplatform.core.web.long_polls import HEADER, SECONDS, WAITING
-from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
+from msgplatform.doors.api.problems.problem import RETRY_AFTER_SECONDS, unavailable
 from msgplatform.doors.web import bodies, stopping
 from msgplatform.doors.web.bodies import Answer
 
@@ -36,7 +36,7 @@ class LongPolls:
         # time limit of its own, and leaves the connection open, would otherwise fill all places.
         self._replaced_topics: set[str] = set()
         self._is_stopping = False
-        self._watches_stop = False
+        self._is_watching_stop = False
 
     async def answer(self, ask: Ask, receive: bodies.Receive) -> tuple[Answer | int, float]:
         """The answer of `ask`, and the seconds that it waited for an event. `ask` is called with
@@ -45,28 +45,26 @@ class LongPolls:
         Raises bodies.Disconnected when the client leaves meanwhile.
         """
         loop = asyncio.get_running_loop()
-        end, seconds = loop.time() + SECONDS, 0.0
+        deadline, seconds = loop.time() + SECONDS, 0.0
         wait = _Wait()
         answer = await ask(False)
         while not isinstance(answer, int) and (
-            value := next((value for name, value in answer.headers if name == _HEADER), b"")
+            header := next((pair for pair in answer.headers if pair[0] == _HEADER), None)
         ):
-            answer.headers.remove((_HEADER, value))
-            topic, _space, system = value.decode().rpartition(" ")
-            began = loop.time()
-            if self._is_stopping or began >= end:
+            answer.headers.remove(header)
+            topic, _space, system = header[1].decode().rpartition(" ")
+            start = loop.time()
+            if self._is_stopping or start >= deadline:
                 break
             if wait.is_replaced and topic in self._replaced_topics:
                 answer.headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
                 break
-            of_system = list(self._waits.values()).count(system)
-            if len(self._waits) >= self._max_waiting or of_system >= self._max_of_system:
-                words = "Too many requests wait for events here; send it again later."
-                retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-                problem = Problem(KINDS["unavailable"], words, retry)
-                return bodies.of_response(problem.response()), seconds
-            is_woken = await self._wait(topic, system, wait, end - began, receive)
-            seconds += loop.time() - began
+            system_count = list(self._waits.values()).count(system)
+            if len(self._waits) >= self._max_waiting or system_count >= self._max_of_system:
+                text = "Too many requests wait for events here; send it again later."
+                return bodies.of_response(unavailable(text).response()), seconds
+            is_woken = await self._wait(topic, system, wait, deadline - start, receive)
+            seconds += loop.time() - start
             if not is_woken:
                 break
             answer = await ask(True)
@@ -78,10 +76,10 @@ class LongPolls:
         """Wait for the topic. True if an event came, or another request has taken the place. False
         after these seconds, or at the end of the process."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
-        is_replaced = wait.is_replaced
-        if not self._watches_stop:
+        was_replaced = wait.is_replaced
+        if not self._is_watching_stop:
             # A server that begins to stop waits for answers: all waiting requests are answered.
-            self._watches_stop = True
+            self._is_watching_stop = True
             stopping.call_at_stop(loop, self._stop)
 
         def wake(is_replaced: bool) -> None:
@@ -91,26 +89,26 @@ class LongPolls:
         self._waits[event] = system
         # A replaced request does not take its place back: both would take it from each other again
         # and again. Both belong to one listener, or the view would have refused this one.
-        if not wait.is_replaced:
-            WAITING.add(topic, wake)
-        else:
+        if was_replaced:
             self._replaced_topics.add(topic)
-        leaving = asyncio.ensure_future(_until_left(receive))
-        coming = asyncio.ensure_future(event.wait())
+        else:
+            WAITING.add(topic, wake)
+        departure = asyncio.ensure_future(_until_left(receive))
+        arrival = asyncio.ensure_future(event.wait())
         try:
             done, _pending = await asyncio.wait(
-                (coming, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                (arrival, departure), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            coming.cancel()
-            leaving.cancel()
+            arrival.cancel()
+            departure.cancel()
             WAITING.remove(topic, wake)
-            if is_replaced:
+            if was_replaced:
                 self._replaced_topics.discard(topic)
             self._waits.pop(event, None)
-        if leaving in done:
+        if departure in done:
             raise bodies.Disconnected
-        return coming in done and not self._is_stopping
+        return arrival in done and not self._is_stopping
 
     def _stop(self) -> None:
         self._is_stopping = True

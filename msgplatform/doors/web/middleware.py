@@ -37,13 +37,13 @@ _PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
 class TlsForPrograms(MiddlewareMixin):
     """Refuses what programs send without TLS, where Django would lead them to https.
 
-    Most HTTP libraries repeat a POST as a GET after a redirect. That is answered by 200 with a
-    list, and the caller believes that its event was stored.
+    Most HTTP libraries repeat a POST as a GET after a redirect. The answer is 200 with a list, and
+    the caller believes that its event was stored.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        writes = request.method not in SAFE_METHODS and request.path.startswith(_CALLS)
-        if settings.SECURE_SSL_REDIRECT and writes and not request.is_secure():
+        is_write = request.method not in SAFE_METHODS and request.path.startswith(_CALLS)
+        if settings.SECURE_SSL_REDIRECT and is_write and not request.is_secure():
             return Problem(KINDS["forbidden"], "Use https. Nothing was done.").response()
         return None
 
@@ -97,7 +97,7 @@ class PreferencesMiddleware(LocaleMiddleware):
             return
         super().process_request(request)
         preferences = None
-        # Without a session nobody is signed in, and the database is not asked. A view that needs an
+        # Without a session nobody is signed in: the database is not asked. A view that needs an
         # unavailable database says so itself.
         with suppress(*UNAVAILABLE):
             if settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated:
@@ -156,8 +156,8 @@ class EndedSessionMiddleware(MiddlewareMixin):
         # Today's browsers say in a header that a script sent the request, and jQuery and htmx
         # always did.
         headers = request.headers
-        by_library = headers.get("X-Requested-With") == "XMLHttpRequest" or "HX-Request" in headers
-        if by_library or headers.get("Sec-Fetch-Dest", "") == "empty":
+        is_ajax = headers.get("X-Requested-With") == "XMLHttpRequest" or "HX-Request" in headers
+        if is_ajax or headers.get("Sec-Fetch-Dest", "") == "empty":
             text = _("Your session has ended. Log in again; this page stays as it is.")
             return HttpResponse(
                 text, status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8",

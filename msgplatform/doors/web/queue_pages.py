@@ -52,13 +52,13 @@ def urls() -> list[URLPattern]:
     for pattern in get_admin_urlpatterns(view_wrapper=_allowed):
         if pattern.name in _SHOWN:
             # These pages of django-rq contain scripts.
-            view = csp_update({"script-src": [UNSAFE_INLINE]})(_or_list_of_queues(pattern.callback))
+            view = csp_update({"script-src": [UNSAFE_INLINE]})(_with_fallback(pattern.callback))
             shown_pages.append(path(str(pattern.pattern), view, name=pattern.name))
         elif pattern.name in _REFUSED:
             refused_pages.append(path(str(pattern.pattern), _refuse, name=pattern.name))
     return [
         path("", home, name="home"),
-        path("queues/<int:queue_index>/details/", _to_orders, name="queue_details"),
+        path("queues/<int:queue_index>/details/", _redirect_to_orders, name="queue_details"),
         *refused_pages,
         *shown_pages,
     ]
@@ -70,10 +70,10 @@ def urls() -> list[URLPattern]:
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     """Every queue with the number of its orders."""
-    return _list(request)
+    return _show_list(request)
 
 
-def _list(request: HttpRequest, notice: str = "", status: int = 200) -> HttpResponse:
+def _show_list(request: HttpRequest, notice: str = "", status: int = 200) -> HttpResponse:
     problem, rows = "", []
     try:
         places = get_queues_map()
@@ -87,7 +87,7 @@ def _list(request: HttpRequest, notice: str = "", status: int = 200) -> HttpResp
     )  # fmt: skip
 
 
-def _to_orders(_request: HttpRequest, queue_index: int) -> HttpResponse:
+def _redirect_to_orders(_request: HttpRequest, queue_index: int) -> HttpResponse:
     """In place of a queue's registries show its orders: our queues have nothing else."""
     return redirect("django_rq:jobs", queue_index)
 
@@ -98,7 +98,7 @@ def _refuse(_request: HttpRequest, *_args: Any, **_kwargs: Any) -> HttpResponse:
     )
 
 
-def _or_list_of_queues(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+def _with_fallback(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """django-rq's page, or the list of queues when it cannot show what Redis holds."""
 
     @wraps(view)
@@ -111,6 +111,6 @@ def _or_list_of_queues(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
             # Do not log the error's text, which may quote a payload.
             log.warning("queue_page_unreadable", path=request.path, why=type(error).__name__)
             notice = _("This queue is gone, or holds an order that the platform did not write.")
-            return _list(request, notice, status=404)
+            return _show_list(request, notice, status=404)
 
     return wrapper

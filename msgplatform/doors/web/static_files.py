@@ -46,11 +46,7 @@ def collect() -> None:
     if mark.is_file() and mark.read_text() == current:
         return
     call_command(
-        "collectstatic",
-        interactive=False,
-        clear=True,
-        ignore_patterns=list(_UNUSED),
-        verbosity=0,
+        "collectstatic", interactive=False, clear=True, ignore_patterns=list(_UNUSED), verbosity=0
     )
     mark.write_text(current)
 

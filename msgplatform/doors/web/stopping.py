@@ -39,10 +39,10 @@ def prepare(listener: socket.socket) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         handler: Any = signal.getsignal(number)
 
-        def handle(number: int, frame: FrameType | None, handler: Any = handler) -> None:
+        def handle(signal_number: int, frame: FrameType | None, handler: Any = handler) -> None:
             _close_writing_end()
             listener.close()
-            handler(number, frame)
+            handler(signal_number, frame)
 
         signal.signal(number, handle)
 

@@ -179,7 +179,7 @@ class PostBatchView(BatchView):
     tag = "feed"
     required_scope = "feed:write"
     body = NewPostsBody
-    answer = VerdictsSerializer, "What became of each post; everything created is durable."
+    results = VerdictsSerializer, "What became of each post; everything created is durable."
 
     def read(self, body: NewPostBody) -> Post:
         return _post(caller_of(self.request).biz_id, body)

@@ -205,7 +205,7 @@ class RelationBatchView(BatchView):
     tag = "feed"
     required_scope = "feed:write"
     body = ChangesBody
-    answer = ChangeVerdictsSerializer, "What became of each change, in their order."
+    results = ChangeVerdictsSerializer, "What became of each change, in their order."
     example = (
         "two changes",
         {

@@ -15,7 +15,7 @@ from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.flows.actions import Step
 from msgplatform.core.flows.contract import Flow
-from msgplatform.doors.admin import systems
+from msgplatform.doors.admin.platform import systems
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.jobs.models import BulkJob

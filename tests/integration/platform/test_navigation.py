@@ -10,7 +10,7 @@ from django.utils import translation
 
 from msgplatform.core import flows
 from msgplatform.core.data import sql
-from msgplatform.doors.admin.base import BoundedPaginator
+from msgplatform.doors.admin.rows import BoundedPaginator
 from msgplatform.doors.console import navigation
 from msgplatform.doors.console.views import page as pages
 from msgplatform.jobs.models import BulkJob

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from crmsync.models import Crm
 from gateway.models import SmsGateway
-from msgplatform.doors.admin import systems
+from msgplatform.doors.admin.platform import systems
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import ApiKey, AuditLog, Biz, KeptObject
 from msgplatform.setup.platform_file import kinds

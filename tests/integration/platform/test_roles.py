@@ -10,7 +10,7 @@ from gateway.models import SgipMt
 from msgplatform import roles
 from msgplatform.core import flows
 from msgplatform.core.flows.contract import Flow
-from msgplatform.doors.admin.systems import scope_permissions as permissions_of
+from msgplatform.doors.admin.platform.systems import scope_permissions as permissions_of
 from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz, Role
 from notify.models import BizMsg, BizReceive, Receive

@@ -49,7 +49,7 @@ class Client:
 def test_an_answer_that_is_not_read_counts_in_the_allowance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(application_module, "_BODY_BYTES", SIZE * 3)
+    monkeypatch.setattr(application_module, "_MAX_BODY_BYTES", SIZE * 3)
 
     async def run() -> None:
         app = Application(FastIntake([]), DjangoApp(_long, threads=1))
@@ -70,7 +70,7 @@ def test_an_answer_that_is_not_read_counts_in_the_allowance(
 
 
 def test_an_answer_to_a_write_is_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application_module, "_BODY_BYTES", SIZE)
+    monkeypatch.setattr(application_module, "_MAX_BODY_BYTES", SIZE)
 
     async def run() -> None:
         app = Application(FastIntake([]), DjangoApp(_long, threads=1))
@@ -85,7 +85,7 @@ def test_an_answer_to_a_write_is_never_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_health_is_answered_when_too_much_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is restarted for it would forget the keys that it knows."""
-    monkeypatch.setattr(application_module, "_REQUESTS", 0)
+    monkeypatch.setattr(application_module, "_MAX_REQUESTS", 0)
 
     async def run() -> None:
         app = Application(FastIntake([]), DjangoApp(_long, threads=1))
@@ -102,7 +102,7 @@ def test_behind_a_proxy_each_caller_has_its_part(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "NUM_PROXIES": 1}
-    monkeypatch.setattr(application_module, "_BODY_BYTES", SIZE * 3)
+    monkeypatch.setattr(application_module, "_MAX_BODY_BYTES", SIZE * 3)
 
     async def run() -> None:
         app = Application(FastIntake([]), DjangoApp(_long, threads=1))

@@ -63,15 +63,14 @@ _writing = threading.Lock()  # held by the thread that stores `last_used_at`
 
 def scopes() -> dict[str, str]:
     """The scopes of a business system's keys, each with its meaning."""
-    return {scope: help for flow in flows.all() for scope, help in flow.scopes.items()}
+    return {scope: text for flow in flows.all() for scope, text in flow.scopes.items()}
 
 
 def management_scopes() -> dict[str, str]:
     """The scopes of management keys, which belong to no business system."""
-    of_flows = {
-        scope: help for flow in flows.all() for scope, help in flow.management_scopes.items()
+    return _PLATFORM_SCOPES | {
+        scope: text for flow in flows.all() for scope, text in flow.management_scopes.items()
     }
-    return {**_PLATFORM_SCOPES, **of_flows}
 
 
 def check_scopes(scope_names: Iterable[str], is_management: bool) -> list[str]:
@@ -80,10 +79,10 @@ def check_scopes(scope_names: Iterable[str], is_management: bool) -> list[str]:
     valid_scopes = management_scopes() if is_management else scopes()
     if unknown := [scope for scope in names if scope not in valid_scopes]:
         choices = ", ".join(sorted(valid_scopes)) or _("none")
-        whose = _("A management key") if is_management else _("A key of a business system")
+        owner = _("A management key") if is_management else _("A key of a business system")
         raise InvalidInput(
             _("%(whose)s cannot have the scope %(scopes)s. It can have: %(there)s.")
-            % {"whose": whose, "scopes": ", ".join(unknown), "there": choices},
+            % {"whose": owner, "scopes": ", ".join(unknown), "there": choices},
             "scopes",
         )
     if not names:
@@ -99,9 +98,9 @@ def check_limit(system_names: Collection[str], is_management: bool) -> None:
         )
 
 
-def check_expiry(moment: datetime | None) -> None:
+def check_expiry(expires_at: datetime | None) -> None:
     """Raises InvalidInput for a time in the past."""
-    if moment is not None and moment <= timezone.now():
+    if expires_at is not None and expires_at <= timezone.now():
         raise InvalidInput(_("This time is in the past; choose one in the future."), "expires_at")
 
 
@@ -126,8 +125,8 @@ def create(
             f"Say where the key is used, in 1 to {MAX_NAME_LENGTH} characters.", "name"
         )
     check_expiry(expires_at)
-    random_name = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
-    prefix = cells.own().code + random_name
+    random_part = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
+    prefix = cells.own().code + random_part
     plain = f"mp_{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     key = ApiKey.objects.create(
         biz=biz,
@@ -176,8 +175,8 @@ def _digest(plain: str) -> str:
 
 
 def _load(prefix: str, digest: str) -> ValidKey | None:
-    is_usable = Q(biz=None) | Q(biz__enabled=True)
-    rows = ApiKey.objects.filter(is_usable, prefix=prefix, revoked_at=None)
+    owner_condition = Q(biz=None) | Q(biz__enabled=True)
+    rows = ApiKey.objects.filter(owner_condition, prefix=prefix, revoked_at=None)
     with _briefly_connected(router.db_for_read(ApiKey)):
         row: Mapping[str, Any] | None = rows.values(
             "id", "name", "hash", "scopes", "systems", "expires_at", "last_used_at", "biz_id",
@@ -213,9 +212,9 @@ def write_last_used(**_signal: object) -> None:
         ids = set(used_keys)
         used_keys.difference_update(ids)  # remove before the write: a use meanwhile is noted again
         now = timezone.now()
-        due = Q(last_used_at=None) | Q(last_used_at__lte=now - _LAST_USED_STEP)
+        due_condition = Q(last_used_at=None) | Q(last_used_at__lte=now - _LAST_USED_STEP)
         with _briefly_connected(router.db_for_write(ApiKey)):
-            ApiKey.objects.filter(due, id__in=ids).update(last_used_at=now)
+            ApiKey.objects.filter(due_condition, id__in=ids).update(last_used_at=now)
     except DatabaseError as error:
         log.warning("last_used_not_written", keys=len(ids), why=str(error))
     finally:

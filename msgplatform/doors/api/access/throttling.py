@@ -148,18 +148,20 @@ def _headers(rate: Rate, remaining: int, reset: float) -> dict[str, str]:
 def _fill_reserve(caller: ApiCaller, rate: Rate) -> None:
     """Fill the key's reserve after a write that was allowed, if the fast intake has asked for the
     key and the reserve is within the limit."""
-    count = rate.limit // _RESERVES_IN_LIMIT
+    size = rate.limit // _RESERVES_IN_LIMIT
     with _counting:
         reserve = _reserves.get(caller.key_id)
-        if not count or reserve is None:
+        if not size or reserve is None:
             return
         if reserve.remaining > 0 and time.monotonic() < reserve.until:
             return
-        usage = _take(f"write:key:{caller.key_id}", rate, count)
+        usage = _take(f"write:key:{caller.key_id}", rate, size)
         if usage is None:
-            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + rate.seconds)
+            _reserves[caller.key_id] = _Reserve(size, time.monotonic() + rate.seconds)
         elif usage.is_allowed:
-            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + usage.reset, usage.remaining)
+            _reserves[caller.key_id] = _Reserve(
+                size, time.monotonic() + usage.reset, usage.remaining
+            )
 
 
 class ApiKeyThrottle(BaseThrottle):
@@ -198,28 +200,28 @@ def count_wrong_keys(request: HttpRequest | Request, add: int) -> None:
     rate = _rate("failed")
     if rate is None:
         return
-    # A request that one limit refuses does not count for another limit.
-    for count in (0, add) if add else (0,):
+    # Every limit is looked at before one counts: a request that one refuses counts for none.
+    for count in sorted({0, add}):
         for origin, limit in origins(request, rate):
             if waiting := seconds_to_wait(f"failed:{origin}", limit, count):
                 raise Throttled(math.ceil(waiting))
 
 
 def origins(request: HttpRequest | Request, rate: Rate) -> Iterator[tuple[str, Rate]]:
-    """The origins for which a caller's wrong attempt is counted, each with its limit: the address.
-    With an X-Forwarded-For and no configured proxy: the peer, then the caller that it reports.
+    """The origins for which a wrong attempt counts, each with its limit: the caller's address;
+    with an X-Forwarded-For and no configured proxy the peer, then the caller that it reports.
 
     The report may be a lie, so that the peer has a limit too. Behind a proxy that is not configured
     all callers share one peer: with one limit a single guesser would lock out everybody else.
     """
     address = network_of(client_address(request))
     header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
-    reported_address = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
-    if not reported_address:
+    caller_address = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
+    if not caller_address:
         yield address, rate
         return
     yield f"peer {address}", Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
-    yield f"{address} for {network_of(reported_address)[:64]}", rate
+    yield f"{address} for {network_of(caller_address)[:64]}", rate
 
 
 def network_of(address: str) -> str:

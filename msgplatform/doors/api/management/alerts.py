@@ -5,7 +5,6 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 from django.db.models import Min, QuerySet
-from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -27,10 +26,10 @@ from msgplatform.monitor import alert_store
 
 SCOPE = "manage:alerts"
 _BODY_BYTES = 4096
-# By then a transaction has committed, or was undone (`IDLE_TRANSACTION_SECONDS`), so that who
-# follows the changes misses none. A long one, of a platform file, stores its changes at its end.
+# After so long a transaction has committed or was undone (`IDLE_TRANSACTION_SECONDS`): a caller
+# that follows the changes misses none. A long one, of a platform file, stores changes at its end.
 SETTLED = timedelta(seconds=15)
-_CLOCKS_DIFFER = timedelta(minutes=5)
+_MAX_CLOCK_DIFFERENCE = timedelta(minutes=5)
 _STATES = ("open", "acknowledged", "resolved")
 
 
@@ -79,8 +78,8 @@ class AlertListView(_Alerts, ListView):
     ]
 
     def get_queryset(self) -> QuerySet[Alert]:
-        rows, state = Alert.objects.all(), self.query_values.get("state")
-        if state:
+        rows = Alert.objects.all()
+        if state := self.query_values.get("state"):
             rows = rows.filter(open_key__isnull=state == "resolved")
         if state in ("open", "acknowledged"):
             rows = rows.filter(acknowledged_at__isnull=state == "open")
@@ -102,19 +101,10 @@ class AcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
     note: Annotated[str, text("Who does what about it", MAX_NOTE)]
 
 
-class _ActView(_Alerts):
+class AlertAcknowledgeView(_Alerts):
     answers_not_now = True
     max_body_bytes = _BODY_BYTES
 
-    def alert(self, pk: int) -> Alert:
-        """The alert as it is now. Raises Http404."""
-        row = Alert.objects.filter(pk=pk).first()
-        if row is None:
-            raise Http404("There is no alert with this id.")
-        return row
-
-
-class AlertAcknowledgeView(_ActView):
     @operation(
         AcknowledgementBody, {200: AlertSerializer}, ("on it", {"note": "Li calls the operator"})
     )
@@ -128,23 +118,20 @@ class AlertAcknowledgeView(_ActView):
         if not note or len(note) > MAX_NOTE:
             words = f"Say who does what about it, in at most {MAX_NOTE} characters."
             raise InvalidInput(words, "note")
-        row = self.alert(pk)
-        if not alert_store.acknowledge(row, actor(request), note):
+        if not alert_store.acknowledge(self.get_object(), actor(request), note):
             raise NotNow("It is resolved, or somebody acknowledged it just now.")
-        return Response(AlertSerializer(self.alert(pk)).data)
+        return Response(AlertSerializer(self.get_object()).data)
 
 
-class AlertResolveView(_ActView):
-    answers_not_now = False
-
+class AlertResolveView(_Alerts):
     @operation(None, {200: AlertSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Resolve an alert.
 
         If its cause still holds, it opens again by itself. Again it changes nothing.
         """
-        alert_store.resolve([self.alert(pk).pk], actor(request))
-        return Response(AlertSerializer(self.alert(pk)).data)
+        alert_store.resolve([self.get_object().pk], actor(request))
+        return Response(AlertSerializer(self.get_object()).data)
 
 
 class AuditSerializer(serializers.ModelSerializer[AuditLog]):
@@ -177,14 +164,15 @@ class AuditListView(ListView):
     keyset_ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[AuditLog]:
-        since = self.query_values.get("since_id")
+        since_id = self.query_values.get("since_id")
         # Each entry has its machine's time from before it got its id. The list ends before the
         # first entry that is not settled: a caller would go on behind it. A time far ahead, by a
         # wrong clock, does not hold up the list.
         now = timezone.now()
         unsettled_entries = AuditLog.objects.filter(
-            at__gte=now - SETTLED, at__lt=now + _CLOCKS_DIFFER
+            at__gte=now - SETTLED, at__lt=now + _MAX_CLOCK_DIFFERENCE
         )
-        first = unsettled_entries.aggregate(first=Min("id"))["first"]
-        rows = AuditLog.objects.filter(id__lt=first) if first else AuditLog.objects.all()
-        return rows.filter(id__gt=number(since, "since_id")) if since else rows
+        rows = AuditLog.objects.all()
+        if first_unsettled := unsettled_entries.aggregate(id=Min("id"))["id"]:
+            rows = rows.filter(id__lt=first_unsettled)
+        return rows.filter(id__gt=number(since_id, "since_id")) if since_id else rows

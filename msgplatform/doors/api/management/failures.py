@@ -97,7 +97,7 @@ class FailureListView(QueryView):
         first: at most the 200 largest groups of each flow.
         """
         results: list[dict[str, Any]] = []
-        unread = []
+        unreadable_flows = []
         for flow in flows.all():
             if self.query_values.get("flow", flow.name) != flow.name:
                 continue
@@ -112,9 +112,9 @@ class FailureListView(QueryView):
                         "resend": resend if failure.action in flow.actions else None,
                     })  # fmt: skip
             except UNAVAILABLE as error:
-                unread.append({"flow": flow.name, "problem": str(error)[:200]})
+                unreadable_flows.append({"flow": flow.name, "problem": str(error)[:200]})
         results.sort(key=lambda result: result["last_at"], reverse=True)
-        return Response(FailuresSerializer({"results": results, "unread": unread}).data)
+        return Response(FailuresSerializer({"results": results, "unread": unreadable_flows}).data)
 
 
 class _GroupView(APIView):
@@ -207,9 +207,10 @@ class FailureResendView(_GroupView):
             raise NotNow("Nothing is left of these failures: read the list again.")
         if failure.action not in flow.actions:
             raise NotNow("These messages cannot be sent again.")
-        owner = filters.owner_of(flow.actions[failure.action].fields, failure.filter)
+        owner_id = filters.owner_of(flow.actions[failure.action].fields, failure.filter)
         job = control.JobRequest(
-            flow.name, failure.action, failure.filter, rate or 0, system_id=owner
+            flow.name, failure.action, failure.filter, rate or 0, system_id=owner_id
         )
-        new = control.start(job, control.count(job.flow, job.action, job.filter), actor(request))
-        return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
+        preview = control.count(job.flow, job.action, job.filter)
+        new_job = control.start(job, preview, actor(request))
+        return Response(JobSerializer(new_job).data, status.HTTP_201_CREATED)

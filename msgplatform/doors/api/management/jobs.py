@@ -49,17 +49,8 @@ class JobSerializer(serializers.ModelSerializer[BulkJob]):
         read_only_fields = fields
 
 
-class IdempotencyKeyField(serializers.RegexField):
-    def __init__(self) -> None:
-        super().__init__(
-            KEY_PATTERN, max_length=MAX_KEY_LENGTH, help_text=KEY_HELP, required=False,
-            allow_null=True,
-        )  # fmt: skip
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return super().to_internal_value(data)
+class IdempotencyKeyField(TextField, serializers.RegexField):
+    """A text of the characters of keys."""
 
 
 class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
@@ -78,7 +69,9 @@ class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
     preview = FlagField(
         required=False, allow_null=True, help_text="true: only count, start nothing"
     )
-    idempotency_key = IdempotencyKeyField()
+    idempotency_key = IdempotencyKeyField(
+        KEY_PATTERN, max_length=MAX_KEY_LENGTH, help_text=KEY_HELP, required=False, allow_null=True
+    )
 
     def to_internal_value(self, data: Any) -> Any:
         check_known(self, data)  # a misspelt `preview` must not start a job
@@ -143,20 +136,20 @@ class JobListView(_Jobs, ListView):
         job = control.JobRequest(
             body["flow"], body["action"], body["filter"], body.get("rate") or 0, request_key
         )
-        if first := control.find_started(job):
-            return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
+        if started_job := control.find_started(job):
+            return Response(JobSerializer(started_job).data, status.HTTP_201_CREATED)
         preview = control.count(job.flow, job.action, job.filter)
         if body.get("preview"):
             return Response({"total": preview.count, "more": preview.more})
         try:
             fields = flows.get(job.flow).actions[job.action].fields  # type: ignore[union-attr]
             job = replace(job, system_id=filters.owner_of(fields, job.filter))
-            new = control.start(job, preview, actor(request))
+            new_job = control.start(job, preview, actor(request))
         except IntegrityError:
-            if first := control.find_started(job):  # two equal requests at once
-                return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
+            if started_job := control.find_started(job):  # two equal requests at once
+                return Response(JobSerializer(started_job).data, status.HTTP_201_CREATED)
             raise
-        return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
+        return Response(JobSerializer(new_job).data, status.HTTP_201_CREATED)
 
 
 class JobView(_Jobs, QueryView, RetrieveAPIView[BulkJob]):

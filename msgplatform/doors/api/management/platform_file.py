@@ -36,11 +36,11 @@ _FLAG = ("true", "false")
 _MAX_TITLES = 100
 _COMPONENTS, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
 # Keywords about the secret itself: in a file a reference takes its place.
-_OF_SECRETS = ("maxLength", "minLength", "pattern", "format")
+_SECRET_KEYWORDS = ("maxLength", "minLength", "pattern", "format")
 
 
 class YamlRenderer(BaseRenderer):
-    """The file as people write it, for who asks for it by Accept."""
+    """The file as people write it, for callers that accept YAML."""
 
     media_type, format, charset = _YAML[0], "yaml", "utf-8"
 
@@ -55,8 +55,8 @@ class PlatformFileSerializer(serializers.Serializer[Any]):
         options: dict[str, Any] = {"required": False, "allow_null": True}
         version = serializers.IntegerField(help_text="The form of the file: 1", **options)
         sections = {
-            name: ObjectField(help_text=f"{of_section[0].nouns}, by name", **options)
-            for name, of_section in kinds.sections().items()
+            name: ObjectField(help_text=f"{kinds_of_section[0].nouns}, by name", **options)
+            for name, kinds_of_section in kinds.sections().items()
         }
         return {VERSION_KEY: version, **sections}
 
@@ -202,7 +202,7 @@ class PlatformView(QueryView):
             plan=query.get("plan", ""),
         )
         content_type = request.META.get("CONTENT_TYPE", "")
-        media_type = json.media_type(content_type)
+        media_type = json.media_type_of(content_type)
         if media_type in _YAML:
             content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
         elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
@@ -259,8 +259,8 @@ def json_schema() -> dict[str, Any]:
         body = _move_references(content["application/json"]["schema"], document, definitions)
         fields = definitions[body["$ref"].removeprefix(_DEFINITIONS)]["properties"]
         for name, field in fields_of(kind.serializer_class).items():
-            for word in _OF_SECRETS if field.source in kind.secret_fields else ():
-                fields[name].pop(word, None)
+            for keyword in _SECRET_KEYWORDS if field.source in kind.secret_fields else ():
+                fields[name].pop(keyword, None)
         properties[section] = {
             "description": f"{kind.nouns[0].upper()}{kind.nouns[1:]}, by name: {names}",
             "type": ["object", "null"],

@@ -124,35 +124,35 @@ class ResourceListView(_LimitedView, ListView):
 
 
 def routes(
-    resource: type[Resource], list_view: type[ResourceListView] = ResourceListView
+    kind: type[Resource], list_view: type[ResourceListView] = ResourceListView
 ) -> list[URLPattern]:
     """The addresses of a kind of things: their list, and one of them."""
-    common = {
-        "resource_class": resource,
-        "required_scope": resource.scope,
-        "serializer_class": resource.serializer_class,
-        "answers_not_now": resource.conflicts,
-        "answers_limited_keys": resource.answers_limited_keys,
+    attributes = {
+        "resource_class": kind,
+        "required_scope": kind.scope,
+        "serializer_class": kind.serializer_class,
+        "answers_not_now": kind.conflicts,
+        "answers_limited_keys": kind.answers_limited_keys,
     }
-    detail_view: Any = type(f"{resource.__name__}View", (ResourceView,), common)
-    of_list = {
-        "query": [*([OF_SYSTEM] if resource.list_system else []), *list_view.query],
-        "keyset_ordering": tuple(resource.list_order),
+    detail_class: Any = type(f"{kind.__name__}View", (ResourceView,), attributes)
+    list_attributes = {
+        "query": [*([OF_SYSTEM] if kind.list_system else []), *list_view.query],
+        "keyset_ordering": tuple(kind.list_order),
     }
-    many: Any = type(f"{resource.__name__}ListView", (list_view,), common | of_list)
-    name = resource.noun.replace(" ", "-")
+    list_class: Any = type(f"{kind.__name__}ListView", (list_view,), attributes | list_attributes)
+    name = kind.noun.replace(" ", "-")
     # The OpenAPI document's operations of one thing.
-    noun, serializer = resource.noun, resource.serializer_class
-    tag: dict[str, Any] = {"tags": [resource.nouns]}
+    noun, serializer = kind.noun, kind.serializer_class
+    tag: dict[str, Any] = {"tags": [kind.nouns]}
     a_noun = f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
-    address = list(resource.parameters)
-    answers: dict[int, Any] = {
+    address = list(kind.parameters)
+    responses: dict[int, Any] = {
         200: OpenApiResponse(serializer, "It was there, and is now as the body says."),
-        201: OpenApiResponse(resource.created_serializer_class or serializer, "It was created."),
+        201: OpenApiResponse(kind.created_serializer_class or serializer, "It was created."),
     }
     put_notes = (
         f"Afterwards the {noun} is as the body says: a field that is left out, or null, has its "
-        f"default. The same request again changes nothing. {resource.notes}"
+        f"default. The same request again changes nothing. {kind.notes}"
     )
     describe: Any = extend_schema_view(
         get=extend_schema(
@@ -161,25 +161,25 @@ def routes(
         ),
         put=extend_schema(
             **tag, summary=f"Create or replace {a_noun}", description=put_notes.strip(),
-            parameters=[*address, _IF_MATCH, _ETAG], request=serializer, responses=answers,
-            examples=[OpenApiExample(f"a whole {noun}", dict(resource.example), request_only=True)],
+            parameters=[*address, _IF_MATCH, _ETAG], request=serializer, responses=responses,
+            examples=[OpenApiExample(f"a whole {noun}", dict(kind.example), request_only=True)],
         ),
         delete=extend_schema(
-            **tag, summary=f"Delete {a_noun}", description=resource.on_delete,
+            **tag, summary=f"Delete {a_noun}", description=kind.on_delete,
             parameters=[*address, _IF_MATCH], responses={204: None},
         ),
     )  # fmt: skip
-    patterns = [path(resource.path, describe(detail_view).as_view(), name=name)]
-    if resource.list_path:
+    patterns = [path(kind.path, describe(detail_class).as_view(), name=name)]
+    if kind.list_path:
         describe_list = extend_schema_view(
             get=extend_schema(
                 **tag,
-                summary=f"List {resource.nouns}",
-                description=resource.list_notes or f"Every {resource.noun}, by name.",
+                summary=f"List {kind.nouns}",
+                description=kind.list_notes or f"Every {kind.noun}, by name.",
             )
         )
-        view = describe_list(many).as_view()
-        patterns.insert(0, path(resource.list_path, view, name=f"{name}-list"))
+        view = describe_list(list_class).as_view()
+        patterns.insert(0, path(kind.list_path, view, name=f"{name}-list"))
     return patterns
 
 

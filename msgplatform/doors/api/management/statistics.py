@@ -23,7 +23,7 @@ from msgplatform.monitor.statistics.points import CounterQuery, Step, step_start
 
 _PERIOD = ("flow", "step", "since", "until")
 _STEPS = ("minute", "hour", "day")
-_USUAL = timedelta(days=1)
+_DEFAULT_SPAN = timedelta(days=1)
 # Buckets of histograms, such as latency_le_250ms: the console makes percentiles of them.
 _BUCKET = "_le_"
 
@@ -40,25 +40,25 @@ class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
     points = PointSerializer(many=True, help_text="Steps in which something was counted")
 
 
-def _counting() -> list[str]:
+def _flow_names() -> list[str]:
     """Names of the flows that have counters."""
     return [flow.name for flow in flows.all() if flow.health.activity]
 
 
-def _groups() -> list[OpenApiParameter]:
+def _group_parameters() -> list[OpenApiParameter]:
     """A parameter for each further dimension of a flow, such as subscription."""
-    having: dict[str, list[str]] = defaultdict(list)
+    flows_by_dimension: dict[str, list[str]] = defaultdict(list)
     for flow in flows.all():
         for dimension in flow.health.activity.dimensions if flow.health.activity else ():
             if dimension.name != SYSTEM:
-                having[dimension.name].append(flow.name)
+                flows_by_dimension[dimension.name].append(flow.name)
     return [
         OpenApiParameter(
             name, str,
             description=f"Only of this {name.replace('_', ' ')} (flow {', '.join(names)}), by its "
             "id in the console's addresses",
         )
-        for name, names in having.items()
+        for name, names in flows_by_dimension.items()
     ]  # fmt: skip
 
 
@@ -68,13 +68,13 @@ class StatisticsView(QueryView):
     answers_limited_keys = True
     query = [
         OpenApiParameter(
-            "flow", str, required=True, enum=_counting(), description="Such as notify or sms"
+            "flow", str, required=True, enum=_flow_names(), description="Such as notify or sms"
         ),
         OpenApiParameter("step", str, enum=_STEPS, description="hour when left out"),
         OpenApiParameter("since", OpenApiTypes.DATETIME, description="A day ago when left out"),
         OpenApiParameter("until", OpenApiTypes.DATETIME, description="Now when left out"),
         OpenApiParameter("system", NAME, description="Only of this business system, by its name"),
-        *_groups(),
+        *_group_parameters(),
     ]
 
     @operation(None, {200: StatisticsSerializer})
@@ -87,12 +87,12 @@ class StatisticsView(QueryView):
         """
         flow = flows.get(self.query_values.get("flow", ""))
         if flow is None or flow.health.activity is None:
-            raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
+            raise InvalidInput(f"Name one of these flows: {', '.join(_flow_names())}.", "flow")
         activity, step = flow.health.activity, cast(Step, self.query_values.get("step", "hour"))
         until = self._time("until", timezone.now())
         try:
-            since = self._time("since", until - _USUAL)
-            step_starts(step, since, until)  # of a year before 1: an OverflowError
+            since = self._time("since", until - _DEFAULT_SPAN)
+            step_starts(step, since, until)  # raises OverflowError for a step before the year 1
         except OverflowError:
             raise InvalidInput("Use a time of our days.", "until") from None
         # Dimension → key of the group in the request.
@@ -109,11 +109,11 @@ class StatisticsView(QueryView):
                 raise InvalidInput(f"This flow is counted by {', '.join(dimensions)}.", name)
         if SYSTEM in groups:
             groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM, systems))
-        query = CounterQuery(activity, step, since, until, groups)
-        counts = query.counts(~Q(name__contains=_BUCKET))
+        counter_query = CounterQuery(activity, step, since, until, groups)
+        counts = counter_query.counts(~Q(name__contains=_BUCKET))
         total: Counter[str] = sum(counts.values(), Counter())
         points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
         return Response({"flow": flow.name, "step": step, "total": dict(total), "points": points})
 
-    def _time(self, name: str, usual: datetime) -> datetime:
-        return moment(self.query_values[name], name) if name in self.query_values else usual
+    def _time(self, name: str, default: datetime) -> datetime:
+        return moment(self.query_values[name], name) if name in self.query_values else default

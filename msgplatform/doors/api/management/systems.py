@@ -59,7 +59,7 @@ class System(Resource):
         keys.forget()
 
 
-def _of_name(name: str) -> dict[str, str]:
+def _name_lookup(name: str) -> dict[str, str]:
     """Compare exactly: MariaDB ignores case in whole texts, but not when it looks inside."""
     return {"name": name, "name__contains": name}
 
@@ -152,7 +152,7 @@ class Key(Resource):
 
     def rows(self) -> QuerySet[ApiKey]:
         """Valid keys come first, then the newest."""
-        rows = ApiKey.objects.filter(biz__name=self.address["system"], **_of_name(self.name))
+        rows = ApiKey.objects.filter(biz__name=self.address["system"], **_name_lookup(self.name))
         return rows.order_by("revoked_at", "-id")
 
     @transaction.atomic
@@ -161,11 +161,12 @@ class Key(Resource):
             # The name would be stored without the blanks, under another address.
             raise InvalidInput("Leave out the blanks around the name.", "name")
         self.check_address()
-        body = KeySerializer(data=data)
-        body.is_valid(raise_exception=True)
-        scopes, expires_at = body.validated_data["scopes"], body.validated_data.get("expires_at")
+        serializer = KeySerializer(data=data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
+        scopes, expires_at = values["scopes"], values.get("expires_at")
         system = self._locked_system()
-        row = self._active(system)
+        row = self._active_key(system)
         if should_be_new and self.rows().exists():
             raise Changed("There is something of this name already.")
         if row is None:
@@ -190,7 +191,7 @@ class Key(Resource):
 
     @transaction.atomic
     def delete(self, version: str = "") -> None:
-        row = self._active(self._locked_system())
+        row = self._active_key(self._locked_system())
         if row is None:
             self.get()  # a revoked key may be deleted again
             return
@@ -207,8 +208,8 @@ class Key(Resource):
             raise Http404("There is no such business system.")
         return system
 
-    def _active(self, system: Biz) -> ApiKey | None:
-        keys_of_name = ApiKey.objects.filter(biz=system, revoked_at=None, **_of_name(self.name))
+    def _active_key(self, system: Biz) -> ApiKey | None:
+        keys_of_name = ApiKey.objects.filter(biz=system, revoked_at=None, **_name_lookup(self.name))
         rows = list(keys_of_name[:2])
         if len(rows) > 1:
             raise NotNow("Several keys of this system have this name. Revoke all but one of them.")
@@ -221,11 +222,11 @@ class Key(Resource):
 
 class KeyListView(ResourceListView):
     def get_queryset(self) -> QuerySet[ApiKey]:
-        system = self.kwargs.get("system", "")
-        systems = own_rows(self.request, Biz.objects.filter(name=system), "name")
-        if system and not systems.exists():
+        name = self.kwargs.get("system", "")
+        systems = own_rows(self.request, Biz.objects.filter(name=name), "name")
+        if name and not systems.exists():
             raise Http404("There is no such business system.")
-        return ApiKey.objects.filter(biz__name=system)
+        return ApiKey.objects.filter(biz__name=name)
 
 
 class OwnKeySerializer(serializers.Serializer[Any]):

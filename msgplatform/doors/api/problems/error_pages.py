@@ -21,7 +21,7 @@ from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.doors.api.problems.handler import describe
-from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
+from msgplatform.doors.api.problems.problem import KINDS, Problem, unavailable
 
 log = logging.get(__name__)
 
@@ -73,9 +73,9 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 def page_of_form(request: HttpRequest) -> str:
     """The path of the page whose form was sent; the first page if it is another site's, which
     people would trust because of our page."""
-    page = urlsplit(request.headers.get("Referer", ""))
-    path = page._replace(scheme="", netloc="", fragment="").geturl()
-    is_own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
+    referer = urlsplit(request.headers.get("Referer", ""))
+    path = referer._replace(scheme="", netloc="", fragment="").geturl()
+    is_own = referer.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
     return path if is_own else reverse("home")
 
 
@@ -105,13 +105,9 @@ def server_error(request: HttpRequest) -> HttpResponse:
         # One line without a traceback: each visitor causes it while the server is away.
         log.warning("request_unavailable", why=f"{type(error).__name__}: {error}"[:300], **facts)
         server = "Redis" if isinstance(error, RedisError) else _("The database")
-        unavailable = Problem(
-            KINDS["unavailable"],
-            f"{server} does not answer. Repeat the request later.",
-            {"Retry-After": str(RETRY_AFTER_SECONDS)},
-            more={"error_id": error_id, "server": server},
-        )
-        return _answer(request, unavailable, "503.html")
+        text = f"{server} does not answer. Repeat the request later."
+        problem = unavailable(text, {"error_id": error_id, "server": server})
+        return _answer(request, problem, "503.html")
     log.error("request_failed", exc_info=True, **facts)
     problem = Problem(
         KINDS["internal-error"],

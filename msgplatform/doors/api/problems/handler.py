@@ -22,11 +22,11 @@ from msgplatform.core.data import transactions
 from msgplatform.doors.api.problems.problem import (
     BY_STATUS,
     KINDS,
-    RETRY_AFTER_SECONDS,
     BodyTooLarge,
     Kind,
     MissingScope,
     Problem,
+    unavailable,
 )
 from msgplatform.setup.refusals import LimitedKey, field_errors, flat_errors
 
@@ -77,7 +77,8 @@ def _(exc: Exception, view: Any) -> Problem:
     faults = field_errors(exc)
     # People read `detail`: the first errors are enough there. `errors` has all of them.
     first_errors = "; ".join(
-        f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in faults[:3]
+        f"{fault['field']}: {fault['message']}" if fault["field"] else fault["message"]
+        for fault in faults[:3]
     )
     remark = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
     return Problem(KINDS["invalid-input"], first_errors + remark, {}, {"errors": faults})
@@ -118,12 +119,8 @@ def _(exc: OperationalError | InterfaceError, view: Any) -> Problem:
 @describe.register(errors.Temporary)
 @describe.register(RedisError)
 def _unavailable(exc: Exception, view: Any) -> Problem:
-    reason = isinstance(exc, errors.Temporary) and str(exc)
-    return Problem(
-        KINDS["unavailable"],
-        reason or "The database or Redis does not answer. Repeat the request later.",
-        {"Retry-After": str(RETRY_AFTER_SECONDS)},
-    )
+    reason = str(exc) if isinstance(exc, errors.Temporary) else ""
+    return unavailable(reason or "The database or Redis does not answer. Repeat the request later.")
 
 
 @describe.register
@@ -167,8 +164,8 @@ def _(exc: MissingScope, view: Any) -> Problem:
 @describe.register
 def _(exc: Http404, view: Any) -> Problem:
     # Django's own message names a model, which callers do not know.
-    is_djangos = isinstance(exc.__context__, django_errors.ObjectDoesNotExist)
-    detail = "" if is_djangos else str(exc)
+    is_from_model = isinstance(exc.__context__, django_errors.ObjectDoesNotExist)
+    detail = "" if is_from_model else str(exc)
     return Problem(KINDS["not-found"], detail or "Nothing has this id.")
 
 

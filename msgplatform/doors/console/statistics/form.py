@@ -69,9 +69,9 @@ class StatisticsForm(forms.Form):
         data = query.copy()
         data["period"] = data.get("period") or _DEFAULT
         super().__init__(data)
-        self.activity = activity
+        self._dimensions = activity.dimensions if activity else ()
         self._systems = person_limits.ids_of(request)
-        for dimension in activity.dimensions if activity else ():
+        for dimension in self._dimensions:
             label = capfirst(str(dimension.title))
             if dimension.relation:  # its rows are found by typing
                 app, model, name = dimension.relation.split(".")
@@ -91,7 +91,7 @@ class StatisticsForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        for dimension in self.activity.dimensions if self.activity else ():
+        for dimension in self._dimensions:
             if dimension.name not in self.fields and self.data.get(dimension.name):
                 self.add_error(None, gettext("There is no such choice."))
         now = timezone.now()
@@ -132,7 +132,7 @@ class StatisticsForm(forms.Form):
     def selection(self) -> dict[str, str]:
         """Dimension → key of the group that the person chose."""
         keys = {}
-        for dimension in self.activity.dimensions if self.activity else ():
+        for dimension in self._dimensions:
             if value := self.cleaned_data.get(dimension.name):
                 keys[dimension.name] = str(getattr(value, "pk", value))
         return keys

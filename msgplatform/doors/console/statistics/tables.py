@@ -1,7 +1,7 @@
 """The tables and charts of the page of statistics."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from django.http import HttpRequest
@@ -46,6 +46,18 @@ class Table(msgspec.Struct, frozen=True):
     rows: Sequence[Row]
     more: int = 0
     file: str = ""
+
+
+class FlowCounts(msgspec.Struct, frozen=True):
+    """The counts of a flow, or of one of its groups."""
+
+    flow: Flow
+    activity: Activity
+    group: Group | None
+    counts: Counts
+
+    def total(self, tone: Literal["good", "lost", "bad"]) -> int:
+        return self.activity.total(tone, self.counts)
 
 
 def of_flow(
@@ -108,23 +120,22 @@ def of_all(
     form: StatisticsForm, visible_flows: Iterable[Flow], request: HttpRequest
 ) -> dict[str, Any]:
     """Rows for each flow, and for each business system in each flow."""
-    by_flow: list[Row] = []
-    by_system: list[tuple[int, Row]] = []
-    for flow, activity, group, counts in _lines_of_all(form, visible_flows):
+    flow_rows: list[Row] = []
+    system_rows: list[tuple[int, Row]] = []  # each with its failures
+    for line in _lines_of_all(form, visible_flows):
+        flow, group, values = line.flow, line.group, _common_values(line)
         if group is None:
-            address = _address(request, flow=flow.name)
-            by_flow.append(Row(str(flow.title), _common(activity, counts), address))
+            flow_rows.append(Row(str(flow.title), values, _address(request, flow=flow.name)))
             continue
         url = _address(request, flow=flow.name, **{SYSTEM: group.key})
-        row = Row(group.title, [flow.title, *_common(activity, counts)], url)
-        by_system.append((activity.total("lost", counts), row))
-    by_system.sort(key=lambda pair: -pair[0])
-    rows = [row for _failures, row in by_system]
+        system_rows.append((line.total("lost"), Row(group.title, [flow.title, *values], url)))
+    system_rows.sort(key=lambda pair: -pair[0])
+    rows = [row for _failures, row in system_rows]
     columns = [_("Delivered"), _("Not delivered"), _("Failed attempts"), _("Success")]
     title, more = _("By system, what lost most first"), max(0, len(rows) - SHOWN)
     file = _address(request, "console:statistics-csv")
     tables = [
-        Table(_("By flow"), _("Flow"), columns, by_flow, file=file),
+        Table(_("By flow"), _("Flow"), columns, flow_rows, file=file),
         Table(title, _("System"), [_("Flow"), *columns], rows[:SHOWN], more, file),
     ]
     return {"tables": tables}
@@ -133,14 +144,12 @@ def of_all(
 def csv_of_all(form: StatisticsForm, visible_flows: Iterable[Flow]) -> Iterator[list[str]]:
     """The same as lines of a file. The line of a whole flow names no system."""
     yield ["flow", "system", "delivered", "not_delivered", "failed_attempts"]
-    for flow, activity, group, counts in _lines_of_all(form, visible_flows):
-        totals = (str(activity.total(tone, counts)) for tone in ("good", "lost", "bad"))
-        yield [flow.name, group.title if group else "", *totals]
+    for line in _lines_of_all(form, visible_flows):
+        totals = (str(line.total(tone)) for tone in ("good", "lost", "bad"))
+        yield [line.flow.name, line.group.title if line.group else "", *totals]
 
 
-def _lines_of_all(
-    form: StatisticsForm, visible_flows: Iterable[Flow]
-) -> Iterator[tuple[Flow, Activity, Group | None, Counts]]:
+def _lines_of_all(form: StatisticsForm, visible_flows: Iterable[Flow]) -> Iterator[FlowCounts]:
     """The counts of each flow, followed by those of its business systems."""
     for flow in visible_flows:
         if (activity := flow.health.activity) is None:
@@ -148,11 +157,11 @@ def _lines_of_all(
         query = form.query(activity)
         query.check()
         sums = groups.sums(query)
-        yield flow, activity, None, groups.whole(sums)
+        yield FlowCounts(flow, activity, None, groups.whole(sums))
         for dimension in activity.dimensions:
             if dimension.name == SYSTEM:
                 for line in groups.table(query, dimension, sums):
-                    yield flow, activity, line.group, line.counts
+                    yield FlowCounts(flow, activity, line.group, line.counts)
 
 
 def _by_dimension(
@@ -203,10 +212,10 @@ def _values(activity: Activity, counts: Counts, uncounted_names: Collection[str]
     return row
 
 
-def _common(activity: Activity, counts: Counts) -> list[Any]:
-    """The columns that every flow has."""
-    good, failures, bad = (activity.total(tone, counts) for tone in ("good", "lost", "bad"))
-    return [good, _failures_cell(failures), bad, cells.percent(activity.success(counts))]
+def _common_values(line: FlowCounts) -> list[Any]:
+    """The values that every flow has."""
+    success = cells.percent(line.activity.success(line.counts))
+    return [line.total("good"), _failures_cell(line.total("lost")), line.total("bad"), success]
 
 
 def _failures_cell(failures: int) -> Any:

@@ -68,19 +68,19 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     if flow and (sentence := uncounted(request).get(flow)):
         form.add_error(None, sentence)
     if form.is_valid():
-        words, until = ["all"], timezone.localtime(form.cleaned_data["until"])
+        name_parts, until = ["all"], timezone.localtime(form.cleaned_data["until"])
         lines: Iterable[list[str]]
         try:
             if flow is None or activity is None:
                 lines = list(tables.csv_of_all(form, visible_flows))
             else:
-                words = [flow.name, *([by] if by else []), form.cleaned_data["step"]]
+                name_parts = [flow.name, *([by] if by else []), form.cleaned_data["step"]]
                 rows = groups.csv_lines(form.query(activity), dimension)
                 lines = chain([next(rows)], rows)  # refuse too long a time before anything is sent
         except InvalidInput as error:
             form.add_error(None, str(error))
         else:
-            return csv_response(f"{'-'.join(words)}-{until:%Y%m%d-%H%M}", lines)
+            return csv_response(f"{'-'.join(name_parts)}-{until:%Y%m%d-%H%M}", lines)
     return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
 
 

@@ -39,9 +39,9 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
 
     Only what was previewed is started: if anything changed since, the page shows a new preview.
     """
-    able = [flow for flow in flows.all() if flow.is_bulk_allowed(request.user)]
+    bulk_flows = [flow for flow in flows.all() if flow.is_bulk_allowed(request.user)]
     parameters: QueryDict = request.POST if request.method == "POST" else request.GET
-    flow, name = _find_action(request, able, flow_name, parameters.get("action"))
+    flow, name = _find_action(request, bulk_flows, flow_name, parameters.get("action"))
     action = flow.actions[name]
     systems = person_limits.systems_of(request)
     if systems is not None and len(systems) == 1 and "biz" in action.fields and parameters:
@@ -50,21 +50,22 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         parameters["biz"] = parameters.get("biz") or next(iter(systems))
     form = BulkForm(flow, name, sees_personal(request), parameters or None)
     _keep_to_limit(request, action, form)
-    starts = request.method == "POST" and "start" in parameters
+    is_start = request.method == "POST" and "start" in parameters
     preview_seen: dict[str, Any] = {}
     with suppress(signing.BadSignature):
-        if starts:
+        if is_start:
             preview_seen = signing.loads(parameters.get("previewed", ""), salt=_SALT)
     choice = [flow.name, name, form.filter(), form.pace] if form.is_valid() else []
-    if preview_seen and form.is_valid() and preview_seen["wanted"] == choice:
+    if choice and preview_seen and preview_seen["wanted"] == choice:
         key = preview_seen["key"]
-        owner = filters.owner_of(action.fields, form.filter())
-        new_job = control.JobRequest(
-            flow.name, name, form.filter(), preview_seen["pace"], key, preview_seen["cursor"], owner
-        )
+        owner_id = filters.owner_of(action.fields, form.filter())
+        job_request = control.JobRequest(
+            flow.name, name, form.filter(), preview_seen["pace"], key, preview_seen["cursor"],
+            owner_id,
+        )  # fmt: skip
         counted = Counted(preview_seen["count"], preview_seen["more"])
         try:
-            job = control.start(new_job, counted, request.user.get_username())
+            job = control.start(job_request, counted, request.user.get_username())
         except IntegrityError:  # the second click of two: the job is there
             job = jobs_of(request).get(started_from=key)
         else:
@@ -97,19 +98,19 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         _("Bulk jobs"),
         form=form,
         flow=flow,
-        flows=able,
+        flows=bulk_flows,
         name=name,
         action=action,
         preview=preview if not preview or sees_personal(request) else masked(preview),
         counted=preview.counted if preview else None,
         pace=pace,
         seconds=preview.counted.count / pace if preview and pace else None,
-        changed=starts and preview is not None,
+        changed=is_start and preview is not None,
         previewed=signed_preview,
         saved=saved_for(request, flow, name),
         saved_page=name,
         query=form.filter() if preview else {},
-        jobs=jobs_of(request).filter(flow__in=[flow.name for flow in able])[:JOBS_SHOWN],
+        jobs=jobs_of(request).filter(flow__in=[flow.name for flow in bulk_flows])[:JOBS_SHOWN],
     )
 
 
@@ -131,13 +132,13 @@ def _keep_to_limit(request: HttpRequest, action: BulkAction, form: BulkForm) -> 
 
 
 def _find_action(
-    request: HttpRequest, able: Sequence[Flow], flow_name: str, action: str | None
+    request: HttpRequest, bulk_flows: Sequence[Flow], flow_name: str, action: str | None
 ) -> tuple[Flow, str]:
     """The flow and the action that an address names, or the first ones."""
     # The permission for bulk jobs is not enough: a job also needs that for one message.
-    if not able:
+    if not bulk_flows:
         raise PermissionDenied
-    flow = flows.get(flow_name) if flow_name else able[0]
+    flow = flows.get(flow_name) if flow_name else bulk_flows[0]
     if flow is None or not flow.actions:
         raise Http404(_("There is no such flow."))
     if not flow.is_bulk_allowed(request.user):

@@ -121,9 +121,11 @@ def failures(request: HttpRequest) -> HttpResponse:
         acknowledged=acknowledgements,
         max_note=MAX_NOTE,
         is_limited=systems is not None,
-        unlisted=[]
-        if systems is None
-        else [flow for flow in visible_flows if not flow.health.has_failures_of_systems],
+        unlisted=[
+            flow
+            for flow in visible_flows
+            if systems is not None and not flow.health.has_failures_of_systems
+        ],
     )
 
 
@@ -143,22 +145,23 @@ def _flow_failures(
         group = msgspec.structs.replace(group, where=where, said=content, answer=answer)
         groups_by_place[group.subject].append(group)
     places = []
-    for groups in groups_by_place.values():
-        button, starts_jobs = groups[0].button, pages.can_start_jobs(user, flow)
-        acting = None
+    starts_jobs = pages.can_start_jobs(user, flow)
+    for subject, place_groups in groups_by_place.items():
+        button = place_groups[0].button
+        linked_button = None
         if button is not None and user.has_perm(button.permission):
-            acting = button, reverse(button.view, args=[groups[0].subject])
+            linked_button = button, reverse(button.view, args=[subject])
         # One form for all groups of the place that match the same filter.
         counts_by_url: dict[str, list[int]] = defaultdict(list)
-        for group in groups if starts_jobs else ():
+        for group in place_groups if starts_jobs else ():
             if group.place_filter and (url := _bulk_url(flow, group.action, group.place_filter)):
                 counts_by_url[url].append(group.count)
         resend_forms = [(url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]]
-        failures = [
+        linked_groups = [
             (group, _bulk_url(flow, group.action, group.filter) if starts_jobs else "")
-            for group in groups
+            for group in place_groups
         ]
-        places.append(FailurePlace(failures, resend_forms, acting))
+        places.append(FailurePlace(linked_groups, resend_forms, linked_button))
     return FlowFailures(flow, places)
 
 
@@ -183,7 +186,7 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     snapshot = failure_groups.GroupSnapshot(values["id"], values["lost"], values["until"])
     systems, count = person_limits.systems_of(request), 0
     if systems is None or any(
-        failure.id == values["id"] for failure in failure_groups.failures_of(flow, systems)
+        group.id == values["id"] for group in failure_groups.failures_of(flow, systems)
     ):
         count = failure_groups.acknowledge_group(
             flow, snapshot, values["note"], request.user.get_username()

@@ -1,7 +1,7 @@
 """Getting started: a checklist of a new installation, commands, and code for receivers.
 
-The console stores no progress. Each line is looked up, so that the checklist fills itself in,
-whoever did the work and however.
+The console stores no progress. Each line is looked up, so that the checklist fills itself in, also
+for work that was done elsewhere.
 """
 
 import json
@@ -72,8 +72,8 @@ def getting_started(request: HttpRequest) -> HttpResponse:
 @staff_view("POST")
 def dismiss(request: HttpRequest) -> HttpResponse:
     """Hide the checklist on the overview, in this browser."""
-    answer = redirect("console:overview")
-    answer.set_cookie(
+    response = redirect("console:overview")
+    response.set_cookie(
         DISMISSED_COOKIE,
         DISMISSED,
         max_age=_YEAR,
@@ -81,7 +81,7 @@ def dismiss(request: HttpRequest) -> HttpResponse:
         httponly=True,
         samesite="Lax",
     )
-    return answer
+    return response
 
 
 def parts(request: HttpRequest) -> list[Part]:
@@ -102,8 +102,8 @@ def parts(request: HttpRequest) -> list[Part]:
             ("msgplatform.add_apikey",),
         ),
     ]
-    of_platform = Part("platform", _("The platform"), _link_steps(request, steps, "platform"))
-    return [of_platform, *(_part(request, flow) for flow in visible(request))]
+    platform_part = Part("platform", _("The platform"), _link_steps(request, steps, "platform"))
+    return [platform_part, *(_part(request, flow) for flow in visible(request))]
 
 
 def is_new(request: HttpRequest) -> bool:
@@ -161,5 +161,5 @@ def _part(request: HttpRequest, flow: Flow) -> Part:
 
 
 def _usable_keys() -> QuerySet[ApiKey]:
-    lasting = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
-    return ApiKey.objects.filter(lasting, revoked_at=None, biz__enabled=True)
+    expiry_condition = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    return ApiKey.objects.filter(expiry_condition, revoked_at=None, biz__enabled=True)

@@ -70,10 +70,13 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
             ids = outcomes.list_messages(row, "waiting", "", LOOKED_AT).ids
             notices = action.why_waiting(ids)
     repeat_url = ""
-    personal_fields = set() if clear or not action else personal_names(action.fields)
-    if flow and action and starts_jobs and not personal_fields.intersection(row.filter):
+    hidden_names = set() if clear or not action else personal_names(action.fields)
+    if flow and action and starts_jobs and not hidden_names.intersection(row.filter):
         pace = {"rate": row.rate} if row.rate else {}
         repeat_url = pages.bulk_address(flow.name, row.action, row.filter, **pace, count=1)
+    seconds = 2 if row.is_open else 0  # 0: no part of the page will change any more
+    if not row.is_open and sums and sums.waiting:
+        seconds = 5
     context = {
         "job": row,
         "flow": flow,
@@ -83,22 +86,19 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         "notices": notices if clear else [personal.mask_sentence(notice) for notice in notices],
         "may_change": may_change,
         "can": {to: row.state in states for to, states in BulkJob.FROM.items()},
-        # 0 when no part of the page will change any more.
-        "seconds": 2 if row.is_open else 5 if sums and sums.waiting else 0,
+        "seconds": seconds,
     }
     if "live" in request.GET:
         return render(request, "console/job_live.html", context)
-    filled_in = (
-        BulkForm(flow, row.action, True).summary(row.filter)
-        if flow and action
-        else [(name, str(value)) for name, value in row.filter.items()]
-    )
+    summary = [(name, str(value)) for name, value in row.filter.items()]
+    if flow and action:
+        summary = BulkForm(flow, row.action, True).summary(row.filter)
     return pages.page(
         request,
         "job.html",
         _("Bulk job %d") % row.pk,
-        filter=filled_in if clear else personal.mask_sentences(filled_in),
-        again=repeat_url,
+        filter=summary if clear else personal.mask_sentences(summary),
+        repeat_url=repeat_url,
         **context,
     )
 
@@ -121,11 +121,11 @@ def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     """The messages that the job's page counts under this ending, page by page."""
     row = pages.job_of(request, id)
     flow = pages.flow_of(request, row.flow)
-    which = next((title for title in _TITLES if title == ending), None)
-    if which is None:
+    kind = next((name for name in _TITLES if name == ending), None)
+    if kind is None:
         raise Http404(_("There is no such list."))
     try:
-        message_ids = outcomes.list_messages(row, which, request.GET.get("cursor", ""), SHOWN)
+        message_ids = outcomes.list_messages(row, kind, request.GET.get("cursor", ""), SHOWN)
     except InvalidInput:
         raise Http404(_("There is no such page.")) from None
     hits: Sequence[Hit] = ()
@@ -140,12 +140,12 @@ def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     return pages.page(
         request,
         "job_messages.html",
-        _TITLES[which],
+        _TITLES[kind],
         job=row,
         flow=flow,
         found=pages.as_seen(request, hits),
         problem=problem,
-        forgotten=outcomes.has_dropped_ids(row, which),
+        forgotten=outcomes.has_dropped_ids(row, kind),
         days=outcomes.KEEP_IDS.days,
         next=f"?{urlencode({'cursor': message_ids.cursor})}" if message_ids.cursor else "",
     )

@@ -25,8 +25,8 @@ from msgplatform.messages import engine
 from msgplatform.models import AuditLog
 
 _RESENT = "message_resent"  # an action of the audit log
-_SHOWN_AGAIN = 50  # maximum entries of the audit log on a page
-_LINKED = 10  # maximum new messages that an answer names
+_MAX_ENTRIES = 50  # maximum entries of the audit log on a page
+_MAX_LINKS = 10  # maximum new messages that an answer names
 
 
 @staff_view("GET", answers_limited_people=True)
@@ -52,16 +52,20 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
         shown_page = replace(shown_page, facts={**shown_page.facts, _("Trace"): value})
     if not sees_personal(request):
         shown_page = replace(masked(shown_page), has_file=False)
-    # Of several recipients, those that the message reached are one line each, opened by a click.
+    # A recipient that the message reached is one line among several, opened by a click.
     recipients = shown_page.recipients
-    rows = [to for to in recipients if to.tone == "good"] if len(recipients) > 1 else []
+    rows = []
+    if len(recipients) > 1:
+        rows = [recipient for recipient in recipients if recipient.tone == "good"]
     # The timeline, with the person who resent the message from its page.
     timeline = list(shown_page.timeline)
     entries = AuditLog.objects.filter(target=_target(flow, shown_page.id), action=_RESENT)
-    for entry in entries.order_by("-id")[:_SHOWN_AGAIN]:
+    for entry in entries.order_by("-id")[:_MAX_ENTRIES]:
         # A step without a time is still to happen, or its time is unknown: it stays at the end.
         later_positions = (
-            n for n, step in enumerate(timeline) if step.at is None or step.at > entry.at
+            position
+            for position, step in enumerate(timeline)
+            if step.at is None or step.at > entry.at
         )
         resending = TimelineEntry(entry.at, _("Sent again by %s") % entry.actor, "linked")
         timeline.insert(next(later_positions, len(timeline)), resending)
@@ -93,7 +97,7 @@ def resend(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
 
 
 def may_resend(request: HttpRequest, flow: Flow) -> bool:
-    """True if this person may resend messages from their pages."""
+    """True if this person may resend messages of the flow."""
     return flow.resend_action is not None and request.user.has_perm(flow.resend_permission)
 
 
@@ -140,17 +144,17 @@ def resend_messages(
         new_ids += [resent.message] if resent.message else []
     if refusal is not None:
         messages.error(request, _("It was not sent again: %s") % refusal)
-    is_one = len(ids) == 1
-    if is_one and (unknown_count or refusal is not None):
-        return None if unknown_count == len(ids) else "".join(new_ids[-1:])
+    last_id = None if unknown_count == len(ids) else "".join(new_ids[-1:])
+    if len(ids) == 1 and (unknown_count or refusal is not None):
+        return last_id
     if new_ids and leads_there:
         messages.success(request, _("Sent again as a new message, which is shown here."))
     elif new_ids:
         text = ngettext(
             "%d message is sent again:", "%d messages are sent again:", len(new_ids)
         ) % len(new_ids)  # fmt: skip
-        links = ((cells.message_link(flow.name, id),) for id in new_ids[:_LINKED])
-        more = ", …" if len(new_ids) > _LINKED else ""
+        links = ((cells.message_link(flow.name, id),) for id in new_ids[:_MAX_LINKS])
+        more = ", …" if len(new_ids) > _MAX_LINKS else ""
         messages.success(
             request, format_html("{} {}{}", text, format_html_join(", ", "{}", links), more)
         )
@@ -165,7 +169,7 @@ def resend_messages(
             left_count,
         )
         messages.info(request, text % left_count)
-    return None if unknown_count == len(ids) else "".join(new_ids[-1:])
+    return last_id
 
 
 @staff_view("GET", answers_limited_people=True)

@@ -43,20 +43,20 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     flow = _searchable(request, flow_name)
     form = FilterForm(flow, SavedFilter.SEARCH, sees_personal(request), request.GET)
     result = _read(request, flow, form) if form.is_valid() else None
-    following = ""
+    next_page = ""
     if result and result.cursor:
         query = request.GET.copy()
         query["cursor"] = result.cursor
-        following = f"?{query.urlencode()}"
-    filled_in = form.filter() if result else {}
+        next_page = f"?{query.urlencode()}"
+    values = form.filter() if result else {}
     bulk_links: list[tuple[Text, str]] = []
-    if filled_in and pages.can_start_jobs(request.user, flow):
+    if values and pages.can_start_jobs(request.user, flow):
         # Bulk jobs about all messages of this filter. Only for actions that have all of its fields:
         # other actions would select more messages.
         bulk_links = [
-            (action.title, pages.bulk_address(flow.name, name, filled_in))
+            (action.title, pages.bulk_address(flow.name, name, values))
             for name, action in flow.actions.items()
-            if filled_in.keys() <= action.fields.keys()
+            if values.keys() <= action.fields.keys()
         ]
     return pages.page(
         request,
@@ -65,17 +65,17 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         flow=flow,
         form=form,
         # Results come first, and fields only where they say what is wrong or find nothing.
-        filter_is_open=not result or bool(filled_in and not result.hits),
-        summary=form.summary(form.filter()) if filled_in else [],
+        filter_is_open=not result or bool(values and not result.hits),
+        summary=form.summary(form.filter()) if values else [],
         found=result,
         hits=[(flow, hit) for hit in result.hits] if result else [],
         notices=[result.notice] if result and result.notice else [],
-        next=following,
+        next=next_page,
         searchable=[flow for flow in pages.visible(request) if flow.messages.fields],
         clear=sees_personal(request),
         saved=saved_for(request, flow, SavedFilter.SEARCH),
         saved_page=SavedFilter.SEARCH,
-        query=filled_in,
+        query=values,
         address_query=request.GET.urlencode(),
         can_tick=may_resend(request, flow),
         ticked_action=_ticked_action(request, flow),
@@ -86,7 +86,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
             if request.user.has_perms(link.permissions)
             and person_limits.may_open(request, link.address)
         ],
-        csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(filled_in)}",
+        csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(values)}",
     )
 
 
@@ -95,10 +95,10 @@ def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     """The messages that match, newest first, up to MAX_CSV_LINES; masked as the list is."""
     flow = _searchable(request, flow_name)
     form = FilterForm(flow, SavedFilter.SEARCH, sees_personal(request), request.GET)
-    first = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
-    if first is None:  # the list shows the filter's error
+    first_page = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
+    if first_page is None:  # the list shows the filter's error
         return redirect(f"{reverse('console:find', args=[flow.name])}?{request.GET.urlencode()}")
-    return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
+    return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first_page))
 
 
 @pages.staff_view("POST", answers_limited_people=True)
@@ -144,15 +144,15 @@ def _read(
 
 
 def _csv_rows(
-    request: HttpRequest, flow: Flow, form: FilterForm, first: SearchResult
+    request: HttpRequest, flow: Flow, form: FilterForm, first_page: SearchResult
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
     # A message in flight on the first page may be read again from the archive: show it once.
     # (Several records of CRM sync, which has none in flight, may have one id.)
-    first_ids = {line.id for line in first.hits} if flow.messages.live else set()
-    result, count, page_count = first, 0, 1
+    first_ids = {line.id for line in first_page.hits} if flow.messages.live else set()
+    result, count, page_count = first_page, 0, 1
     systems = person_limits.ids_of(request)
-    notices = dict.fromkeys([first.notice])
+    notices = dict.fromkeys([first_page.notice])
     while True:
         for line in result.hits:
             if page_count == 1 or line.id not in first_ids:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -16,6 +17,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import Status
+from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console import condition, flow_card
 from msgplatform.doors.console.views import getting_started, page as pages
@@ -30,19 +32,33 @@ ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
 # A shorter lag is work in progress, not trouble.
 LATE_SECONDS = 30.0
-# Period → how far back it looks, the seconds after which the page renews itself (a longer period
-# reads more counters), its title, and the title of a step of the charts.
-SPANS = {
-    "1h": (Span(timedelta(minutes=1), 60), 10, gettext_lazy("an hour"), gettext_lazy("minute")),
-    "6h": (Span(timedelta(minutes=5), 72), 30, gettext_lazy("6 hours"), gettext_lazy("5 minutes")),
-    "24h": (Span(timedelta(hours=1), 24), 60, gettext_lazy("24 hours"), gettext_lazy("hour")),
-}  # fmt: skip
 
-_HEADINGS = {
-    "1h": gettext_lazy("In the last hour"),
-    "6h": gettext_lazy("In the last 6 hours"),
-    "24h": gettext_lazy("In the last 24 hours"),
-}
+
+class Period(msgspec.Struct, frozen=True):
+    """A time that the page shows. It renews itself after `refresh_seconds`: a longer time has more
+    counters to read."""
+
+    span: Span
+    refresh_seconds: int
+    title: Text
+    heading: Text
+    step: Text  # the title of a step of the charts
+
+
+PERIODS = {
+    "1h": Period(
+        Span(timedelta(minutes=1), 60), 10,
+        gettext_lazy("an hour"), gettext_lazy("In the last hour"), gettext_lazy("minute"),
+    ),
+    "6h": Period(
+        Span(timedelta(minutes=5), 72), 30,
+        gettext_lazy("6 hours"), gettext_lazy("In the last 6 hours"), gettext_lazy("5 minutes"),
+    ),
+    "24h": Period(
+        Span(timedelta(hours=1), 24), 60,
+        gettext_lazy("24 hours"), gettext_lazy("In the last 24 hours"), gettext_lazy("hour"),
+    ),
+}  # fmt: skip
 
 
 @pages.staff_view("GET", answers_limited_people=True)
@@ -52,9 +68,9 @@ def overview(request: HttpRequest) -> HttpResponse:
     With `live` in the address: the parts that change alone, for the page that renews itself. The
     page says that nothing needs attention only if that holds for all of it, not just for alerts.
     """
-    period = request.GET.get("period", "")
-    period = period if period in SPANS else next(iter(SPANS))
-    span, seconds, _words, step = SPANS[period]
+    name = request.GET.get("period", "")
+    name = name if name in PERIODS else next(iter(PERIODS))
+    period = PERIODS[name]
     state = condition.of_request(request)
     clear, systems = sees_personal(request), person_limits.systems_of(request)
     exits = state.exits
@@ -74,34 +90,33 @@ def overview(request: HttpRequest) -> HttpResponse:
     names = [flow.name for flow in pages.visible(request)] if pages.can_see_jobs(request) else []
     open_jobs = pages.jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=names)
     context = {
-        **_flows(request, span, str(step), period),
-        "found": state,
-        "failures": condition.failures(request),
+        **_flows(request, name, period),
+        "condition": state,
+        "failures": condition.count_failures(request),
         "alerts": alerts,
         "more_alerts": more_alerts,
-        "ended": exits,
+        "exits": exits,
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
         "jobs": open_jobs[:20],
-        "seconds": seconds,
+        "seconds": period.refresh_seconds,
         "outbound_is_off": outbound.is_off(),
     }
     # For people who are limited to business systems `state` does not count failures.
     context["is_calm"] = not (
-        state.number or state.acknowledged or context["problems"] or context["failures"]
+        state.problem_count or state.acknowledged or context["problems"] or context["failures"]
     )
     if "live" in request.GET:
         return render(request, "console/overview_live.html", context)
-    periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]
+    first_parts = []
+    if not person_limits.is_limited(request) and getting_started.is_new(request):
+        first_parts = getting_started.parts(request)
     return pages.page(
-        request, "overview.html", _("Overview"), period=period, periods=periods,
-        first_parts=()
-        if person_limits.is_limited(request) or not getting_started.is_new(request)
-        else getting_started.parts(request),
-        **context,
+        request, "overview.html", _("Overview"), period=name, periods=PERIODS,
+        first_parts=first_parts, **context,
     )  # fmt: skip
 
 
-def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
+def _flows(request: HttpRequest, period_name: str, period: Period) -> dict[str, Any]:
     """A card for each flow that this person may see, and the groups in most trouble. People who are
     limited to business systems do not see figures of all systems together: the backlog, and the
     reports of the programs."""
@@ -116,7 +131,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         # being calm.
         statuses = {flow: flow.health.status() for flow in flows.all()}
         problems += [status.problem for status in statuses.values() if status.problem]
-        waiting = _backlogs(visible_flows, span, now)
+        waiting = _backlogs(visible_flows, period.span, now)
         failures |= failure_groups.count_by_flow(flow.name for flow in visible_flows)
     for flow in visible_flows if systems is not None else ():
         try:
@@ -124,7 +139,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
             failures[flow.name] = sum(group.count for group in groups)
         except UNAVAILABLE as error:
             problems.append(str(error)[:200])
-    points = recent.series(visible_flows, span, now, ids)
+    points = recent.series(visible_flows, period.span, now, ids)
     lags = {flow: statuses[flow].oldest_by if statuses else {} for flow in visible_flows}
     worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS, ids)
     # `troubles`: each group with its page's address, '' if this person may not see the page.
@@ -141,8 +156,8 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
             failures.get(flow.name, 0),
             points.get(flow.name, []),
             waiting.get(flow.name, ()),
-            step,
-            period,
+            str(period.step),
+            period_name,
         )
         for flow in visible_flows
     ]
@@ -152,10 +167,9 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     return {
         "cards": [card for card in cards if card.flow not in idle_flows],
         "unused": idle_flows if systems is None else [],
-        "heading": _HEADINGS[period],
+        "heading": period.heading,
         "troubles": troubles,
         "problems": problems,
-        "step": step,
         "is_limited": systems is not None,
         "uncounted": pages.uncounted(request),
     }

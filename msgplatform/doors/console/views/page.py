@@ -27,7 +27,7 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin import sees_personal
 from msgplatform.jobs.models import BulkJob
 
-# Every page asks which flows are set up. This process remembers those that are. It takes other
+# Every page asks which flows are set up. This process remembers those that are, and takes other
 # flows as unused until a time (monotonic).
 set_up_flows: set[str] = set()
 unused_until: dict[str, float] = {}
@@ -36,14 +36,14 @@ _View = TypeVar("_View", bound=Callable[..., Any])
 
 
 def staff_view(*methods: str, answers_limited_people: bool = False) -> Callable[[_View], _View]:
-    """A view of the console, for these methods, that asks who is not signed in to sign in.
+    """A view of the console, for these methods, that asks people to sign in.
     `answers_limited_people`: as `person_limits.answers_limited_people`."""
 
-    def decorated(view: _View) -> _View:
-        made = staff_member_required(require_http_methods(methods)(view))
-        return person_limits.answers_limited_people(made) if answers_limited_people else made
+    def decorate(view: _View) -> _View:
+        view = staff_member_required(require_http_methods(methods)(view))
+        return person_limits.answers_limited_people(view) if answers_limited_people else view
 
-    return decorated
+    return decorate
 
 
 def page(
@@ -146,9 +146,9 @@ def flow_of(request: HttpRequest, name: str) -> Flow:
 
 
 T = TypeVar("T")
-_KEPT = ("id", "cursor", "url", "permission")
+_UNMASKED_FIELDS = ("id", "cursor", "url", "permission")
 # A command that repeats a message would need its content.
-_LEFT_OUT = ("call",)
+_OMITTED_FIELDS = ("call",)
 
 
 def masked(part: T) -> T:
@@ -162,10 +162,10 @@ def masked(part: T) -> T:
     for field, value in msgspec.structs.asdict(row).items():
         if field.endswith("body") and isinstance(value, str):
             masked_values[field] = personal.mask_content(value)
-        elif field in _LEFT_OUT:
+        elif field in _OMITTED_FIELDS:
             masked_values[field] = None
-        elif field not in _KEPT:
-            masked_values[field] = _value(value)
+        elif field not in _UNMASKED_FIELDS:
+            masked_values[field] = _mask_value(value)
     for name in ("title", "why"):
         if text := masked_values.get(f"masked_{name}"):
             masked_values[name] = text
@@ -177,14 +177,14 @@ def as_seen(request: HttpRequest, parts: Iterable[T]) -> list[T]:
     return list(parts) if sees_personal(request) else [masked(part) for part in parts]
 
 
-def _value(value: Any) -> Any:
+def _mask_value(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return masked(value)
     # Links that a flow has made stay: they name a row, and would not lead there when masked.
     if isinstance(value, str) and not isinstance(value, SafeString):
         return personal.mask_sentence(value)
     if isinstance(value, Mapping):
-        return {name: _value(inner) for name, inner in value.items()}
+        return {name: _mask_value(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_value(part) for part in value]
+        return [_mask_value(part) for part in value]
     return value

@@ -29,13 +29,13 @@ def _languages() -> list[tuple[str, Any]]:
 
 
 def _zones() -> list[Any]:
-    platform = _("The platform's: %s") % timezone.get_default_timezone_name()
-    return [("", platform), ("UTC", "UTC"), *_regions()]
+    default = _("The platform's: %s") % timezone.get_default_timezone_name()
+    return [("", default), ("UTC", "UTC"), *_regions()]
 
 
 @cache
 def _regions() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Region → (zone, place) of each; kept, because the zones are read from hundreds of files."""
+    """Region → (zone, place) of each; cached, because the zones are in hundreds of files."""
     zones_by_region: dict[str, list[tuple[str, str]]] = {region: [] for region in _REGIONS}
     for name in sorted(available_timezones()):
         region, _slash, place = name.partition("/")

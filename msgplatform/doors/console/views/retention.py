@@ -1,4 +1,4 @@
-"""How long which data is kept, and which is deleted next."""
+"""The retention of each kind of data: its settings, its oldest row and the next deletion."""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Filters that people keep under a name: their own, and those that others share."""
+"""Filters that people store under a name: their own, and filters that others share."""
 
 from typing import Any
 
@@ -22,32 +22,32 @@ from msgplatform.models import SavedFilter
 
 SHOWN = 50
 MAX_FILTERS = 100  # maximum for one person
-MAY_FORGET = "auth.change_user"  # the permission to delete shared filters
+DELETE_PERMISSION = "auth.change_user"  # the permission to delete shared filters
 PREFIX = "filter"  # prefix of the filter's fields in the saving form
 
 
-class Saved(msgspec.Struct, frozen=True):
+class FilterLink(msgspec.Struct, frozen=True):
     row: SavedFilter
     link: str
     is_own: bool
     can_delete: bool
 
 
-def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[Saved]:
+def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[FilterLink]:
     """The filters that this person sees on a page of a flow whose messages they may see. Filters
     with personal data are left out if the person may not see such data."""
     user: Any = request.user
     rows = SavedFilter.objects.filter(flow=flow.name, page=page)
     # Limited people see only their own: shared filters may name other systems.
-    is_theirs = Q(owner=user)
+    visibility = Q(owner=user)
     if not person_limits.is_limited(request):
-        is_theirs |= Q(shared=True)
-    rows = rows.filter(is_theirs).select_related("owner")
+        visibility |= Q(shared=True)
+    rows = rows.filter(visibility).select_related("owner")
     # The person's own come first, because more may be shared than are shown.
     rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
     hidden_names = set() if sees_personal(request) else personal_names(page_fields(flow, page))
     return [
-        Saved(row, _address(row), row.owner_id == user.pk, _may_delete(user, row))
+        FilterLink(row, _address(row), row.owner_id == user.pk, _may_delete(user, row))
         for row in rows[:SHOWN]
         if not hidden_names.intersection(row.query)
     ]
@@ -109,7 +109,7 @@ def delete(request: HttpRequest, id: int) -> HttpResponse:
 
 
 def _may_delete(user: Any, row: SavedFilter) -> bool:
-    return bool(row.owner_id == user.pk or (row.shared and user.has_perm(MAY_FORGET)))
+    return bool(row.owner_id == user.pk or (row.shared and user.has_perm(DELETE_PERMISSION)))
 
 
 def _address(row: SavedFilter) -> str:

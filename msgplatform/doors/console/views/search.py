@@ -37,20 +37,21 @@ TEXT_SECONDS = 0.2  # seconds of one piece: a person sees the progress and can s
 def search(request: HttpRequest) -> HttpResponse:
     """Search every flow; the query is in the URL, so a result can be sent to a colleague.
 
-    What indexes find is on the page at once. The page then asks for texts, see `texts`, unless the
-    query is the id of a message that was found. If nothing else was found, its page opens, and
-    leads back here with `all`.
+    The page has at once the messages that indexes find. It then asks for texts, see `texts`, unless
+    the query is the id of a message. The page of this message opens if it is the only hit, with a
+    link that leads back here with `all`.
     """
     # The box at the top uses another name, because lists have a "q" too. The query is cut here,
     # because a form's maxlength does not bind a typed URL.
     query = (request.GET.get("q") or request.GET.get("find") or "").strip()[:MAX_QUERY]
-    able, clear = visible(request), sees_personal(request)
+    visible_flows, clear = visible(request), sees_personal(request)
     systems = person_limits.ids_of(request)
     results = [
-        (flow, engine.search(flow.messages, query, SEARCH_LIMIT, clear, systems)) for flow in able
+        (flow, engine.search(flow.messages, query, SEARCH_LIMIT, clear, systems))
+        for flow in visible_flows
     ]
     # Sentences about messages that were not searched, with a link to a search of these.
-    notices = [flow.messages.search_warning(systems) for flow in able] if query else []
+    notices = [flow.messages.search_warning(systems) for flow in visible_flows] if query else []
     for flow, result in results if query else ():
         if result.notice:
             title = _("%(title)s: search by fields") % {"title": flow.title}
@@ -66,8 +67,9 @@ def search(request: HttpRequest) -> HttpResponse:
         flow, hit = hits[0]
         return redirect("console:message", flow.name, hit.id)
     # A person who may search for any text can guess hidden texts piece by piece.
-    looks = _is_long_enough(query) and clear
-    with_texts = [flow for flow in able if flow.messages.searched_text_label] if looks else []
+    with_texts = []
+    if clear and _is_long_enough(query):
+        with_texts = [flow for flow in visible_flows if flow.messages.searched_text_label]
     return page(
         request,
         "search.html",
@@ -78,13 +80,13 @@ def search(request: HttpRequest) -> HttpResponse:
         limit=SEARCH_LIMIT,
         full=[flow for flow, lines in groups if len(lines) >= SEARCH_LIMIT],
         notices=[notice for notice in notices if notice],
-        searchable=[flow for flow in able if flow.messages.fields],
+        searchable=[flow for flow in visible_flows if flow.messages.fields],
         with_texts=with_texts,
         starts_texts=not any(hit.id == query for _flow, hit in hits),
         short=bool(query) and not _is_long_enough(query),
         clear=clear,
         other_cell=None if hits else _other_cell(query),
-        unseen=[flow for flow in flows.all() if flow not in able],
+        unseen=[flow for flow in flows.all() if flow not in visible_flows],
         hours=TEXT_HOURS,
     )
 

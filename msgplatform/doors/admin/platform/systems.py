@@ -26,7 +26,7 @@ from msgplatform.models import ApiKey, Biz
 from msgplatform.setup.platform_file import kinds
 
 # Scope → the console's permissions that allow the same.
-_PLATFORM = {
+_PLATFORM_PERMISSIONS = {
     "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
     "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
     "manage:alerts": ("msgplatform.view_alert", "msgplatform.change_alert", personal.PERMISSION),
@@ -50,7 +50,7 @@ _PLATFORM = {
 
 def scope_permissions(scope: str) -> set[str]:
     """The console's permissions that allow the same as the scope."""
-    if scope not in _PLATFORM:
+    if scope not in _PLATFORM_PERMISSIONS:
         return {
             name
             for flow in flows.all()
@@ -58,7 +58,7 @@ def scope_permissions(scope: str) -> set[str]:
             # Also the permission for personal data: the API masks nothing.
             for name in flow.scope_permissions.get(scope) or (flow.permission, personal.PERMISSION)
         }
-    names = {*_PLATFORM[scope]}
+    names = {*_PLATFORM_PERMISSIONS[scope]}
     if scope == "manage:keys":  # such a key makes keys with any scope of a business system
         names.update(name for other in keys.scopes() for name in scope_permissions(other))
     if scope == "manage:platform":
@@ -85,13 +85,8 @@ class BizAdmin(ResourceAdmin):
     limited_may_change = True
     limited_readonly = ["name"]  # limits of keys refer to the name
     list_display = [
-        "name",
-        "title",
-        "enabled",
-        "validates_events",
-        "encrypts_payloads",
-        "created_at",
-    ]
+        "name", "title", "enabled", "validates_events", "encrypts_payloads", "created_at",
+    ]  # fmt: skip
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
 
@@ -143,16 +138,17 @@ class ApiKeyForm(ResourceForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        scopes = self.fields.get("scopes")
-        if isinstance(scopes, forms.MultipleChoiceField):
+        scopes_field = self.fields.get("scopes")
+        if isinstance(scopes_field, forms.MultipleChoiceField):
             stored_scopes = self.instance.scopes if self.instance.pk else ()
             groups = {
                 gettext("For a business system"): keys.scopes(),
                 gettext("For management, without a system"): keys.management_scopes(),
             }
             if self.instance.pk:  # its system is fixed
-                del groups[list(groups)[bool(self.instance.biz_id)]]
-            scopes.choices = [
+                of_system, of_management = groups
+                del groups[of_management if self.instance.biz_id else of_system]
+            scopes_field.choices = [
                 (title, [
                     (name, f"{name}: {gettext(text)}")
                     for name, text in texts.items()
@@ -160,11 +156,11 @@ class ApiKeyForm(ResourceForm):
                 ])
                 for title, texts in groups.items()
             ]  # fmt: skip
-        systems = self.fields.get("systems")
-        if isinstance(systems, forms.MultipleChoiceField):
+        systems_field = self.fields.get("systems")
+        if isinstance(systems_field, forms.MultipleChoiceField):
             # Include deleted systems: without them a limit could silently become none.
             names = {*Biz.objects.values_list("name", flat=True), *(self.instance.systems or ())}
-            systems.choices = [(name, name) for name in sorted(names)]
+            systems_field.choices = [(name, name) for name in sorted(names)]
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}

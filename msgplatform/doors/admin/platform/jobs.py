@@ -13,9 +13,8 @@ from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from msgplatform.core import flows
 from msgplatform.core.errors import NotNow
-from msgplatform.doors.admin.base import ReadOnlyAdmin
 from msgplatform.doors.admin.filters import MomentFilter, PickFilter, row_id
-from msgplatform.doors.admin.rows import RecentRowsList
+from msgplatform.doors.admin.rows import ReadOnlyAdmin, RecentRowsList
 from msgplatform.jobs import control
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import MinuteCounter

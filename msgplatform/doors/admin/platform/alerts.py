@@ -20,8 +20,8 @@ from msgplatform.monitor import alert_store, runbooks
 from msgplatform.monitor.watch import of_flows
 from msgplatform.person_limits import answers_limited_people
 
-_EARLIER_SHOWN = 10
-_COUNTED = 1000
+_MAX_EARLIER = 10
+_MAX_COUNT = 1000
 
 
 class StateFilter(PickFilter):
@@ -37,13 +37,14 @@ class StateFilter(PickFilter):
         ]  # fmt: skip
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
+        open_rows = queryset.filter(open_key__isnull=False)
         match self.value():
             case "open":
-                return queryset.filter(open_key__isnull=False)
+                return open_rows
             case "unseen":
-                return queryset.filter(open_key__isnull=False, acknowledged_at=None)
+                return open_rows.filter(acknowledged_at=None)
             case "unseen_other":
-                rows = queryset.filter(open_key__isnull=False, acknowledged_at=None)
+                rows = open_rows.filter(acknowledged_at=None)
                 return rows.exclude(kind__in=of_flows.failure_kinds())
             case "resolved":
                 return queryset.filter(open_key=None)
@@ -79,7 +80,7 @@ class AlertAdmin(RowsAdmin):
 
     @admin.action(description=_("Mark as resolved"), permissions=["operate"])
     def resolve(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
-        open_ids = queryset.filter(resolved_at=None).values_list("pk", flat=True)[:_COUNTED]
+        open_ids = queryset.filter(resolved_at=None).values_list("pk", flat=True)[:_MAX_COUNT]
         count = alert_store.resolve(list(open_ids), request.user.get_username())
         text = ngettext("%d alert resolved.", "%d alerts resolved.", count) % count
         messages.success(request, text)
@@ -91,13 +92,12 @@ class AlertAdmin(RowsAdmin):
             row.translate()
         super().mask(request, translated_rows)
 
-    # -- one -------------------------------------------------------------------------------------
+    # -- the page of an alert ------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Alert) -> Mapping[str, Any]:
-        same = Alert.objects.filter(key=row.key).order_by("-id")
-        earlier = list(same.exclude(pk=row.pk)[:_EARLIER_SHOWN])
+        alerts = Alert.objects.filter(key=row.key).order_by("-id")
+        earlier = list(alerts.exclude(pk=row.pk)[:_MAX_EARLIER])
         self.mask(request, earlier)
-        # The button with its address.
-        button = runbooks.button(row) if row.open_key is not None else None
+        button = runbooks.button(row) if row.open_key is not None else None  # with its address
         can_push = button is not None and request.user.has_perm(button[0].permission)
         return {
             "section": runbooks.section(row.kind),
@@ -107,7 +107,7 @@ class AlertAdmin(RowsAdmin):
             "button": button if can_push else None,
             "link_title": runbooks.link_title(row),
             "is_open": row.open_key is not None,
-            "opened": same.order_by()[:_COUNTED].count(),
+            "opened": alerts.order_by()[:_MAX_COUNT].count(),
             "earlier": earlier,
             "max_note": MAX_NOTE,
             "note": row.note if sees_personal(request) else "",  # masked texts are never saved

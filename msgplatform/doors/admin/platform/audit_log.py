@@ -13,13 +13,14 @@ from django.utils.translation import gettext_lazy as _, pgettext_lazy
 from msgplatform.core import personal
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.doors.admin import cells
+from msgplatform.doors.admin.auditing import changes_of
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.filters import IdTimeFilter, PickFilter
 from msgplatform.doors.admin.rows import RecentRowsList, RowsAdmin, first_recent
 from msgplatform.models import AuditLog
 
-_LOOKED_AT = 500  # newest entries whose masked texts are searched
-_LISTED = 200  # maximum of actions in the filter
+_MAX_SEARCHED = 500  # newest entries whose masked texts are searched
+_MAX_ACTIONS = 200  # maximum of actions in the filter
 
 
 class ActionFilter(PickFilter):
@@ -32,7 +33,7 @@ class ActionFilter(PickFilter):
         rows = AuditLog.objects.order_by("action").values_list("action", flat=True)
         actions: list[str] = []
         action_name = rows.first()
-        while action_name is not None and len(actions) < _LISTED:
+        while action_name is not None and len(actions) < _MAX_ACTIONS:
             actions.append(action_name)
             action_name = rows.filter(action__gt=action_name).first()
         return [(action, action) for action in actions]
@@ -77,13 +78,13 @@ class AuditLogAdmin(RowsAdmin):
         if not text or sees_personal(request):
             return rows, may_repeat
         # The list applies its limit after this search, so that the search has a limit of its own.
-        first = first_recent(queryset)
-        if first is not None:
-            rows = rows.filter(pk__gte=first)
-        newest = rows.order_by("-pk").values_list("pk", "actor", "target")[:_LOOKED_AT]
+        first_id = first_recent(queryset)
+        if first_id is not None:
+            rows = rows.filter(pk__gte=first_id)
+        newest_rows = rows.order_by("-pk").values_list("pk", "actor", "target")[:_MAX_SEARCHED]
         entry_ids = [
             pk
-            for pk, actor, target in newest
+            for pk, actor, target in newest_rows
             if text in actor.lower() or text in personal.mask_sentence(target).lower()
         ]
         return queryset.filter(pk__in=entry_ids), False
@@ -94,23 +95,18 @@ class AuditLogAdmin(RowsAdmin):
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
         detail = row.detail if isinstance(row.detail, dict) else {}
         changes = [
-            (_words(name), _as_text(values[0]), _as_text(values[1]))
-            for name, values in _changes(row).items()
+            (_words(name), _as_text(before), _as_text(after))
+            for name, (before, after) in changes_of(row).items()
         ]
-        others = [(_words(name), _as_text(v)) for name, v in detail.items() if name != "changes"]
+        others = [
+            (_words(name), _as_text(value)) for name, value in detail.items() if name != "changes"
+        ]
         return {"changes": changes, "others": others}
 
     @admin.display(description=pgettext_lazy("fields", "changed"))
     def what(self, row: AuditLog) -> str:
-        names = ", ".join(_words(name) for name in _changes(row))
+        names = ", ".join(_words(name) for name in changes_of(row))
         return cells.cut(names) if names else cells.NOTHING
-
-
-def _changes(row: AuditLog) -> dict[str, Any]:
-    """Field → [before, after]; older entries have none."""
-    changes = row.detail.get("changes") if isinstance(row.detail, dict) else None
-    pairs = changes.items() if isinstance(changes, dict) else ()
-    return {name: pair for name, pair in pairs if isinstance(pair, list) and len(pair) == 2}
 
 
 def _words(name: str) -> str:

@@ -48,7 +48,7 @@ _ROLE_TEXTS = {  # defined in `roles.py`, which flows may not import
 }
 
 
-def _held_by(user: Any) -> QuerySet[Permission]:
+def _permissions_of(user: Any) -> QuerySet[Permission]:
     """The permissions of a person. An inactive person keeps them for later."""
     if user.is_superuser:
         return Permission.objects.all()
@@ -60,17 +60,17 @@ def _is_lacking(request: HttpRequest, permissions: QuerySet[Permission]) -> bool
     user: Any = request.user
     if user.is_superuser:
         return False
-    return permissions.exclude(pk__in=_held_by(user).values("pk")).exists()
+    return permissions.exclude(pk__in=_permissions_of(user).values("pk")).exists()
 
 
 def _groups_to_give(user: Any) -> QuerySet[Group]:
-    """The groups all of whose permissions this person has."""
+    """The groups whose permissions this person has, all of them."""
     rows = Group.objects.order_by(F("role__group").asc(nulls_last=True), "name").select_related(
         "role"
     )
     if user.is_superuser:
         return rows
-    other_permissions = Permission.objects.exclude(pk__in=_held_by(user).values("pk"))
+    other_permissions = Permission.objects.exclude(pk__in=_permissions_of(user).values("pk"))
     return rows.exclude(pk__in=Group.objects.filter(permissions__in=other_permissions).values("pk"))
 
 
@@ -84,7 +84,7 @@ class OwnPermissionsOnly(Confirmed):
         return super().has_delete_permission(request, obj) and not self.is_beyond(request, obj)
 
     def is_beyond(self, request: HttpRequest, obj: Any) -> bool:
-        """True if this row is none that the person may change or delete."""
+        """True if the person may not change or delete this row."""
         raise NotImplementedError
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ class OwnPermissionsOnly(Confirmed):
         if db_field.related_model is Group:
             field.queryset = _groups_to_give(user)
         elif db_field.related_model is Permission:
-            field.queryset = field.queryset.filter(pk__in=_held_by(user).values("pk"))
+            field.queryset = field.queryset.filter(pk__in=_permissions_of(user).values("pk"))
         return field
 
 
@@ -209,7 +209,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
 
     @admin.display(description=_("limited to"), empty_value="")
     def limited_to(self, row: User) -> str:
-        """The business systems of a limited person; a dash if these are none."""
+        """The business systems of a limited person; a dash for none."""
         limit = getattr(row, "limit", None)
         if limit is None:
             return ""
@@ -301,19 +301,19 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
             person_limits.set_limit(form.instance, system_names)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        fields = [*super().get_readonly_fields(request, obj)]
-        return fields if request.user.is_superuser else [*fields, "is_superuser"]
+        names = super().get_readonly_fields(request, obj)
+        return names if request.user.is_superuser else [*names, "is_superuser"]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_delete_permission(request, obj) and obj != request.user
 
     def is_beyond(self, request: HttpRequest, obj: Any) -> bool:
-        """True if the other person has further permissions: whoever sets their password could log
-        in as them."""
+        """True if the other person has further permissions: a person who sets their password could
+        log in as them."""
         user: Any = request.user
         if obj is None or user.is_superuser:
             return False
-        return obj.is_superuser or _is_lacking(request, _held_by(obj))
+        return obj.is_superuser or _is_lacking(request, _permissions_of(obj))
 
     @confirmed
     def user_change_password(
