@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 from django.utils.translation import gettext_noop as _
 
-from crmsync import lead_fields, models
+from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import open_adapter
-from crmsync.lead_fields import LeadField
 from crmsync.policies import mapping
 from crmsync.policies.mapping import FieldMapping
 from msgplatform.core import alerts, outbound
@@ -24,34 +23,11 @@ UNUSABLE_POLICY = "crm.policy"
 
 
 # -- landing pages -------------------------------------------------------------------------------
-class Page(msgspec.Struct, frozen=True):
-    """A landing page that takes leads."""
-
-    appkey: str
-    biz_id: int
-    title: str
-    text: str
-    language: str
-    fields: Sequence[LeadField]
-    origins: frozenset[str]
-
-
-def page(appkey: str) -> Page | None:
+def page(appkey: str) -> models.LandingPage | None:
     """The landing page with this APPKEY; None when the page does not exist, or when it or its
     business system is switched off."""
     rows = models.LandingPage.objects.filter(appkey=appkey, enabled=True, biz__enabled=True)
-    row = rows.first()
-    if row is None:
-        return None
-    return Page(
-        appkey=row.appkey,
-        biz_id=row.biz_id,
-        title=row.title,
-        text=row.text,
-        language=row.language,
-        fields=lead_fields.read(row.form_fields),
-        origins=frozenset(row.allowed_origins),
-    )
+    return rows.first()
 
 
 class Origins(Snapshot[frozenset[str]]):

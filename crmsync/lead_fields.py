@@ -79,13 +79,6 @@ def default_fields() -> list[dict[str, Any]]:
     return [{"name": name, "required": True, "label": ""} for name in COLUMNS]
 
 
-def read(rows: Iterable[Mapping[str, Any]]) -> tuple[LeadField, ...]:
-    """The fields of a landing page from its stored JSON."""
-    return tuple(
-        LeadField(row["name"], bool(row.get("required")), row.get("label", "")) for row in rows
-    )
-
-
 # -- the configuration ---------------------------------------------------------------------------
 def validate_field(entry: Any) -> None:
     """Check one entry of a configuration. Raises ValidationError."""

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from crmsync import directory, lead_fields
 from crmsync.intake import intake
-from crmsync.models import Lead
+from crmsync.models import LandingPage, Lead
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import InvalidInput
 
@@ -22,7 +22,7 @@ def replace(
     """
 
     def new_values(row: Lead) -> dict[str, Any]:
-        lead = intake.checked(_page(row), columns, extra, uid, None)
+        lead = intake.check_lead(_page(row), columns, extra, uid, None)
         return {"uid": lead.uid, "name": lead.name, "phone": lead.phone, "extra": lead.extra}
 
     return _change(biz, lead_id, new_values)
@@ -93,7 +93,7 @@ def _change(biz: int, lead_id: int, new_values: Callable[[Lead], Mapping[str, An
     return transactions.retrying(once)
 
 
-def _page(row: Lead) -> directory.Page:
+def _page(row: Lead) -> LandingPage:
     page = directory.page(row.appkey)
     if page is None:
         raise InvalidInput(_("The landing page of this lead is switched off."), "appkey")

@@ -15,9 +15,9 @@ from django.db.models.signals import post_save
 from django.utils import timezone
 
 from crmsync import models
-from crmsync.directory import Crms, Page, Policies
+from crmsync.directory import Crms, Policies
 from crmsync.intake import intake
-from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
+from crmsync.models import ExceptionEntry, LandingPage, Lead, Operation, Record, Run
 from crmsync.orders import MainQueue, RetryQueue
 from crmsync.poller import due, policy_poll
 from crmsync.poller.changes import Changes
@@ -67,8 +67,8 @@ class Polled:
 
     def leads(self, *names: str) -> list[int]:
         """Leads of one statement, and so of one time: one look of the poller finds them all."""
-        page = Page("ad-1", self.biz.pk, "", "", "", (), frozenset())
-        new = [intake.new_lead(page, {"name": name}, "", None) for name in names]
+        page = LandingPage(appkey="ad-1", biz=self.biz)
+        new = [intake.make_lead(page, {"name": name}, "", None) for name in names]
         return [int(verdict.id) for verdict in intake.add_many(new)]
 
     def waiting(self, count: int) -> None:
