@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import open_adapter
 from crmsync.policies import mapping
-from crmsync.policies.mapping import FieldMapping
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
 
@@ -139,34 +137,9 @@ def _unusable_row(
 
 
 # -- policies ------------------------------------------------------------------------------------
-class Policy(msgspec.Struct, frozen=True):
-    """How one source is carried to one CRM. `source` is a row as it was read, not to be saved.
-    `is_stopped`: the guard waits for a person's decision."""
-
-    id: int
-    name: str
-    source: models.Source
-    crm_id: int
-    mapping: FieldMapping
-    key_prefix: str
-    biz_id: int | None
-    appkeys: frozenset[str]
-    interval: float
-    cron: str
-    hours: str
-    batch_size: int
-    sweep_cron: str
-    guard_percent: int
-    guard_records: int
-    is_stopped: bool
-    enabled: bool
-    requested: str
-    requested_by: str
-    swept_at: datetime  # the policy's creation until versions were compared
-
-
-class Policies(Snapshot[Mapping[int, Policy]]):
-    """Every policy by id; a policy that cannot be used is left out, with an alert."""
+class Policies(Snapshot[Mapping[int, models.Policy]]):
+    """Every policy by id, as its row was read, with source and CRM; not to be saved. A policy that
+    cannot be used is left out, with an alert."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -174,39 +147,18 @@ class Policies(Snapshot[Mapping[int, Policy]]):
             _unusable_row, UNUSABLE_POLICY, _("The policy %(name)s cannot be used"),
             _("%(error)s Correct it in the console; nothing is read for it."),
         )  # fmt: skip
-        self._rows = Rows(policy_from_row, UNUSABLE_POLICY, condition)
+        self._rows = Rows(check_mapping, UNUSABLE_POLICY, condition)
 
-    def load(self) -> Mapping[int, Policy]:
-        rows = models.Policy.objects.select_related("source", "crm").order_by("id")
-        return self._rows.usable(rows)
+    def load(self) -> Mapping[int, models.Policy]:
+        rows = models.Policy.objects.select_related("source", "crm")
+        rows = rows.defer("crm__settings", "crm__credentials")
+        return self._rows.usable(rows.order_by("id"))
 
-    def get(self, policy_id: int) -> Policy | None:
+    def get(self, policy_id: int) -> models.Policy | None:
         return self.known.get(policy_id)
 
 
-def policy_from_row(row: models.Policy) -> Policy:
-    """Raises InvalidInput for a mapping that cannot be used."""
-    rules = mapping.parse(row.mapping)
-    rules.check_columns(row.source.value_columns)
-    return Policy(
-        id=row.pk,
-        name=str(row),
-        source=row.source,
-        crm_id=row.crm_id,
-        mapping=rules,
-        key_prefix=row.key_prefix,
-        biz_id=row.biz_id,
-        appkeys=frozenset(row.appkeys),
-        interval=float(row.interval_seconds),
-        cron=row.cron,
-        hours=row.hours,
-        batch_size=row.batch_size,
-        sweep_cron=row.sweep_cron,
-        guard_percent=row.guard_percent,
-        guard_records=row.guard_records,
-        is_stopped=row.stopped_at is not None and not row.decision,
-        enabled=row.enabled,
-        requested=row.requested,
-        requested_by=row.requested_by,
-        swept_at=row.swept_at or row.created_at,
-    )
+def check_mapping(policy: models.Policy) -> models.Policy:
+    """Returns the policy. Raises InvalidInput for a mapping that cannot be used."""
+    mapping.parse(policy.mapping).check_columns(policy.source.value_columns)
+    return policy

@@ -48,7 +48,7 @@ def explain(state: CrmState, lanes: Lanes, now: datetime) -> str:
 def _removal(state: CrmState) -> str:
     """The reason why the guard still holds a record."""
     policy = state.policy
-    if policy.stopped_at is None or policy.decision:
+    if not policy.is_stopped:
         return _("it deletes or clears something: sent when its run has read everything")
     return _("a person has to confirm %(removals)d of %(records)d records, deleted or cleared") % {
         "removals": policy.stopped_removals, "records": policy.stopped_records,

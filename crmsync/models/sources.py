@@ -227,6 +227,11 @@ class Policy(models.Model):
     def __str__(self) -> str:
         return f"{self.source} → {self.crm}"
 
+    @property
+    def is_stopped(self) -> bool:
+        """True if the guard waits for a person's decision."""
+        return self.stopped_at is not None and not self.decision
+
     @classmethod
     def with_names(cls) -> models.QuerySet[Policy]:
         """Every policy with its source and its CRM, without columns that are large or secret."""

@@ -77,7 +77,7 @@ def conditions() -> Iterator[Condition]:
         )
     for progress in policies:
         policy = progress.policy
-        if policy.stopped_at and not policy.decision:
+        if policy.is_stopped:
             yield Condition(
                 f"{REMOVALS}:{policy.pk}",
                 lazy_message(

@@ -16,8 +16,8 @@ import msgspec
 from django.db import transaction
 
 from crmsync import models
-from crmsync.directory import Crm, Policy
-from crmsync.models import Record, Run
+from crmsync.directory import Crm
+from crmsync.models import Policy, Record, Run
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.models.sources import MAX_RUN, MAX_UNREAD
 from crmsync.policies import schedule
@@ -34,7 +34,7 @@ from msgplatform.core.errors import LeaseLost
 
 log = logging.get(__name__)
 
-_Kind = models.Policy.Kind
+_Kind = Policy.Kind
 # While no row is behind, a comparison's place is stored after so many pages: the successor of a
 # killed poller repeats at most these.
 _PAGES_UNSTORED = 50
@@ -89,9 +89,9 @@ class _Runs:
                 return
             now = require_lease(policy, self._holder)
             if is_requested:
-                rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
+                rows = Policy.objects.filter(pk=policy.id, requested=kind)
                 if not rows.update(requested="", requested_by=""):
-                    raise LeaseLost(f"the run of the policy {policy.name} was begun already")
+                    raise LeaseLost(f"the run of the policy {policy} was begun already")
             if self.run:
                 _finish(self.run)
             if kind == _Kind.FULL:
@@ -204,7 +204,7 @@ class Comparison(_Runs):
         """Begin a run. Raises LeaseLost when the requested one was begun already."""
         self._begin(policy, _Kind.SWEEP, 0, is_requested)
         self._after = None
-        models.Policy.objects.filter(pk=policy.id).update(swept_at=sql.now())
+        Policy.objects.filter(pk=policy.id).update(swept_at=sql.now())
 
     def round(
         self, policy: Policy, crm: Crm, source: Source, increment: Increment, limit: int
@@ -250,7 +250,7 @@ class Comparison(_Runs):
         # No operation if the policy carries none of these rows: they are behind in each run.
         if result.operations:
             count = sum(operation.records for operation in result.operations)
-            log.warning("rows_were_behind", policy=policy.name, count=count)
+            log.warning("rows_were_behind", policy=str(policy), count=count)
             self._center.distribute(crm, round, result)
 
 

@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
-from crmsync import models
-from crmsync.directory import Policy
+from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import MAPPING, MAX_MESSAGE, UNKNOWN
 from crmsync.monitor import counters, failures
 from crmsync.operations import add_endings
@@ -32,7 +31,7 @@ from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import RowRequest
 from msgplatform.core.data import sql
 
-_State, _Removal = models.Record.State, models.Record.Removal
+_State, _Removal = Record.State, Record.Removal
 # The columns of a record in their stored order.
 COLUMNS = (
     "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
@@ -71,9 +70,9 @@ class StoredRound(msgspec.Struct):
 
     entries: list[Entry] = msgspec.field(default_factory=list)
     requests: list[Request] = msgspec.field(default_factory=list)
-    operation: models.Operation | None = None
+    operation: Operation | None = None
     held_requests: list[Request] = msgspec.field(default_factory=list)
-    held_operation: models.Operation | None = None
+    held_operation: Operation | None = None
     lease_until: float = 0.0
     read: int = 0
     unchanged: int = 0
@@ -82,7 +81,7 @@ class StoredRound(msgspec.Struct):
     are_new: bool = False
 
     @property
-    def operations(self) -> list[models.Operation]:
+    def operations(self) -> list[Operation]:
         both = (self.operation, self.held_operation)
         return [operation for operation in both if operation]
 
@@ -148,7 +147,7 @@ class Decisions:
             self._keep(row)
             return
         # Send the stored request in this version: a person may have corrected the request.
-        if stored_row["state"] in models.Record.OPEN and each.digest == stored_row["digest"]:
+        if stored_row["state"] in Record.OPEN and each.digest == stored_row["digest"]:
             self._keep(row)
             return
         row |= self._removal(each, stored_row)
@@ -162,7 +161,7 @@ class Decisions:
             request = msgspec.structs.replace(each.request, previous=operation)
             self.result.requests.append(request)
             return
-        if stored_row["state"] in models.Record.OPEN:
+        if stored_row["state"] in Record.OPEN:
             for each_operation in {operation, sending} - {0}:
                 self._endings[each_operation, "replaced"] += 1
         check = stored_row["error_class"] == UNKNOWN or stored_row["state"] == _State.QUEUED
@@ -278,7 +277,7 @@ class Decisions:
         requests.append(request)
 
     def write(self) -> None:
-        round, result, table = self._this, self.result, models.Record._meta.db_table
+        round, result, table = self._this, self.result, Record._meta.db_table
         # Handlers also lock records in the order of ids: no deadlock.
         rows = sorted(self._rows, key=itemgetter(0))
         # If a new row has a record all the same, raise an error: that record must not change.
@@ -294,7 +293,7 @@ class Decisions:
         sql.update(table, _CHANGED, sorted(self._changed_rows), constants)
         constants |= {
             "policy_id": round.policy.id, "sent_version": 0, "sent_digest": "", "remote_id": "",
-            "room": models.Record.FIRST_ROOM,
+            "room": Record.FIRST_ROOM,
         }  # fmt: skip
         sql.insert(table, _NEW, self._new_rows, constants=constants)
         result.operation = self._create_operation(round.operation, result.requests)
@@ -305,11 +304,11 @@ class Decisions:
         if self._dead:
             # A record has at most one open entry of the recovery log.
             row_ids = [row["id"] for row, _ in self._dead]
-            entries = models.RecoveryEntry.open_entries(record_id__in=row_ids)
+            entries = RecoveryEntry.open_entries(record_id__in=row_ids)
             failures.take_back(entries)
             entries.delete()
-            models.RecoveryEntry.objects.bulk_create(
-                models.RecoveryEntry(
+            RecoveryEntry.objects.bulk_create(
+                RecoveryEntry(
                     policy_id=self._this.policy.id, crm_id=self._this.crm_id,
                     operation_id=self._this.operation, record_id=row["id"], key=row["key"],
                     version=row["version"], error_class=MAPPING,
@@ -329,10 +328,10 @@ class Decisions:
         self._counts.update({(round.policy.id, name): n for name, n in names.items() if n})
         counters.add(self._counts, self._now)
 
-    def _create_operation(self, pk: int, requests: list[Request]) -> models.Operation | None:
+    def _create_operation(self, pk: int, requests: list[Request]) -> Operation | None:
         if not requests:
             return None
-        return models.Operation.objects.create(
+        return Operation.objects.create(
             id=pk, data=dump(requests), policy_id=self._this.policy.id,
             start_at=int(self._now.timestamp() * 1000), run_id=self._this.run,
             records=len(requests),

@@ -22,9 +22,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Sum
 
-from crmsync import models
-from crmsync.directory import Policy
-from crmsync.models import Record
+from crmsync.models import Policy, Record
 from crmsync.monitor import counters
 from crmsync.operations import add_endings
 from crmsync.poller.store import require_lease
@@ -40,7 +38,7 @@ _WINDOW = timedelta(days=1)
 _MAX_WAIT = timedelta(hours=1)
 _OFF = 100  # percent
 _PAGES = 20  # of a decision, before the policy's other work goes on
-_State, _Removal, _Decision = Record.State, Record.Removal, models.Policy.Decision
+_State, _Removal, _Decision = Record.State, Record.Removal, Policy.Decision
 
 
 def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
@@ -49,7 +47,7 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
     now = sql.now()
     rows = Record.objects.filter(policy_id=policy.id, state=_State.HELD)
     since = rows.order_by("policy_id", "state", "next_at").values_list("next_at", flat=True).first()
-    row = models.Policy.objects.get(pk=policy.id)
+    row = Policy.objects.get(pk=policy.id)  # `policy` may be older than a person's decision
     if since is None:  # nothing is held any more, whoever has decided that
         if row.stopped_at:
             _write_stop(policy, holder)
@@ -87,7 +85,7 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
             _move_page(policy, holder, "", now)
         else:
             _write_stop(policy, holder, removals, records)
-            log.warning("removals_stopped", policy=policy.name, removals=removals, records=records)
+            log.warning("removals_stopped", policy=str(policy), removals=removals, records=records)
     return True
 
 
@@ -97,7 +95,7 @@ def _write_stop(policy: Policy, holder: str, removals: int = 0, records: int = 0
     def write() -> None:
         with transaction.atomic():
             now = require_lease(policy, holder)
-            rows = models.Policy.objects.filter(pk=policy.id)
+            rows = Policy.objects.filter(pk=policy.id)
             if not removals:
                 rows.update(decision="", decided_at=None, stopped_at=None)
             elif not rows.filter(decision="", stopped_at=None).update(stopped_at=now):

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from django.db import IntegrityError
 
-from crmsync.directory import Policy
+from crmsync.models import Policy
 from crmsync.models.operations import MAX_KEY
 from crmsync.orders import Request, digest
+from crmsync.policies import mapping
 from crmsync.poller.reading.increment import Row
 from msgplatform.core.errors import InvalidInput
 
@@ -43,7 +44,7 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     older than all others. A row that no request can be made of has a problem.
     """
     row_requests = []
-    mapping, has_versions = policy.mapping, bool(policy.source.version_column)
+    rules, has_versions = mapping.parse(policy.mapping), bool(policy.source.version_column)
     for row in rows:
         is_outside = not is_carried(policy, row.values)
         if is_outside and not row.deleted:
@@ -55,7 +56,7 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
         problem, size = None, 0
         try:
             _check(row)
-            fields = {} if row.deleted else mapping.apply(row.values)
+            fields = {} if row.deleted else rules.apply(row.values)
             request = Request(policy.key_prefix + key, version, fields, row.deleted)
             size = _checked_size(request)
         except Exception as error:  # noqa: BLE001 - one row must not stop its policy

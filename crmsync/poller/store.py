@@ -9,9 +9,7 @@ import msgspec
 from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import F
 
-from crmsync import models
-from crmsync.directory import Policy
-from crmsync.models import Run, Watermark
+from crmsync.models import Policy, Record, Run, Watermark
 from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
 from crmsync.poller.requests import without_values
 from msgplatform.core import logging
@@ -63,7 +61,7 @@ def store_or_set_aside(round: Round, is_part: bool = False) -> StoredRound:
         is_locked = isinstance(error, OperationalError) and transactions.is_of_lock(error)
         if is_locked and not bisect.locked_items.note((round.policy.id, row_request.key)):
             raise
-        log.exception("row_not_stored", policy=round.policy.name)
+        log.exception("row_not_stored", policy=str(round.policy))
         with patience():
             return store(
                 msgspec.structs.replace(round, row_requests=[without_values(row_request, error)])
@@ -78,11 +76,11 @@ def require_lease(policy: Policy, holder: str) -> datetime:
     LeaseLost when another poller holds the policy."""
     # The row is the fence: a poller that has lost the lease finds another token here and stores
     # nothing, however late it comes.
-    rows = models.Policy.objects.select_for_update().filter(pk=policy.id)
+    rows = Policy.objects.select_for_update().filter(pk=policy.id)
     now = sql.now()
     claimed_by, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
     if claimed_by != holder or until is None or until <= now:
-        raise LeaseLost(f"the policy {policy.name} is held by another poller")
+        raise LeaseLost(f"the policy {policy} is held by another poller")
     return now
 
 
@@ -92,7 +90,7 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
         rows_by_key: dict[str, dict[str, Any]] = {}
         keys = [] if round.are_new else [row_request.key for row_request in round.row_requests]
         for page in chunks(keys, claims.CHUNK):
-            records = models.Record.objects.filter(policy_id=round.policy.id, key__in=page)
+            records = Record.objects.filter(policy_id=round.policy.id, key__in=page)
             # Lock records, because a handler may be marking them.
             for row in records.select_for_update().order_by().values(*COLUMNS):
                 rows_by_key[row["key"]] = row

@@ -80,7 +80,7 @@ def state(row: Any) -> SafeString:
         return cells.mark(gettext("waits"), "plain", below=gettext("its CRM is switched off"))
     if row.crm.paused_at:
         return cells.mark(gettext("waits"), "bad", below=gettext("its CRM is paused"))
-    if row.stopped_at and not row.decision:
+    if row.is_stopped:
         return cells.mark(gettext("stopped"), "bad", below=stop_text(row))
     if row.requested:
         kind = Policy.Kind(row.requested).label

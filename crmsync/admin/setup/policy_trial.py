@@ -18,9 +18,10 @@ from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.records import is_same_value
 from crmsync.admin.setup import probes
 from crmsync.models import Crm, Policy, Source
-from crmsync.poller.policy_poll import source_from_row
+from crmsync.policies import mapping
 from crmsync.poller.reading.database import Database, inspect
 from crmsync.poller.reading.increment import Row
+from crmsync.poller.reading.source import source_from_row
 from crmsync.poller.requests import make_requests
 from msgplatform.core import personal
 from msgplatform.core.data import chunks
@@ -71,13 +72,13 @@ def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
         return form
     clear = _sees(request, "policy_sample_shown", form.instance)
     try:
-        policy = directory.policy_from_row(form.instance)
+        policy = directory.check_mapping(form.instance)
         rows = trials.ask(lambda: _map_rows(policy, _SAMPLE))
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     return probes.piece(
         request, "sample.html", rows=rows, clear=clear,
-        lines=[_line(name, rows, clear) for name in policy.mapping.fields],
+        lines=[_line(name, rows, clear) for name in mapping.parse(policy.mapping).fields],
     )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
         return form
     clear = _sees(request, "policy_dry_run", form.instance)
     try:
-        policy = directory.policy_from_row(form.instance)
+        policy = directory.check_mapping(form.instance)
         crm = form.instance.crm
         outcomes = trials.ask_crm(
             crm.adapter, crm.settings, crm.credentials, lambda adapter: _dry_run(policy, adapter)
@@ -184,11 +185,11 @@ def _text(value: Any, clear: bool) -> str:
     return str(value if clear else personal.mask_value(value))
 
 
-def _dry_run(policy: directory.Policy, adapter: CRMAdapter) -> list[Outcome]:
+def _dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
     """The effect of a run on the newest rows. Raises Permanent when the CRM does not take the
     fields of the mapping, what asking the CRM raises, and what reading the source raises."""
     # Check the CRM first: with wrong credentials or fields every row fails for the same reason.
-    result = adapter.check(policy.mapping.fields)
+    result = adapter.check(mapping.parse(policy.mapping).fields)
     if not result.is_usable:
         raise Permanent(result.message)
     rows = _map_rows(policy, _DRY_RUN)
@@ -214,7 +215,7 @@ def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
     return Outcome(row, "change" if changes else "same", crm_record.remote_id, changes)
 
 
-def _map_rows(policy: directory.Policy, limit: int) -> list[Mapped]:
+def _map_rows(policy: Policy, limit: int) -> list[Mapped]:
     # Read more rows than `limit`: rows of other systems and pages are left out below.
     is_chosen = policy.biz_id is not None or policy.appkeys
     rows = _newest(policy.source, _LOOKED_AT if is_chosen else limit)

@@ -15,10 +15,9 @@ from crmsync import trials
 from crmsync.admin.setup import probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
-from crmsync.poller.policy_poll import source_from_row
 from crmsync.poller.reading.horizon import Bound
 from crmsync.poller.reading.increment import Increment
-from crmsync.poller.reading.source import Source as SourceToRead
+from crmsync.poller.reading.source import Source as SourceToRead, source_from_row
 from crmsync.setup.sources import SourceResource
 from msgplatform.core.data import databases
 from msgplatform.core.durations import age
