@@ -19,8 +19,7 @@ from crmsync.adapters.records import is_same_value
 from crmsync.admin.setup import probes
 from crmsync.models import Crm, Policy, Source
 from crmsync.policies import mapping
-from crmsync.poller.reading.database import Database, inspect
-from crmsync.poller.reading.increment import Row
+from crmsync.poller.reading.increment import Increment
 from crmsync.poller.reading.source import source_from_row
 from crmsync.poller.requests import make_requests
 from msgplatform.core import personal
@@ -218,35 +217,15 @@ def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
 def _map_rows(policy: Policy, limit: int) -> list[Mapped]:
     # Read more rows than `limit`: rows of other systems and pages are left out below.
     is_chosen = policy.biz_id is not None or policy.appkeys
-    rows = _newest(policy.source, _LOOKED_AT if is_chosen else limit)
-    # A request has no time: take the row's time.
+    increment = Increment(source_from_row(policy.source))
+    rows = increment.newest(_LOOKED_AT if is_chosen else limit)
+    # A request has no time: take the row's time, unless the row's key is too long and was cut.
     times = {str(row.key): row.time for row in rows}
     row_requests = [request for request in make_requests(policy, rows, 0) if not request.is_outside]
     return [
         Mapped(
-            item.request.key, times[item.key], item.request.deleted, dict(item.request.fields),
-            str(item.problem or ""), item.problem.field if item.problem else "",
+            item.request.key, times.get(item.key, ""), item.request.deleted,
+            dict(item.request.fields), str(item.problem or ""), item.problem.field if item.problem else "",
         )
         for item in row_requests[:limit]
     ]  # fmt: skip
-
-
-def _newest(row: Source, limit: int) -> list[Row]:
-    """The newest rows, newest first. Read without the horizon: a missed row does no harm."""
-    source = source_from_row(row)
-    database = Database(source)
-    index = inspect(source, database).index
-    columns, quote = source.columns, database.quote
-    deleted_column = f"COALESCE({quote(columns.is_deleted)}, 0)" if columns.is_deleted else "0"
-    column_list = ", ".join(map(quote, (columns.key, columns.update_time, *columns.values)))
-    engine = database.engine
-    force = engine.force_index(quote(index)) if index and engine.is_server else ""
-    order = f"{quote(columns.update_time)} DESC, {quote(columns.key)} DESC"
-    statement = (
-        f"SELECT {deleted_column}, {column_list} FROM {quote(source.table)} {force} "  # noqa: S608 - quoted
-        f"ORDER BY {order} LIMIT {limit:d}"
-    )
-    return [
-        Row(key, str(time), bool(is_deleted), 0, dict(zip(columns.values, values, strict=True)))
-        for is_deleted, key, time, *values in database.rows(statement)
-    ]

@@ -170,6 +170,10 @@ class Increment:
         """The rows with these keys as they are now; keys without a row are left out."""
         return [row for page in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(page)]
 
+    def newest(self, limit: int) -> list[Row]:
+        """The newest rows, newest first. A row that is not committed yet is missing."""
+        return self._select.newest(limit)
+
     def count_after(self, watermark: Watermark | None, limit: int) -> int:
         """The number of rows after the watermark, counted up to `limit`."""
         return self._select.count_after(watermark, limit)
@@ -245,6 +249,10 @@ class _Select:
             f"ORDER BY {self._time}, {self._key} LIMIT {limit:d}"
         )
         return self._readable(clause, [*parameters, until])
+
+    def newest(self, limit: int) -> list[Row]:
+        order = f"{self._time} DESC, {self._key} DESC"
+        return self._readable(f"{self._from} ORDER BY {order} LIMIT {limit:d}", [])
 
     def of(self, keys: Sequence[Key]) -> list[Row]:
         places = ", ".join(["%s"] * len(keys))
