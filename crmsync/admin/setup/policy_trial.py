@@ -225,7 +225,8 @@ def _map_rows(policy: Policy, limit: int) -> list[Mapped]:
     return [
         Mapped(
             item.request.key, times.get(item.key, ""), item.request.deleted,
-            dict(item.request.fields), str(item.problem or ""), item.problem.field if item.problem else "",
+            dict(item.request.fields), str(item.problem or ""),
+            item.problem.field if item.problem else "",
         )
         for item in row_requests[:limit]
     ]  # fmt: skip
