@@ -166,13 +166,13 @@ class Changes(_Runs):
         is_part = False
         while True:
             row_requests = requests.make_requests(policy, page.rows, operation)
-            round = Round(
+            poll_round = Round(
                 policy, self._holder, crm.id, operation, self.run, row_requests, page.watermark,
                 self._are_new,
             )  # fmt: skip
             with contextlib.suppress(Unstorable):
                 if not requests.is_too_large(row_requests):
-                    result = store_or_set_aside(round, is_part)
+                    result = store_or_set_aside(poll_round, is_part)
                     break
             is_part = True
             page = increment.read(self._watermark, max(1, len(page.rows) // 2))
@@ -183,7 +183,7 @@ class Changes(_Runs):
         if not page.more:
             self.end()
         if result.operations:
-            self._center.distribute(crm, round, result)
+            self._center.distribute(crm, poll_round, result)
         return page.more
 
 
@@ -237,11 +237,11 @@ class Comparison(_Runs):
         operation = ids.new(ids.bucket(policy.id, None))
         row_requests = requests.make_requests(policy, increment.rows(keys), operation)
         # No watermark: these rows lie anywhere in the order of time, so that it must not move.
-        round = Round(policy, self._holder, crm.id, operation, self.run, row_requests, None)
+        poll_round = Round(policy, self._holder, crm.id, operation, self.run, row_requests, None)
         try:
             if requests.is_too_large(row_requests):
                 raise Unstorable
-            result = store_or_set_aside(round, is_part)
+            result = store_or_set_aside(poll_round, is_part)
         except Unstorable:
             half = len(keys) // 2
             self._send(policy, crm, increment, keys[:half], True)
@@ -251,7 +251,7 @@ class Comparison(_Runs):
         if result.operations:
             count = sum(operation.records for operation in result.operations)
             log.warning("rows_were_behind", policy=str(policy), count=count)
-            self._center.distribute(crm, round, result)
+            self._center.distribute(crm, poll_round, result)
 
 
 class SweepPage(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ class DistributionCenter:
         records_in_time = live.per_second * settings.CRM_LEASE_SECONDS * _SHARE_OF_LEASE
         return max(_MIN, min(orders.MAX_ENTRIES, int(records_in_time)))
 
-    def distribute(self, crm: Crm, round: Round, result: StoredRound) -> None:
+    def distribute(self, crm: Crm, poll_round: Round, result: StoredRound) -> None:
         """Queue the records of a round, after its commit. Raises RedisError."""
         # A poller that dies here leaves records that are queued in the database only: they are due
         # when their lease is over.
@@ -61,9 +61,8 @@ class DistributionCenter:
         self.has_held = self.has_held or result.held > 0
         began_at = spans.now()
         queue, operations = MainQueue(crm.name), result.operations
-        self._put(
-            queue, crm, result.entries, round.claim, result.lease_until, result.size, operations
-        )
+        claim, lease_until = poll_round.claim, result.lease_until
+        self._put(queue, crm, result.entries, claim, lease_until, result.size, operations)
         keys = [entry.request.key for entry in result.entries]
         counters.record_spans("poll", began_at, self._policy.id, crm.name, keys)
 
