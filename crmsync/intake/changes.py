@@ -79,7 +79,7 @@ def delete(biz: int, lead_id: int) -> bool:
 
 
 def _change(biz: int, lead_id: int, new_values: Callable[[Lead], Mapping[str, Any]]) -> Lead | None:
-    def once() -> Lead | None:
+    def change_once() -> Lead | None:
         with transaction.atomic():
             rows = Lead.objects.filter(biz_id=biz, pk=lead_id, is_delete=False)
             # Lock the row: two changes of `extra` at once must not lose one of them.
@@ -90,7 +90,7 @@ def _change(biz: int, lead_id: int, new_values: Callable[[Lead], Mapping[str, An
                 rows.update(**values)
             return rows.get()  # with UpdateTime and version, which the trigger has set
 
-    return transactions.retrying(once)
+    return transactions.retrying(change_once)
 
 
 def _page(row: Lead) -> LandingPage:

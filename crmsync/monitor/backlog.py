@@ -1,6 +1,6 @@
 """The backlog of each policy, and the progress of a run.
 
-Counts stop at COUNTED: dead records pile up until a person looks at them, and a count must not
+Counts stop at MAX_COUNT: dead records pile up until a person looks at them, and a count must not
 take longer each day."""
 
 from collections import Counter, defaultdict
@@ -19,13 +19,13 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.counting import capped
 from msgplatform.models import MinuteCounter
 
-COUNTED = 100_000
+MAX_COUNT = 100_000
 _State = Record.State
 # Confirmed and dismissed records are never counted: they need no work, and their number grows.
 NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
 # How far back the last confirmed record is looked for. Without this bound, all counters of a policy
 # that confirms nothing would be read.
-LOOKED_BACK = timedelta(days=1)
+LOOK_BACK = timedelta(days=1)
 
 
 class PolicyProgress(NamedTuple):
@@ -33,7 +33,7 @@ class PolicyProgress(NamedTuple):
 
     `due_at` is the earliest time at which one of its records is due, None when none waits; those in
     flight do not count. `confirmed_at` is the minute of its last confirmed record, None when
-    LOOKED_BACK has none. `moved_at` is the time when its watermark last moved, None for never.
+    LOOK_BACK has none. `moved_at` is the time when its watermark last moved, None for never.
     """
 
     policy: Policy
@@ -54,7 +54,7 @@ class PolicyProgress(NamedTuple):
 def of_policies(now: datetime) -> list[PolicyProgress]:
     """The progress of every policy; one query."""
     confirmed_counters = MinuteCounter.objects.filter(
-        flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
+        flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOK_BACK
     ).order_by("-minute")
     policies_with_times = Policy.with_names().annotate(
         waiting_at=_first_due(_State.WAITING),
@@ -70,7 +70,7 @@ def of_policies(now: datetime) -> list[PolicyProgress]:
 
 
 def counts(
-    policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, limit: int = COUNTED
+    policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, limit: int = MAX_COUNT
 ) -> Counter[tuple[int, int]]:
     """The number of records by (policy, state), each counted up to `limit`.
 

@@ -37,7 +37,7 @@ OPEN_FOR = timedelta(days=1)
 STALLS = "crm:stalls"
 # Seconds. After a longer gap between two looks the platform was stopped: the gap is not counted.
 _MAX_GAP_SECONDS = 120.0
-_COUNTED = 1_000
+_MAX_ENTRIES = 1_000
 _IN_FLIGHT = int(Record.State.QUEUED)
 _HOUR = timedelta(hours=1)
 
@@ -114,7 +114,7 @@ def conditions() -> Iterator[Condition]:
                 dead=dead_count,
                 ended=ended_count,
             )
-    count = backlog.count_open_entries(now - OPEN_FOR, _COUNTED)
+    count = backlog.count_open_entries(now - OPEN_FOR, _MAX_ENTRIES)
     if count:
         more = lazy_message("%(count)d or more", count=count)
         yield Condition.of(
@@ -124,7 +124,7 @@ def conditions() -> Iterator[Condition]:
                 "Nobody sends these records unless somebody decides: try them again, correct "
                 "them or dismiss them in the console."
             ),
-            count=more if count == _COUNTED else str(count),
+            count=more if count == _MAX_ENTRIES else str(count),
         )
 
 

@@ -31,7 +31,7 @@ from msgplatform.core.data import claims, sql, transactions
 log = logging.get(__name__)
 
 # Each operation is read as a whole: records of many operations are claimed in several passes.
-_OPERATIONS = 20
+_MAX_OPERATIONS = 20
 _State, _Removal = Record.State, Record.Removal
 # Records that were sent before come first: otherwise they would wait for the end of a resend.
 _CLAIM_ORDER = (_State.QUEUED, _State.RETRY, _State.WAITING)
@@ -84,12 +84,13 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         candidates: list[dict[str, Any]] = []
         for state in _CLAIM_ORDER:
             if len(candidates) < limit:
-                due_rows = Record.objects.select_for_update().filter(
+                records = Record.objects.select_for_update().filter(
                     policy_id=policy.id, state=state, next_at__lte=now
                 )
-                in_order = due_rows.order_by("next_at", "id")
+                in_order = records.order_by("next_at", "id")
                 candidates += in_order.values(*_COLUMNS)[: limit - len(candidates)]
-        operation_ids = list(dict.fromkeys(row["operation_id"] for row in candidates))[:_OPERATIONS]
+        unique_ids = dict.fromkeys(row["operation_id"] for row in candidates)
+        operation_ids = list(unique_ids)[:_MAX_OPERATIONS]
         rows = [row for row in candidates if row["operation_id"] in operation_ids]
         if not rows:
             return due
@@ -108,10 +109,10 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
                     "claimed_by": "", "sending_operation": 0, "updated_at": now,
                 },
             )  # fmt: skip
-        rows = [row for row in rows if row["removal"] != _Removal.PENDING]
-        requests = _requests(policy, rows)
+        due_rows = [row for row in rows if row["removal"] != _Removal.PENDING]
+        requests = _requests(policy, due_rows)
         unsendable: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for row in rows:
+        for row in due_rows:
             operation = row["operation_id"]
             request = requests.get((operation, row["key"]))
             if request is None or request.erased:
@@ -125,9 +126,9 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             due.entries.append(
                 Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
             )
-        if rows:
+        if due_rows:
             claims.update_by_key(
-                Record.objects.filter(pk__in=[row["id"] for row in rows]),
+                Record.objects.filter(pk__in=[row["id"] for row in due_rows]),
                 {
                     "error_class": _UNKNOWN_IF_QUEUED, "state": _State.QUEUED,
                     "sending_operation": F("operation_id"), "claimed_by": due.claim, "room": "",

@@ -29,7 +29,7 @@ from msgplatform.doors.admin import ModelAdmin, audit, row_id
 
 _SAMPLE, _DRY_RUN = 5, 100
 # Rows that are read when a policy carries only those of a system or of some APPKEYs.
-_LOOKED_AT = 1_000
+_MAX_SEARCH = 1_000
 
 Fate = Literal["create", "change", "delete", "same", "refused"]
 
@@ -218,7 +218,7 @@ def _map_rows(policy: Policy, limit: int) -> list[Mapped]:
     # Read more rows than `limit`: rows of other systems and pages are left out below.
     is_chosen = policy.biz_id is not None or policy.appkeys
     increment = Increment(source_from_row(policy.source))
-    rows = increment.newest(_LOOKED_AT if is_chosen else limit)
+    rows = increment.newest(_MAX_SEARCH if is_chosen else limit)
     # A request has no time: take the row's time, unless the row's key is too long and was cut.
     times = {str(row.key): row.time for row in rows}
     row_requests = [request for request in make_requests(policy, rows, 0) if not request.is_outside]
