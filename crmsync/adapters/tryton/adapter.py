@@ -83,12 +83,11 @@ class TrytonAdapter(RestAdapter):
         old: list[Record] = []
         deletions: list[Record] = []
         for record in batch:
+            held_record = held_records.get(record.key)
             unknown_name = next((name for name in record.fields if name not in names), None)
             # The record is missing or hidden already: there is nothing to hide.
-            if record.deleted and (
-                record.key not in held_records or not held_records[record.key].active
-            ):
-                remote_id = str(held_records[record.key].id) if record.key in held_records else ""
+            if record.deleted and not (held_record and held_record.active):
+                remote_id = str(held_record.id) if held_record else ""
                 outcomes[record.key] = Ok(remote_id, created=False)
             elif record.deleted:
                 deletions.append(record)
@@ -97,7 +96,7 @@ class TrytonAdapter(RestAdapter):
                 text %= {"model": self.settings.model, "field": unknown_name}
                 outcomes[record.key] = Invalid(unknown_name, text)
             else:
-                (old if record.key in held_records else new).append(record)
+                (old if held_record else new).append(record)
         create_outcomes = self._call_for_all(new, lambda: self._create(new))
         if len(new) == 1 and isinstance(create_outcomes[new[0].key], Invalid):
             # The key exists already: an earlier call without an answer may have arrived late.
