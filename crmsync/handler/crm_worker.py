@@ -187,7 +187,7 @@ class CrmWorker:
                 entries = order.check()
                 delivery = Delivery(self._adapter, self._limits, order, self._stopping)
                 began_at = spans.now()
-                self._unmarked = delivery.run(*entries)
+                self._unmarked = delivery.run(entries)
                 if began_at:
                     self._record_spans(order.order, self._unmarked, began_at)
                 # Killed here: the lease runs out, and the records are looked up before they are
