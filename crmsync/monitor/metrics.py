@@ -59,13 +59,13 @@ def status() -> Status:
 
 def waits() -> Iterator[Wait]:
     """The oldest due record at each CRM that takes work. The platform alerts when it waits long."""
-    now, first = sql.now(), dict[Crm, datetime]()
+    now, due_by_crm = sql.now(), dict[Crm, datetime]()
     for progress in backlog.of_policies(now):
         if progress.takes_work and progress.due_at is not None and progress.due_at <= now:
-            first[progress.policy.crm] = min(progress.due_at, first.get(progress.policy.crm, now))
-    for crm, since in first.items():
-        what = lazy_message("A record for %(crm)s", crm=str(crm))
-        yield Wait(str(crm.pk), what, since)
+            crm = progress.policy.crm
+            due_by_crm[crm] = min(progress.due_at, due_by_crm.get(crm, now))
+    for crm, due_at in due_by_crm.items():
+        yield Wait(str(crm.pk), lazy_message("A record for %(crm)s", crm=str(crm)), due_at)
 
 
 # -- /metrics ------------------------------------------------------------------------------------
