@@ -33,8 +33,8 @@ class _OfPolicy(Dimension):
     def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
         policies = {key.subject for key in counter_keys}
         rows = Policy.objects.filter(pk__in=policies)
-        owner_ids = dict(rows.values_list("pk", f"{self.name}_id"))
-        return {key: str(owner_ids[key.subject]) for key in counter_keys if key.subject in owner_ids}
+        owners = dict(rows.values_list("pk", f"{self.name}_id"))
+        return {key: str(owners[key.subject]) for key in counter_keys if key.subject in owners}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         return named_rows(self._rows(), keys)
