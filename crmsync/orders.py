@@ -118,14 +118,14 @@ def split(entries: Sequence[Entry], size: int | None = None) -> Iterable[Sequenc
         yield entries  # nearly always
         return
     part: list[Entry] = []
-    size = 0
+    part_size = 0
     for entry in entries:
-        length = len(msgspec.json.encode(entry.request))
-        if part and (len(part) == MAX_ENTRIES or size + length > MAX_BYTES):
+        entry_size = len(msgspec.json.encode(entry.request))
+        if part and (len(part) == MAX_ENTRIES or part_size + entry_size > MAX_BYTES):
             yield part
-            part, size = [], 0
+            part, part_size = [], 0
         part.append(entry)
-        size += length
+        part_size += entry_size
     if part:
         yield part
 
