@@ -83,12 +83,12 @@ class Crms(Snapshot[Mapping[int, Crm]]):
 
     def __init__(self) -> None:
         super().__init__({})
-        convert = partial(crm_from_row, tested_fingerprints=set())
+        self._tested_fingerprints: set[str] = set()
         condition = partial(
             _unusable_row, UNUSABLE_CRM, _("The CRM %(name)s cannot be used"),
             _("%(error)s Correct it in the console; its records wait."),
         )  # fmt: skip
-        self._rows: Rows[models.Crm, Crm] = Rows(convert, UNUSABLE_CRM, condition)
+        self._rows = Rows(self._usable_crm, UNUSABLE_CRM, condition)
 
     def load(self) -> Mapping[int, Crm]:
         return self._rows.usable(models.Crm.objects.order_by("id"))
@@ -96,19 +96,19 @@ class Crms(Snapshot[Mapping[int, Crm]]):
     def get(self, crm_id: int) -> Crm | None:
         return self.known.get(crm_id)
 
+    def _usable_crm(self, row: models.Crm) -> Crm:
+        """Raises InvalidInput for settings that the adapter refuses, and Undecryptable."""
+        crm = crm_from_row(row)
+        # Open the adapter here: wrong settings become an alert, and no worker fails. Settings are
+        # tried once, since opening an adapter may start threads.
+        if crm.fingerprint not in self._tested_fingerprints:
+            crm.open().close()
+            self._tested_fingerprints.add(crm.fingerprint)
+        return crm
 
-def crm_from_row(row: models.Crm, tested_fingerprints: set[str] | None = None) -> Crm:
-    """Raises InvalidInput for settings that the adapter refuses, and Undecryptable.
 
-    Settings with a fingerprint in `tested_fingerprints` are not tried again: opening an adapter may
-    start threads.
-    """
-    own_fingerprint = fingerprint(row)
-    # Open the adapter here: wrong settings become an alert, and no worker fails.
-    if tested_fingerprints is None or own_fingerprint not in tested_fingerprints:
-        open_adapter(row.adapter, row.settings, row.credentials).close()
-    if tested_fingerprints is not None:
-        tested_fingerprints.add(own_fingerprint)
+def crm_from_row(row: models.Crm) -> Crm:
+    """Raises Undecryptable."""
     return Crm(
         id=row.pk,
         name=row.name,
@@ -119,7 +119,7 @@ def crm_from_row(row: models.Crm, tested_fingerprints: set[str] | None = None) -
         waits=tuple(float(wait) for wait in row.retry_seconds),
         enabled=row.enabled,
         paused=row.paused_at is not None,
-        fingerprint=own_fingerprint,
+        fingerprint=fingerprint(row),
     )
 
 

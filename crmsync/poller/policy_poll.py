@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-import msgspec
 from django.db import connection
 
 from crmsync import presence
@@ -244,12 +243,11 @@ class PolicyPoll:
 
     def facts(self) -> PolicyFacts:
         """For console, metrics and alerts; called by another thread."""
-        source_facts = self._parts[1].facts if self._parts else None
         problem_for = time.time() - self._problem_since if self._problem else 0.0
-        facts = PolicyFacts(problem=self._problem, problem_for=problem_for)
-        if source_facts is None:
-            return facts
-        return msgspec.structs.replace(
-            facts, horizon_age=source_facts.age.total_seconds(), waiting=source_facts.waiting,
-            exact=source_facts.exact, without_time=source_facts.without_time,
+        facts = self._parts[1].facts if self._parts else None
+        if facts is None:
+            return PolicyFacts(problem=self._problem, problem_for=problem_for)
+        return PolicyFacts(
+            facts.age.total_seconds(), facts.waiting, facts.exact, self._problem, problem_for,
+            facts.without_time,
         )  # fmt: skip

@@ -6,6 +6,7 @@ Sample and dry run read the newest rows of the source. Nothing is stored and not
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -89,10 +90,7 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
     clear = _sees(request, "policy_dry_run", form.instance)
     try:
         policy = directory.check_mapping(form.instance)
-        crm = form.instance.crm
-        outcomes = trials.ask_crm(
-            crm.adapter, crm.settings, crm.credentials, lambda adapter: _dry_run(policy, adapter)
-        )
+        outcomes = trials.ask_crm(policy.crm, partial(_dry_run, policy))
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     # Count all fates, also those that do not occur.
@@ -118,7 +116,7 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     fields, problem = None, ""
     if crm:
         try:
-            fields = trials.ask_crm(crm.adapter, crm.settings, crm.credentials, _fields)
+            fields = trials.ask_crm(crm, _fields)
         except PlatformError as error:
             problem = trials.describe(error)
     return probes.piece(
