@@ -31,7 +31,7 @@ KINDS = (PAUSED, SOURCE, HORIZON, STALLED, DEAD, RECOVERY, REMOVALS)
 UNREADABLE_SECONDS = 60.0
 HORIZON_SECONDS = 600.0
 STALLED_SECONDS = 600.0
-DEAD_SHARE, DEAD_OF = 0.05, 20  # dead share of the last hour, minimum of records
+MAX_DEAD_SHARE, MIN_ENDED = 0.05, 20  # of the records that ended in the last hour
 OPEN_FOR = timedelta(days=1)
 # Key of the last look at stalled CRMs, in the work Redis.
 STALLS = "crm:stalls"
@@ -101,7 +101,7 @@ def conditions() -> Iterator[Condition]:
         policy = progress.policy
         dead_count = hour[policy.pk, counters.DEAD]
         ended_count = dead_count + hour[policy.pk, counters.CONFIRMED]
-        if ended_count >= DEAD_OF and dead_count > DEAD_SHARE * ended_count:
+        if ended_count >= MIN_ENDED and dead_count > MAX_DEAD_SHARE * ended_count:
             yield Condition.of(
                 f"{DEAD}:{policy.pk}",
                 _("%(policy)s: %(dead)d of %(ended)d records are dead"),

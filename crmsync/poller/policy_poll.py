@@ -242,7 +242,7 @@ class PolicyPoll:
         self._problem, self._problem_since = "", 0.0
 
     def facts(self) -> PolicyFacts:
-        """For console, metrics and alerts; called by another thread."""
+        """The state of the source, for console, metrics and alerts; called by another thread."""
         problem_for = time.time() - self._problem_since if self._problem else 0.0
         facts = self._parts[1].facts if self._parts else None
         if facts is None:

@@ -66,13 +66,13 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
         flow=counters.FLOW, subject=policy.id, name=counters.RELEASED, minute__gte=now - _WINDOW
     )
     total = removals + (counted_rows.aggregate(sum=Sum("value"))["sum"] or 0)
-    # With so many records the removals are few: no more are counted.
-    enough = -(-total * 100 // policy.guard_percent)
-    is_small = policy.guard_percent >= _OFF or total < policy.guard_records
-    if row.stopped_at is None and is_small:
+    # The removals are few if the policy has so many records: no more are counted.
+    min_records = -(-total * 100 // policy.guard_percent)
+    is_few = policy.guard_percent >= _OFF or total < policy.guard_records
+    if row.stopped_at is None and is_few:
         _move_page(policy, holder, "", now)
     elif removals != row.stopped_removals:
-        max_count = max(enough, row.stopped_records)
+        max_count = max(min_records, row.stopped_records)
         of_policy = Record.objects.filter(policy_id=policy.id)
         # In the order of the index, the newest first: those that are deleted are mostly old.
         in_crm = of_policy.filter(state=_State.CONFIRMED, deleted=False)
@@ -81,7 +81,7 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
             state__in=[state for state in _State if state != _State.CONFIRMED]
         )
         records = min(in_crm.count() + others.order_by()[:max_count].count(), max_count)
-        if row.stopped_at is None and records >= enough:
+        if row.stopped_at is None and records >= min_records:
             _move_page(policy, holder, "", now)
         else:
             _write_stop(policy, holder, removals, records)

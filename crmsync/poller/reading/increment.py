@@ -30,7 +30,7 @@ Key = int | str
 WAITING_CAP = 1_000  # rows beyond the horizon that are counted
 _KEYS_AT_ONCE = 500
 _CLOCK_TOLERANCE = timedelta(seconds=1)
-_MORE = timedelta(minutes=1)
+_MARGIN = timedelta(minutes=1)
 _COUNT_SECONDS = 60.0  # rows without a time are counted this often
 
 
@@ -159,7 +159,7 @@ class Increment:
     def before(self, watermark: Watermark, step_back: timedelta) -> Watermark:
         """The watermark to read from after the clock went back by `step_back`; a little earlier."""
         return Watermark(
-            self._horizon.column_text(self._moment(watermark) - step_back - _MORE), watermark.key
+            self._horizon.column_text(self._moment(watermark) - step_back - _MARGIN), watermark.key
         )
 
     def forget_step_back(self) -> None:
