@@ -73,7 +73,8 @@ class RunAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("dead"))
     def dead(self, row: Any) -> str:
-        return cells.mark(str(row.progress.dead), "bad") if row.progress.dead else cells.nothing("0")
+        count = row.progress.dead
+        return cells.mark(str(count), "bad") if count else cells.nothing("0")
 
     speed = cells.column(_("speed"), lambda row: rate(row.progress))
 
