@@ -50,8 +50,7 @@ class SalesforceAdapter(UpsertAdapter):
     def upsert(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         path = f"sobjects/{self.settings.object}/{self.settings.external_id}"
         if len(records) > 1:
-            pairs: list[tuple[Record, dict[str, str]]] = [(record, {}) for record in records]
-            return self._update_many(f"composite/{path}", pairs)[0]
+            return self._update_many(f"composite/{path}", records)[0]
         record = records[0]
         path += f"/{quote(record.key, safe='')}"
         response = self._session.ask("PATCH", path, record.fields)
@@ -69,8 +68,7 @@ class SalesforceAdapter(UpsertAdapter):
         if len(first_records) == 1:
             outcomes, missing = self._update_one(first_records[0])
         else:
-            records_with_id = [(record, {"id": record.remote_id}) for record in first_records]
-            outcomes, missing = self._update_many("composite/sobjects", records_with_id)
+            outcomes, missing = self._update_many("composite/sobjects", first_records)
         for record in repeats:
             final_outcome = next(
                 (o for o in outcomes.values() if isinstance(o, Auth | Throttled)), None
@@ -100,7 +98,7 @@ class SalesforceAdapter(UpsertAdapter):
         return outcomes | {record.key: Ok(record.remote_id, created=False) for record in missing}
 
     def _update_many(
-        self, path: str, records_with_id: Sequence[tuple[Record, Mapping[str, str]]]
+        self, path: str, records: Sequence[Record]
     ) -> tuple[dict[str, Outcome], list[Record]]:
         """One call with several records. Returns the outcomes, and the records whose id Salesforce
         does not hold."""
@@ -110,22 +108,22 @@ class SalesforceAdapter(UpsertAdapter):
                 "attributes": {"type": settings.object},
                 **record.fields,
                 **self._key(record),
-                **by_id,
+                **({"id": record.remote_id} if record.remote_id else {}),
             }
-            for record, by_id in records_with_id
+            for record in records
         ]
         # One wrong record must not keep the others from being stored.
         response = self._session.ask("PATCH", path, {"allOrNone": False, "records": objects})
         results = read_json(response) if is_whole(response) else None
-        if not isinstance(results, list) or len(results) != len(records_with_id):
-            outcome = session.of_call(response, len(records_with_id))
-            return {record.key: outcome for record, _by_id in records_with_id}, []
+        if not isinstance(results, list) or len(results) != len(records):
+            outcome = session.of_call(response, len(records))
+            return {record.key: outcome for record in records}, []
         if refusal := session.of_whole_call(results):
-            return {record.key: refusal for record, _by_id in records_with_id}, []
+            return {record.key: refusal for record in records}, []
         outcomes: dict[str, Outcome] = {}
         missing: list[Record] = []
-        for (record, by_id), result in zip(records_with_id, results, strict=True):
-            if by_id and session.is_gone(result):
+        for record, result in zip(records, results, strict=True):
+            if record.remote_id and session.is_gone(result):
                 missing.append(record)
             else:
                 outcomes[record.key] = session.of_result(result, settings.external_id)
