@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -226,6 +227,11 @@ class Policy(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source} → {self.crm}"
+
+    def carries(self, values: Mapping[str, Any]) -> bool:
+        """True if rows of the source with this `biz_id` and `appkey` are carried."""
+        is_of_biz = self.biz_id is None or values.get("biz_id") == self.biz_id
+        return is_of_biz and (not self.appkeys or values.get("appkey") in self.appkeys)
 
     @property
     def is_stopped(self) -> bool:

@@ -138,34 +138,24 @@ def of_runs(runs: Iterable[Run]) -> dict[int, Progress]:
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     operations = list(columns[: MAX_OPERATIONS + 1])
     last_full_run = operations[MAX_OPERATIONS][0] if len(operations) > MAX_OPERATIONS else 0
-    for run_id, *counts in operations:
-        sums[run_id] = [a + b for a, b in zip(sums[run_id], counts, strict=True)]
+    for run_id, *operation_counts in operations:
+        sums[run_id] = [a + b for a, b in zip(sums[run_id], operation_counts, strict=True)]
     now = sql.now().timestamp()
     progress_by_run: dict[int, Progress] = {}
     for run in by_id.values():
         sent_count, confirmed_count, replaced_count, dead_count = sums[run.pk]
-        is_partial = run.pk <= last_full_run
         ended_count = confirmed_count + replaced_count + dead_count
-        is_over = run.state != Run.State.READING and sent_count <= ended_count
-        records_done = run.unchanged + ended_count
-        rate = None if is_over else records_done / max(now - run.started_at.timestamp(), 1.0)
+        done_count = run.unchanged + ended_count
+        is_reading, is_partial = run.state == Run.State.READING, run.pk <= last_full_run
+        is_over = not is_reading and sent_count <= ended_count
+        rate = None if is_over else done_count / max(now - run.started_at.timestamp(), 1.0)
         # A run that has read more rows than were counted at its beginning reads newer rows, whose
         # number is not known.
-        is_known = run.state != Run.State.READING or run.read < run.unread < MAX_UNREAD
-        total = run.unchanged + sent_count if run.state != Run.State.READING else run.unread
-        seconds_left = (
-            max(0, total - records_done) / rate if rate and is_known and not is_partial else None
-        )
+        is_known = not is_reading or run.read < run.unread < MAX_UNREAD
+        total = run.unread if is_reading else run.unchanged + sent_count
+        left = max(0, total - done_count) / rate if rate and is_known and not is_partial else None
         progress_by_run[run.pk] = Progress(
-            run.read,
-            run.unchanged,
-            sent_count,
-            confirmed_count,
-            replaced_count,
-            dead_count,
-            rate,
-            seconds_left,
-            is_over,
-            is_partial,
-        )
+            run.read, run.unchanged, sent_count, confirmed_count, replaced_count, dead_count,
+            rate, left, is_over, is_partial,
+        )  # fmt: skip
     return progress_by_run

@@ -295,7 +295,7 @@ def sweep(
     def is_behind(key: Key, version: int | None, *values: Any) -> bool:
         if key in versions:  # also a row that the policy does not carry any more: it may be deleted
             return (version or 0) > versions[key]
-        return not policy or requests.is_carried(policy, dict(zip(names, values, strict=True)))
+        return not policy or policy.carries(dict(zip(names, values, strict=True)))
 
     keys_behind = [row[0] for row in rows if is_behind(*row)]
     return SweepPage(keys_behind, rows[-1][0] if len(rows) == limit else None)

@@ -46,7 +46,7 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     row_requests = []
     rules, has_versions = mapping.parse(policy.mapping), bool(policy.source.version_column)
     for row in rows:
-        is_outside = not is_carried(policy, row.values)
+        is_outside = not policy.carries(row.values)
         if is_outside and not row.deleted:
             continue
         key = str(row.key)
@@ -71,13 +71,6 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
             )
         )  # fmt: skip
     return row_requests
-
-
-def is_carried(policy: Policy, values: Mapping[str, Any]) -> bool:
-    """True if the policy carries rows with these values in the `choosing_columns`."""
-    if policy.biz_id is not None and values.get("biz_id") != policy.biz_id:
-        return False
-    return not policy.appkeys or values.get("appkey") in policy.appkeys
 
 
 def choosing_columns(policy: Policy) -> list[str]:

@@ -268,7 +268,7 @@ class PolicyAdmin(ResourceAdmin):
         return redirect("admin:crmsync_policy_change", pk)
 
     # -- columns ---------------------------------------------------------------------------------
-    name = cells.column(_("policy"), lambda row: str(row), "source__name")
+    name = cells.column(_("policy"), str, "source__name")
     last_run = cells.column(
         _("last run"),
         lambda row: runs.last_run(row.health.run, row.health.progress, row.can_open_run),
