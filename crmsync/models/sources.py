@@ -230,8 +230,9 @@ class Policy(models.Model):
 
     def carries(self, values: Mapping[str, Any]) -> bool:
         """True if rows of the source with this `biz_id` and `appkey` are carried."""
-        is_of_biz = self.biz_id is None or values.get("biz_id") == self.biz_id
-        return is_of_biz and (not self.appkeys or values.get("appkey") in self.appkeys)
+        if self.biz_id is not None and values.get("biz_id") != self.biz_id:
+            return False
+        return not self.appkeys or values.get("appkey") in self.appkeys
 
     @property
     def is_stopped(self) -> bool:

@@ -1,8 +1,7 @@
 """Make requests to a CRM from the rows of a source."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from django.db import IntegrityError
