@@ -121,8 +121,8 @@ def validate_fields(entries: Any) -> None:
 def clean_all(
     fields: Iterable[LeadField], form_values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The usable values by the fields' names, without empty ones, and the errors of the others, by
-    the fields' names too."""
+    """Returns two mappings by the fields' names: the usable values that are not empty, and the
+    errors."""
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for field in fields:

@@ -32,9 +32,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     A deletion has no fields. `previous` is the operation with the record's request before this one,
     0 for the first, None in what an earlier release stored: `crmsync.erasure` follows it. An
     `erased` request has lost its fields there, and is never sent. `row_digest` is the digest of the
-    row's own values in a request that a person has corrected, so that the row is not taken for
-    changed when its version is read once more; and in one without fields, because the mapping
-    refused the row.
+    row's own values in a request whose fields are others: a person has corrected it, or the mapping
+    refused the row. So the row is not taken for changed when its version is read once more.
     """
 
     key: str

@@ -89,9 +89,7 @@ def _store_once(poll_round: Round, new_ids: Sequence[int]) -> StoredRound:
         now = require_lease(poll_round.policy, poll_round.holder)
         rows_by_key: dict[str, dict[str, Any]] = {}
         keys = [row_request.key for row_request in poll_round.row_requests]
-        if poll_round.are_new:
-            keys = []
-        for page in chunks(keys, claims.CHUNK):
+        for page in () if poll_round.are_new else chunks(keys, claims.CHUNK):
             records = Record.objects.filter(policy_id=poll_round.policy.id, key__in=page)
             # Lock records, because a handler may be marking them.
             for row in records.select_for_update().order_by().values(*COLUMNS):

@@ -84,10 +84,10 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class AnswerRules(Rules, frozen=True, kw_only=True):
     """`statuses` says what an HTTP status means where the usual meaning is wrong.
 
-    With several records in one call: `results` is the path of a list with a result for each, in
-    order, which `result` says how to read; or `failures` is the path of an object with the reasons
-    of those that failed, by their `failures_by` (`key`, or the name of a field), spelled as they
-    were sent.
+    With several records in one call: `results` is the path of a list with a result for each record,
+    in order; `result` says how to read one. Or `failures` is the path of an object with the reasons
+    of the records that failed, by their `failures_by` (`key`, or the name of a field), spelled as
+    they were sent.
     """
 
     statuses: Mapping[str, Kind] = {}
