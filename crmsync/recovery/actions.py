@@ -136,12 +136,9 @@ def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
         raise InvalidInput(_("The CRM of this entry does not exist any more."))
     try:
         adapter = open_adapter(row.adapter, row.settings, row.credentials)
-    except (InvalidInput, Undecryptable):
-        return  # an alert already says that the CRM cannot be used
-    with contextlib.closing(adapter):
-        try:
+        with contextlib.closing(adapter):
             adapter.check_mapping(list(fields))
-        except UnknownField:
-            raise
-        except (InvalidInput, Unavailable, CredentialsRefused):
-            return
+    except UnknownField:
+        raise
+    except (InvalidInput, Undecryptable, Unavailable, CredentialsRefused):
+        return  # an alert already says that the CRM cannot be used, or a call will fail
