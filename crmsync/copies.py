@@ -76,8 +76,8 @@ def keep(operation: Operation) -> None:
         pipe.hsetnx(f"{PREFIX}{slot}", str(operation.pk), value)
         # A repeated call counts twice, which only drops copies a little earlier.
         pipe.hincrby(INDEX, str(slot), _size(value))
-        pipe.expire(f"{PREFIX}{slot}", _kept_seconds())
-        pipe.expire(INDEX, _kept_seconds())
+        pipe.expire(f"{PREFIX}{slot}", _keep_seconds())
+        pipe.expire(INDEX, _keep_seconds())
         slot_bytes = pipe.execute()[1]
     if slot_bytes == _size(value):  # the first of its slot
         _drop_old_slots()
@@ -88,24 +88,24 @@ def overwrite(operation: Operation | Copy, data: bytes) -> None:
     it would still be kept."""
     slot = _slot(operation.id)
     with work_redis().pipeline(transaction=False) as pipe:
-        if _slot_end(slot) + _kept_seconds() <= time.time():
+        if _slot_end(slot) + _keep_seconds() <= time.time():
             pipe.hdel(f"{PREFIX}{slot}", str(operation.id))
         else:
             pipe.hset(f"{PREFIX}{slot}", str(operation.id), _encode(operation, data))
             pipe.hincrby(INDEX, str(slot), 0)
             # An absolute time: Redis 6.2 does not have EXPIRE … NX.
-            pipe.expireat(f"{PREFIX}{slot}", _slot_end(slot) + _kept_seconds())
+            pipe.expireat(f"{PREFIX}{slot}", _slot_end(slot) + _keep_seconds())
         pipe.execute()
 
 
 def _drop_old_slots() -> None:
     """Delete slots whose time is over, then the oldest ones while all exceed the bound."""
-    oldest_kept = time.time() - _kept_seconds()
+    oldest_time = time.time() - _keep_seconds()
     sizes = _slot_sizes()
     excess = sum(sizes.values()) - settings.CRM_COPIES_MB * 1024 * 1024
     slots_to_drop: list[int] = []
     for slot in sorted(sizes)[:-1]:  # programs write to the newest slot
-        is_over = _slot_end(slot) < oldest_kept
+        is_over = _slot_end(slot) < oldest_time
         if not is_over and excess <= 0:
             break
         if not is_over:
@@ -155,11 +155,11 @@ def slots() -> list[int]:
 def scan(slot: int, cursor: int) -> tuple[int, list[Copy]]:
     """Some copies of a slot, and the cursor of the next ones, 0 at the end: as HSCAN."""
     answer: Any = work_redis().hscan(f"{PREFIX}{slot}", cursor, count=PAGE)
-    copies = [_decode(int(id), value) for id, value in answer[1].items()]
+    copies = [_decode(int(copy_id), value) for copy_id, value in answer[1].items()]
     return int(answer[0]), [copy for copy in copies if copy]
 
 
-# -- the form of one -----------------------------------------------------------------------------
+# -- the form of a copy ---------------------------------------------------------------------------
 def _slot(operation_id: int) -> int:
     return int(ids.datetime_of(operation_id).timestamp()) // _SLOT_SECONDS
 
@@ -173,7 +173,7 @@ def _slot_sizes() -> dict[int, int]:
     return {int(slot): int(size) for slot, size in numbers_of(answer).items() if slot.isdecimal()}
 
 
-def _kept_seconds() -> int:
+def _keep_seconds() -> int:
     return int(settings.CRM_OPERATION_DAYS * _DAY_SECONDS) + _SLOT_SECONDS
 
 

@@ -3,19 +3,16 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 import msgspec
 from django.utils.translation import gettext_noop as _
 
-from crmsync import lead_fields, models
+from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import open_adapter
-from crmsync.lead_fields import LeadField
 from crmsync.policies import mapping
-from crmsync.policies.mapping import FieldMapping
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
 
@@ -24,34 +21,11 @@ UNUSABLE_POLICY = "crm.policy"
 
 
 # -- landing pages -------------------------------------------------------------------------------
-class Page(msgspec.Struct, frozen=True):
-    """A landing page that takes leads."""
-
-    appkey: str
-    biz_id: int
-    title: str
-    text: str
-    language: str
-    fields: Sequence[LeadField]
-    origins: frozenset[str]
-
-
-def page(appkey: str) -> Page | None:
+def page(appkey: str) -> models.LandingPage | None:
     """The landing page with this APPKEY; None when the page does not exist, or when it or its
     business system is switched off."""
     rows = models.LandingPage.objects.filter(appkey=appkey, enabled=True, biz__enabled=True)
-    row = rows.first()
-    if row is None:
-        return None
-    return Page(
-        appkey=row.appkey,
-        biz_id=row.biz_id,
-        title=row.title,
-        text=row.text,
-        language=row.language,
-        fields=lead_fields.read(row.form_fields),
-        origins=frozenset(row.allowed_origins),
-    )
+    return rows.first()
 
 
 class Origins(Snapshot[frozenset[str]]):
@@ -109,12 +83,12 @@ class Crms(Snapshot[Mapping[int, Crm]]):
 
     def __init__(self) -> None:
         super().__init__({})
-        convert = partial(crm_from_row, tested_fingerprints=set())
+        self._tested_fingerprints: set[str] = set()
         condition = partial(
             _unusable_row, UNUSABLE_CRM, _("The CRM %(name)s cannot be used"),
             _("%(error)s Correct it in the console; its records wait."),
         )  # fmt: skip
-        self._rows: Rows[models.Crm, Crm] = Rows(convert, UNUSABLE_CRM, condition)
+        self._rows = Rows(self._usable_crm, UNUSABLE_CRM, condition)
 
     def load(self) -> Mapping[int, Crm]:
         return self._rows.usable(models.Crm.objects.order_by("id"))
@@ -122,19 +96,19 @@ class Crms(Snapshot[Mapping[int, Crm]]):
     def get(self, crm_id: int) -> Crm | None:
         return self.known.get(crm_id)
 
+    def _usable_crm(self, row: models.Crm) -> Crm:
+        """Raises InvalidInput for settings that the adapter refuses, and Undecryptable."""
+        crm = crm_from_row(row)
+        # Open the adapter here: wrong settings become an alert, and no worker fails. Settings are
+        # tried once, since opening an adapter may start threads.
+        if crm.fingerprint not in self._tested_fingerprints:
+            crm.open().close()
+            self._tested_fingerprints.add(crm.fingerprint)
+        return crm
 
-def crm_from_row(row: models.Crm, tested_fingerprints: set[str] | None = None) -> Crm:
-    """Raises InvalidInput for settings that the adapter refuses, and Undecryptable.
 
-    Settings with a fingerprint in `tested_fingerprints` are not tried again: opening an adapter may
-    start threads.
-    """
-    own_fingerprint = fingerprint(row)
-    # Open the adapter here: wrong settings become an alert, and no worker fails.
-    if tested_fingerprints is None or own_fingerprint not in tested_fingerprints:
-        open_adapter(row.adapter, row.settings, row.credentials).close()
-    if tested_fingerprints is not None:
-        tested_fingerprints.add(own_fingerprint)
+def crm_from_row(row: models.Crm) -> Crm:
+    """Raises Undecryptable."""
     return Crm(
         id=row.pk,
         name=row.name,
@@ -145,7 +119,7 @@ def crm_from_row(row: models.Crm, tested_fingerprints: set[str] | None = None) -
         waits=tuple(float(wait) for wait in row.retry_seconds),
         enabled=row.enabled,
         paused=row.paused_at is not None,
-        fingerprint=own_fingerprint,
+        fingerprint=fingerprint(row),
     )
 
 
@@ -163,34 +137,9 @@ def _unusable_row(
 
 
 # -- policies ------------------------------------------------------------------------------------
-class Policy(msgspec.Struct, frozen=True):
-    """How one source is carried to one CRM. `source` is a row as it was read, not to be saved.
-    `is_stopped`: the guard waits for a person's decision."""
-
-    id: int
-    name: str
-    source: models.Source
-    crm_id: int
-    mapping: FieldMapping
-    key_prefix: str
-    biz_id: int | None
-    appkeys: frozenset[str]
-    interval: float
-    cron: str
-    hours: str
-    batch_size: int
-    sweep_cron: str
-    guard_percent: int
-    guard_records: int
-    is_stopped: bool
-    enabled: bool
-    requested: str
-    requested_by: str
-    swept_at: datetime  # the policy's creation until versions were compared
-
-
-class Policies(Snapshot[Mapping[int, Policy]]):
-    """Every policy by id; a policy that cannot be used is left out, with an alert."""
+class Policies(Snapshot[Mapping[int, models.Policy]]):
+    """Every policy by id, as its row was read, with source and CRM; not to be saved. A policy that
+    cannot be used is left out, with an alert."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -198,39 +147,18 @@ class Policies(Snapshot[Mapping[int, Policy]]):
             _unusable_row, UNUSABLE_POLICY, _("The policy %(name)s cannot be used"),
             _("%(error)s Correct it in the console; nothing is read for it."),
         )  # fmt: skip
-        self._rows = Rows(policy_from_row, UNUSABLE_POLICY, condition)
+        self._rows = Rows(check_mapping, UNUSABLE_POLICY, condition)
 
-    def load(self) -> Mapping[int, Policy]:
-        rows = models.Policy.objects.select_related("source", "crm").order_by("id")
-        return self._rows.usable(rows)
+    def load(self) -> Mapping[int, models.Policy]:
+        rows = models.Policy.objects.select_related("source", "crm")
+        rows = rows.defer("crm__settings", "crm__credentials")
+        return self._rows.usable(rows.order_by("id"))
 
-    def get(self, policy_id: int) -> Policy | None:
+    def get(self, policy_id: int) -> models.Policy | None:
         return self.known.get(policy_id)
 
 
-def policy_from_row(row: models.Policy) -> Policy:
-    """Raises InvalidInput for a mapping that cannot be used."""
-    rules = mapping.parse(row.mapping)
-    rules.check_columns(row.source.value_columns)
-    return Policy(
-        id=row.pk,
-        name=str(row),
-        source=row.source,
-        crm_id=row.crm_id,
-        mapping=rules,
-        key_prefix=row.key_prefix,
-        biz_id=row.biz_id,
-        appkeys=frozenset(row.appkeys),
-        interval=float(row.interval_seconds),
-        cron=row.cron,
-        hours=row.hours,
-        batch_size=row.batch_size,
-        sweep_cron=row.sweep_cron,
-        guard_percent=row.guard_percent,
-        guard_records=row.guard_records,
-        is_stopped=row.stopped_at is not None and not row.decision,
-        enabled=row.enabled,
-        requested=row.requested,
-        requested_by=row.requested_by,
-        swept_at=row.swept_at or row.created_at,
-    )
+def check_mapping(policy: models.Policy) -> models.Policy:
+    """Returns the policy. Raises InvalidInput for a mapping that cannot be used."""
+    mapping.parse(policy.mapping).check_columns(policy.source.value_columns)
+    return policy

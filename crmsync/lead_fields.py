@@ -34,8 +34,8 @@ _PHONE = re.compile(r"\+?[0-9]{5,20}")
 _CHINESE_MOBILE = re.compile(r"1[3-9][0-9]{9}")
 
 
-class Known(msgspec.Struct, frozen=True):
-    """A field that the platform knows: its label, its length, and the value that browsers offer."""
+class FieldType(msgspec.Struct, frozen=True):
+    """The label of a field, its length, and the value that browsers offer."""
 
     label: str | Promise
     max_length: int
@@ -43,15 +43,16 @@ class Known(msgspec.Struct, frozen=True):
     autocomplete: str = "off"
 
 
-KNOWN: Mapping[str, Known] = {
-    "name": Known(gettext_lazy("Your name"), 100, autocomplete="name"),
-    "phone": Known(gettext_lazy("Your phone number"), 32, "tel", "tel"),
-    "email": Known(gettext_lazy("Your e-mail address"), 254, "email", "email"),
-    "company": Known(gettext_lazy("Your company"), 200, autocomplete="organization"),
-    "city": Known(gettext_lazy("Your city"), 100, autocomplete="address-level2"),
-    "message": Known(gettext_lazy("Your message"), 2000, "long"),
+# By the names of the fields; a landing page labels its other fields.
+TYPES: Mapping[str, FieldType] = {
+    "name": FieldType(gettext_lazy("Your name"), 100, autocomplete="name"),
+    "phone": FieldType(gettext_lazy("Your phone number"), 32, "tel", "tel"),
+    "email": FieldType(gettext_lazy("Your e-mail address"), 254, "email", "email"),
+    "company": FieldType(gettext_lazy("Your company"), 200, autocomplete="organization"),
+    "city": FieldType(gettext_lazy("Your city"), 100, autocomplete="address-level2"),
+    "message": FieldType(gettext_lazy("Your message"), 2000, "long"),
 }
-_EXTRA = Known("", 500)
+_EXTRA_TYPE = FieldType("", 500)
 
 
 class LeadField(msgspec.Struct, frozen=True):
@@ -62,12 +63,12 @@ class LeadField(msgspec.Struct, frozen=True):
     own_label: str = ""
 
     @property
-    def known(self) -> Known:
-        return KNOWN.get(self.name, _EXTRA)
+    def type(self) -> FieldType:
+        return TYPES.get(self.name, _EXTRA_TYPE)
 
     @property
     def label(self) -> str:
-        return self.own_label or str(self.known.label)
+        return self.own_label or str(self.type.label)
 
     @property
     def path(self) -> str:
@@ -77,13 +78,6 @@ class LeadField(msgspec.Struct, frozen=True):
 
 def default_fields() -> list[dict[str, Any]]:
     return [{"name": name, "required": True, "label": ""} for name in COLUMNS]
-
-
-def read(rows: Iterable[Mapping[str, Any]]) -> tuple[LeadField, ...]:
-    """The fields of a landing page from its stored JSON."""
-    return tuple(
-        LeadField(row["name"], bool(row.get("required")), row.get("label", "")) for row in rows
-    )
 
 
 # -- the configuration ---------------------------------------------------------------------------
@@ -104,7 +98,7 @@ def validate_field(entry: Any) -> None:
         raise ValidationError(_("%(name)s: a label has at most %(most)d characters.")
                               % {"name": name, "most": MAX_LABEL})  # fmt: skip
     # The platform has no label for fields that it does not know.
-    if not label and name not in KNOWN:
+    if not label and name not in TYPES:
         raise ValidationError(_("%(name)s: write its label behind it, as in “%(name)s: …”.")
                               % {"name": name})  # fmt: skip
 
@@ -127,8 +121,8 @@ def validate_fields(entries: Any) -> None:
 def clean_all(
     fields: Iterable[LeadField], form_values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The usable values by the fields' names, without empty ones, and the errors of the others, by
-    the fields' names too."""
+    """Returns two mappings by the fields' names: the usable values that are not empty, and the
+    errors."""
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for field in fields:
@@ -149,21 +143,21 @@ def clean(field: LeadField, value: Any) -> Any:
     """
     # A script may send numbers; known fields are texts.
     if isinstance(value, bool | int | float):
-        if field.name not in KNOWN:
+        if field.name not in TYPES:
             # A number that every database and CRM keeps unchanged. NaN is not a number either.
             if not abs(value) < _TOO_LARGE:
                 words = _("Use a number of at most %d digits, or send it as a text.")
                 raise InvalidInput(words % MAX_DIGITS, field.path)
             return value
         value = str(value)
-    text = clean_text(value or "", field.known.max_length, field.path, field.known.kind == "long")
+    text = clean_text(value or "", field.type.max_length, field.path, field.type.kind == "long")
     if is_blank(text):
         if field.required:
             raise InvalidInput(_("Please fill this in."), field.path)
         return ""
-    if field.known.kind == "tel":
+    if field.type.kind == "tel":
         return clean_phone(text, field.path)
-    if field.known.kind == "email":
+    if field.type.kind == "email":
         try:
             validate_email(text)
         except ValidationError:

@@ -16,10 +16,10 @@ from django.db.models import Case, F, Value, When
 from crmsync.models import Operation
 from msgplatform.core.data import chunks, claims
 
-Ended = Mapping[tuple[int, str], int]  # (operation, "confirmed", "replaced" or "dead") → how many
+Endings = Mapping[tuple[int, str], int]  # (operation, "confirmed", "replaced" or "dead") → how many
 
 
-def add_endings(counts: Ended, now: datetime) -> None:
+def add_endings(counts: Endings, now: datetime) -> None:
     """Add to the counts, and end operations of which every record has ended."""
     # Operations with equal counts share a statement: usually all.
     by_change: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
@@ -45,7 +45,7 @@ def add_endings(counts: Ended, now: datetime) -> None:
         )  # fmt: skip
 
 
-def take_back_endings(counts: Ended) -> None:
+def take_back_endings(counts: Endings) -> None:
     """Take records that are sent again out of the counts. Their operations are open until these
     records end again. An operation with a smaller count stays as it is."""
     of_change: dict[tuple[str, int], list[int]] = defaultdict(list)

@@ -32,9 +32,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     A deletion has no fields. `previous` is the operation with the record's request before this one,
     0 for the first, None in what an earlier release stored: `crmsync.erasure` follows it. An
     `erased` request has lost its fields there, and is never sent. `row_digest` is the digest of the
-    row's own values in a request that a person has corrected, so that the row is not taken for
-    changed when its version is read once more; and in one without fields, because the mapping
-    refused the row.
+    row's own values in a request whose fields are others: a person has corrected it, or the mapping
+    refused the row. So the row is not taken for changed when its version is read once more.
     """
 
     key: str
@@ -118,14 +117,14 @@ def split(entries: Sequence[Entry], size: int | None = None) -> Iterable[Sequenc
         yield entries  # nearly always
         return
     part: list[Entry] = []
-    size = 0
+    part_size = 0
     for entry in entries:
-        length = len(msgspec.json.encode(entry.request))
-        if part and (len(part) == MAX_ENTRIES or size + length > MAX_BYTES):
+        entry_size = len(msgspec.json.encode(entry.request))
+        if part and (len(part) == MAX_ENTRIES or part_size + entry_size > MAX_BYTES):
             yield part
-            part, size = [], 0
+            part, part_size = [], 0
         part.append(entry)
-        size += length
+        part_size += entry_size
     if part:
         yield part
 

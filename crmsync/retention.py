@@ -35,13 +35,13 @@ def keep() -> float | None:
     return float(settings.CRM_KEEP_DAYS) * DAY or None
 
 
-def still_read(now: datetime) -> Q:
+def reading_runs(now: datetime) -> Q:
     """Runs that a poller may still read; it does not continue older runs."""
     young = Q(id__gte=ids.first_id_at(now - MAX_RUN))
     return young & Q(state=Run.State.READING, policy_id__in=_policies())
 
 
-def not_ended(now: datetime) -> Q:
+def open_operations(now: datetime) -> Q:
     return Q(end_at__isnull=True, policy_id__in=_policies())
 
 
@@ -54,8 +54,8 @@ def _policies() -> list[int]:
 ARCHIVE = Archive(
     "crmsync",
     (
-        Table(Run, not_final=still_read),
-        Table(Operation, (Table(Item, of="operation_id"),), not_final=not_ended),
+        Table(Run, not_final=reading_runs),
+        Table(Operation, (Table(Item, of="operation_id"),), not_final=open_operations),
         Table(ExceptionEntry),
     ),
     keep,

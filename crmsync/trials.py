@@ -87,14 +87,12 @@ def mapped_fields(row: Crm, max_policies: int | None = None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def ask_crm(
-    name: str, settings: Mapping[str, Any], credentials: Mapping[str, Any],
-    work: Callable[[CRMAdapter], R],
-) -> R:  # fmt: skip
-    """As `ask`, with an adapter of this name."""
+def ask_crm(row: Crm, work: Callable[[CRMAdapter], R]) -> R:
+    """As `ask`, with an adapter of this CRM. Raises Undecryptable."""
+    settings, credentials = row.settings, row.credentials
 
     def open_and_work() -> R:
-        with closing(open_adapter(name, settings, credentials)) as adapter:
+        with closing(open_adapter(row.adapter, settings, credentials)) as adapter:
             return work(adapter)
 
     return ask(open_and_work)
@@ -104,8 +102,7 @@ def check(row: Crm) -> Check:
     """Test a CRM's settings and credentials, and the fields of its mappings."""
     names = mapped_fields(row)
     try:
-        settings, credentials = row.settings, row.credentials
-        return ask_crm(row.adapter, settings, credentials, lambda adapter: adapter.check(names))
+        return ask_crm(row, lambda adapter: adapter.check(names))
     except PlatformError as error:
         return Check("settings", describe(error))
 
@@ -183,7 +180,6 @@ def send(
         text = gettext_noop("Use test- and letters, digits or -.")
         raise InvalidInput(lazy_message(text), "key")
     audit("crm_test_lead_sent", row.name, key=key)
-    name, settings, credentials = row.adapter, row.settings, row.credentials
     record = Record(key, int(time.time()), fields)
 
     def work(adapter: CRMAdapter) -> Trial:
@@ -205,7 +201,7 @@ def send(
         return Trial(outcome, calls, crm_record, removal_outcome)
 
     try:
-        return ask_crm(name, settings, credentials, work)
+        return ask_crm(row, work)
     except Unavailable:
         raise
     except PlatformError as error:

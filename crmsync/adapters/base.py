@@ -158,8 +158,7 @@ class CRMAdapter(ABC):
         # An older version must not overwrite a newer one of the same call.
         newest: dict[str, Record] = {}
         for record in records:
-            newest_version = newest.setdefault(record.key, record)
-            if record.version > newest_version.version:
+            if record.version > newest.setdefault(record.key, record).version:
                 newest[record.key] = record
         outcomes: dict[str, Outcome] = {}
         final_outcome: Outcome | None = None

@@ -50,7 +50,7 @@ _JSON = ("content-type", "application/json")
 _MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")
 
 
-_recorded: ContextVar[list[Response] | None] = ContextVar("recorded", default=None)
+_answer_log: ContextVar[list[Response] | None] = ContextVar("answer_log", default=None)
 
 
 @contextmanager
@@ -58,11 +58,11 @@ def record_answers() -> Iterator[list[Response]]:
     """Collect this thread's answers inside the block, with their requests in `Response.request`,
     for people who test a CRM. The answers hold secrets: see `CRMAdapter.without_secrets`."""
     answers: list[Response] = []
-    token = _recorded.set(answers)
+    token = _answer_log.set(answers)
     try:
         yield answers
     finally:
-        _recorded.reset(token)
+        _answer_log.reset(token)
 
 
 _is_ours: ContextVar[Callable[[], bool]] = ContextVar("is_ours", default=lambda: True)
@@ -93,31 +93,31 @@ class HttpClient:
         """Send requests and return their answers in the same order. Each request has a deadline of
         its own, counted from when it is sent. The remaining requests are not sent once no answer
         has come for that long, or `send_only_while` forbids it."""
-        owner_mark = object()  # a late answer must not count for a later exchange
-        answers = [_nothing(request, "unsent", _("not sent")) for request in requests]
-        waiting, open_requests = deque(range(len(requests))), 0
+        mark = object()  # a late answer must not count for a later exchange
+        answers = [_no_answer(request, "unsent", _("not sent")) for request in requests]
+        unsent_numbers, open_count = deque(range(len(requests))), 0
         answered_at = time.monotonic()
         end = answered_at + self.timeout + _GRACE_SECONDS
-        while (waiting or open_requests) and (seconds_left := end - time.monotonic()) > 0:
-            while waiting and self._engine.free > 0:
+        while (unsent_numbers or open_count) and (seconds_left := end - time.monotonic()) > 0:
+            while unsent_numbers and self._engine.free > 0:
                 if time.monotonic() - answered_at >= self.timeout or not _is_ours.get()():
-                    waiting.clear()
+                    unsent_numbers.clear()
                     break
-                number = waiting.popleft()
-                requests[number].tag = (owner_mark, number)
-                answers[number] = _nothing(requests[number], "timeout", _("No answer came."))
+                number = unsent_numbers.popleft()
+                requests[number].tag = (mark, number)
+                answers[number] = _no_answer(requests[number], "timeout", _("No answer came."))
                 self._engine.submit(requests[number])
-                open_requests += 1
+                open_count += 1
                 end = time.monotonic() + self.timeout + _GRACE_SECONDS
-            for response in self._engine.poll(seconds_left) if open_requests or waiting else ():
-                owner, number = response.request.tag
-                if owner is owner_mark:
+            for response in self._engine.poll(seconds_left) if open_count or unsent_numbers else ():
+                answer_mark, number = response.request.tag
+                if answer_mark is mark:
                     answers[number] = response
-                    open_requests -= 1
+                    open_count -= 1
                 if response.status:
                     answered_at = time.monotonic()
-        if (record := _recorded.get()) is not None:
-            record.extend(answers)
+        if (answer_log := _answer_log.get()) is not None:
+            answer_log.extend(answers)
         return answers
 
     def ask(
@@ -147,7 +147,7 @@ class HttpClient:
         self._engine.close()
 
 
-def _nothing(request: Request, error: str, detail: str) -> Response:
+def _no_answer(request: Request, error: str, detail: str) -> Response:
     return Response(request, 0, b"", b"", 0.0, error, detail, "")
 
 
@@ -282,16 +282,16 @@ class RestAdapter(CRMAdapter):
 
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         outcomes: dict[str, Outcome] = {}
-        good: list[Record] = []
+        valid_records: list[Record] = []
         for record in batch:
             try:
                 msgspec.json.encode([record.key, record.fields])
             except NOT_JSON as error:
                 outcomes[record.key] = Invalid("", describe_not_json(error))
             else:
-                good.append(record)
-        if good:
-            outcomes.update(self.store(good))
+                valid_records.append(record)
+        if valid_records:
+            outcomes.update(self.store(valid_records))
         return [outcomes[record.key] for record in batch]
 
 

@@ -64,7 +64,7 @@ class LandingPageAdmin(ResourceAdmin):
 
     @admin.display(description=_("asks for"))
     def asks_for(self, row: LandingPage) -> str:
-        return cells.cut(", ".join(field.name for field in lead_fields.read(row.form_fields)))
+        return cells.cut(", ".join(field.name for field in row.fields))
 
     @admin.display(description=_("page"))
     def page(self, row: LandingPage) -> SafeString | str:

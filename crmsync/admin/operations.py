@@ -95,8 +95,9 @@ class OperationAdmin(NamedRowsAdmin):
     def result_mark(self, row: Operation) -> str:
         if row.result is None:
             return cells.mark(gettext("on its way"), "plain")
-        good = gettext("ended well"), "good"
-        return cells.mark(*(good if row.result else (gettext("with dead records"), "bad")))
+        if row.result:
+            return cells.mark(gettext("ended well"), "good")
+        return cells.mark(gettext("with dead records"), "bad")
 
     began = cells.column(_("began"), lambda row: moment(row.start_at))
 

@@ -188,10 +188,8 @@ class RecoveryAdmin(NamedRowsAdmin):
 
 def _bulk_url(list_filters: Mapping[str, str]) -> str:
     """The address of a bulk job with the list's filters; '' if a job cannot have these filters."""
-    if list_filters.get("q", "").strip() or list_filters.get("state", "") not in (
-        "",
-        str(_State.OPEN.value),
-    ):
+    state = list_filters.get("state", "")
+    if list_filters.get("q", "").strip() or state not in ("", str(_State.OPEN.value)):
         return ""
     job_filters = {
         _BULK[name]: value for name, value in list_filters.items() if name in _BULK and value

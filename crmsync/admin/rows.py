@@ -15,7 +15,7 @@ from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Crm, Policy
 from msgplatform.doors.admin import PickFilter, RowsAdmin, cells, row_id
 
-_LISTED = 500  # CRMs or policies that a filter offers
+_MAX_OPTIONS = 500  # CRMs or policies that a filter offers
 
 
 def timeline_link(record_id: int, key: str, is_of_hive: bool) -> SafeString:
@@ -32,7 +32,7 @@ class CrmFilter(PickFilter):
     parameter_name = "crm"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        rows = Crm.objects.order_by("name").values_list("pk", "name")[:_LISTED]
+        rows = Crm.objects.order_by("name").values_list("pk", "name")[:_MAX_OPTIONS]
         return [(str(pk), name) for pk, name in rows]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -52,7 +52,7 @@ class PolicyFilter(PickFilter):
     parameter_name, column, is_id = "policy", "policy_id", True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        rows = Policy.objects.select_related("source", "crm")[:_LISTED]
+        rows = Policy.objects.select_related("source", "crm")[:_MAX_OPTIONS]
         return [(str(row.pk), str(row)) for row in rows]
 
 

@@ -35,21 +35,19 @@ class RunAdmin(NamedRowsAdmin):
     def add_details(self, rows: list[Any]) -> list[Any]:
         runs = super().add_details(rows)
         # One query for all rows of the page.
-        how_far = of_runs(runs)
+        progress_by_run = of_runs(runs)
         for row in runs:
-            row.far = how_far[row.pk]
+            row.progress = progress_by_run[row.pk]
         return runs
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        run_progress = row.far
         operations = Operation.objects.filter(run_id=row.pk).defer("data")[:_OPERATIONS]
         return {
-            "far": run_progress,
-            "percent": percent(row, run_progress),
-            "state": progress(row, run_progress),
-            "left": age(run_progress.left) if run_progress.left is not None else "",
+            "percent": percent(row, row.progress),
+            "state": progress_cell(row, row.progress),
+            "left": age(row.progress.left) if row.progress.left is not None else "",
             "operations": list(operations),
-            "seconds": 0 if run_progress.is_over else _RENEWED_SECONDS,
+            "seconds": 0 if row.progress.is_over else _RENEWED_SECONDS,
         }
 
     @admin.display(description=_("began"))
@@ -62,7 +60,7 @@ class RunAdmin(NamedRowsAdmin):
     what = cells.column(
         _("what"), lambda row: cells.lines(str(row.get_kind_display()), row.requested_by)
     )
-    how_far = cells.column(_("state"), lambda row: progress(row, row.far))
+    how_far = cells.column(_("state"), lambda row: progress_cell(row, row.progress))
 
     @admin.display(description=_("read"))
     def read_rows(self, row: Run) -> str:
@@ -70,14 +68,15 @@ class RunAdmin(NamedRowsAdmin):
         below = gettext("%d unchanged") % row.unchanged if row.unchanged else ""
         return cells.lines(_count(row.read), below)
 
-    sent = cells.column(_("sent"), lambda row: _count(row.far.sent))
-    confirmed = cells.column(_("confirmed"), lambda row: _count(row.far.confirmed))
+    sent = cells.column(_("sent"), lambda row: _count(row.progress.sent))
+    confirmed = cells.column(_("confirmed"), lambda row: _count(row.progress.confirmed))
 
     @admin.display(description=_("dead"))
     def dead(self, row: Any) -> str:
-        return cells.mark(str(row.far.dead), "bad") if row.far.dead else cells.nothing("0")
+        count = row.progress.dead
+        return cells.mark(str(count), "bad") if count else cells.nothing("0")
 
-    speed = cells.column(_("speed"), lambda row: rate(row.far))
+    speed = cells.column(_("speed"), lambda row: rate(row.progress))
 
 
 def _count(number: int) -> str:
@@ -94,25 +93,25 @@ def percent(run: Run, progress: Progress) -> int:
     return min(99, records_done * 100 // total) if total else 0
 
 
-def progress(run: Run, run_progress: Progress) -> SafeString:
+def progress_cell(run: Run, progress: Progress) -> SafeString:
     """A bar while the run goes on, and its result afterwards."""
-    if not run_progress.is_over:
-        share = percent(run, run_progress)
+    if not progress.is_over:
+        share = percent(run, progress)
         return format_html(
             '<progress max="100" value="{}"></progress> <small>{} %</small>', share, share
         )
     if run.state == Run.State.FAILED:
         return cells.mark(gettext("failed"), "bad", below=run.problem)
-    if run_progress.dead:
-        return cells.mark(gettext("%d dead") % run_progress.dead, "bad")
+    if progress.dead:
+        return cells.mark(gettext("%d dead") % progress.dead, "bad")
     return cells.mark(gettext("done"), "good")
 
 
-def last_run(run: Run | None, run_progress: Progress | None, has_link: bool) -> SafeString:
+def last_run(run: Run | None, progress: Progress | None, has_link: bool) -> SafeString:
     """The progress of a run and when it began; with a link to its page."""
-    if run is None or run_progress is None:
+    if run is None or progress is None:
         return cells.NOTHING
-    cell = progress(run, run_progress)
+    cell = progress_cell(run, progress)
     if has_link:
         url = reverse("admin:crmsync_run_change", args=[run.pk])
         cell = format_html('<a href="{}">{}</a>', url, cell)
@@ -122,8 +121,8 @@ def last_run(run: Run | None, run_progress: Progress | None, has_link: bool) -> 
     )  # fmt: skip
 
 
-def rate(run_progress: Progress) -> str:
-    if run_progress.rate is None:
+def rate(progress: Progress) -> str:
+    if progress.rate is None:
         return cells.NOTHING
-    below = "" if run_progress.left is None else gettext("%s left") % age(run_progress.left)
-    return cells.lines(gettext("%.0f/s") % run_progress.rate, below)
+    below = "" if progress.left is None else gettext("%s left") % age(progress.left)
+    return cells.lines(gettext("%.0f/s") % progress.rate, below)

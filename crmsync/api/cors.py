@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from crmsync import directory
-from crmsync.directory import Page
+from crmsync.models import LandingPage
 from msgplatform.doors.api.access.authentication import HasScope
 
 # How long a browser remembers the permission: a page that is removed stops within minutes.
@@ -44,10 +44,10 @@ def may_be_page(request: Request) -> bool:
     return request.method == "POST" or is_preflight(request)
 
 
-def admit(request: Request, page: Page) -> None:
+def admit(request: Request, page: LandingPage) -> None:
     """Raises PermissionDenied when this page does not allow the origin."""
     origin = origin_of(request)
-    if origin not in page.origins:
+    if origin not in page.allowed_origins:
         raise PermissionDenied(
             f"Origin: {origin[:200]} is not among the allowed origins of this landing page."
         )

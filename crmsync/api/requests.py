@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from crmsync.lead_fields import KNOWN, MAX_UID
+from crmsync.lead_fields import MAX_UID, TYPES
 from crmsync.models import Policy
 from crmsync.models.leads import MAX_APPKEY
 from msgplatform.doors.api.bodies import IdempotencyKey, choice, field, items, text
@@ -21,10 +21,10 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The fields of a lead; its landing page says which extra fields there are."""
 
     uid: Annotated[str | UnsetType | None, text("Your own id of the person", MAX_UID)] = UNSET
-    name: Annotated[str | UnsetType | None, text(max_length=KNOWN["name"].max_length)] = UNSET
+    name: Annotated[str | UnsetType | None, text(max_length=TYPES["name"].max_length)] = UNSET
     phone: Annotated[
         str | UnsetType | None,
-        text("13800000000 or +442079460000", KNOWN["phone"].max_length),
+        text("13800000000 or +442079460000", TYPES["phone"].max_length),
     ] = UNSET
     extra: Annotated[
         Extra | UnsetType | None,

@@ -15,11 +15,10 @@ from crmsync import directory
 from crmsync.api import cors
 from crmsync.api.requests import MAX_LEAD_BYTES, LeadChangeBody, NewLeadBody, NewLeadsBody
 from crmsync.api.serializers import LeadSerializer
-from crmsync.directory import Page
 from crmsync.intake import changes, intake, limits
 from crmsync.intake.intake import NewLead, RefusedLead
 from crmsync.messages.index import LEADS
-from crmsync.models import Lead
+from crmsync.models import LandingPage, Lead
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake import idempotency
@@ -166,7 +165,7 @@ class LeadBatchView(BatchView):
 
     def post(self, request: Request) -> Response:
         # One query for each page of a batch, not for each lead.
-        self._pages: dict[str, Page | None] = {}
+        self._pages: dict[str, LandingPage | None] = {}
         return super().post(request)
 
     def read(self, body: NewLeadBody) -> NewLead | RefusedLead:
@@ -179,7 +178,7 @@ class LeadBatchView(BatchView):
 
 
 def _lead(
-    biz: int, page: Page | None, body: NewLeadBody, is_public: bool = False
+    biz: int, page: LandingPage | None, body: NewLeadBody, is_public: bool = False
 ) -> NewLead | RefusedLead:
     """Raises InvalidInput for values that cannot be a duplicate either."""
     key, columns, extra = body.idempotency_key, body.columns, body.extra_fields
@@ -190,16 +189,16 @@ def _lead(
         # The same answer for an APPKEY of another system: nobody learns that it exists.
         if page is None or page.biz_id != biz:
             raise InvalidInput(_UNKNOWN, "appkey")
-        lead = intake.checked(page, columns, extra, uid, key)
-        return intake.of_public(lead, key) if is_public and key is not None else lead
+        lead = intake.check_lead(page, columns, extra, uid, key)
+        return intake.with_public_key(lead, key) if is_public and key is not None else lead
     except InvalidInput as error:
         if key is None:
             raise
         try:
-            lead = intake.without_page(biz, body.appkey, columns, extra, uid, key)
+            lead = intake.check_lead_without_page(biz, body.appkey, columns, extra, uid, key)
         except InvalidInput:  # no landing page takes these values: no duplicate
             raise error from None
-        return RefusedLead(intake.of_public(lead, key) if is_public else lead, error)
+        return RefusedLead(intake.with_public_key(lead, key) if is_public else lead, error)
 
 
 _CHANGED = (

@@ -70,16 +70,16 @@ class Adoption:
 
         Returns the ids of records that are not sent again, because people decide.
         """
-        kept_ids = {
+        undecided_ids = {
             entry.record for entry, conflict in conflicts if self._should_keep_own(entry, conflict)
         }
         pairs = [
             (entry, conflict.existing_id)
             for entry, conflict in conflicts
-            if not conflict.has_key and entry.record not in kept_ids
+            if not conflict.has_key and entry.record not in undecided_ids
         ]
         if not pairs:
-            return kept_ids
+            return undecided_ids
         self._read_choices()
         new_ids = {
             answer.outcome.remote_id
@@ -89,11 +89,11 @@ class Adoption:
         own_ids = new_ids | self._own_ids(remote_id for _, remote_id in pairs)
         foreign_records = [pair for pair in pairs if pair[1] not in own_ids]
         if self._on_conflict == _OnConflict.DEAD:
-            return kept_ids | {entry.record for entry, _ in foreign_records}
+            return undecided_ids | {entry.record for entry, _ in foreign_records}
         if foreign_records:
             transactions.retrying(lambda: self._store(foreign_records))
             self._record_ids.update(entry.record for entry, _ in foreign_records)
-        return kept_ids
+        return undecided_ids
 
     def _should_keep_own(self, entry: Entry, conflict: Conflict) -> bool:
         """True if the entry keeps the record that the platform made in the CRM. If the entry took

@@ -49,10 +49,10 @@ class CallLimits:
         self._rate = SharedRateLimit(work_redis, f"crm:rate:{crm}")
         self._quota = Quota(work_redis)
         self._held_until, self._is_quota = 0.0, False  # monotonic; True: the quota holds
-        self._answered = 0
+        self._answered_count = 0
         self._was_idle = False
         # Orders that workers have, since when they have any, and the seconds before that time.
-        self._orders, self._busy_since, self._busy = 0, 0.0, 0.0
+        self._order_count, self._busy_since, self._busy_seconds = 0, 0.0, 0.0
         self._in_flight = 0
         self._latency = self._per_second = 0.0
 
@@ -138,7 +138,7 @@ class CallLimits:
         now = time.monotonic()
         with self._lock:
             self._in_flight -= records
-            self._answered += records
+            self._answered_count += records
             seconds = now - started_at
             mean = self._latency
             self._latency = seconds if not mean else mean + _SMOOTHING * (seconds - mean)
@@ -154,15 +154,15 @@ class CallLimits:
     def begin_order(self) -> None:
         """A worker has claimed an order; `end_order` must follow."""
         with self._lock:
-            if not self._orders:
+            if not self._order_count:
                 self._busy_since = time.monotonic()
-            self._orders += 1
+            self._order_count += 1
 
     def end_order(self) -> None:
         with self._lock:
-            self._orders -= 1
-            if not self._orders:
-                self._busy += time.monotonic() - self._busy_since
+            self._order_count -= 1
+            if not self._order_count:
+                self._busy_seconds += time.monotonic() - self._busy_since
 
     def note_idle(self) -> None:
         """Note that a worker found nothing to send."""
@@ -173,14 +173,14 @@ class CallLimits:
         now = time.monotonic()
         with self._lock:
             # Count only the time with an order.
-            seconds = self._busy + (now - self._busy_since if self._orders else 0.0)
+            seconds = self._busy_seconds + (now - self._busy_since if self._order_count else 0.0)
             # A second in which a worker was idle and had little to send says nothing about the
             # CRM's speed.
-            if seconds > 0 and (not self._was_idle or self._answered >= _MIN_ANSWERED):
-                rate, mean = self._answered / seconds, self._per_second
+            if seconds > 0 and (not self._was_idle or self._answered_count >= _MIN_ANSWERED):
+                rate, mean = self._answered_count / seconds, self._per_second
                 self._per_second = rate if not mean else mean + _SMOOTHING * (rate - mean)
-            self._busy, self._busy_since = 0.0, now
-            self._answered, self._was_idle = 0, False
+            self._busy_seconds, self._busy_since = 0.0, now
+            self._answered_count, self._was_idle = 0, False
             return LiveCrm(
                 in_flight=self._in_flight,
                 latency=round(self._latency, 4),

@@ -4,8 +4,9 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 from django.conf import settings
 from django.db import connection
 
@@ -24,6 +25,25 @@ log = logging.get(__name__)
 _MAX_SECONDS = 1800.0
 
 
+class ClaimedRow(NamedTuple):
+    """A record that carries the claim; `lease_until` is its `next_at`."""
+
+    record: int
+    operation: int
+    lease_until: datetime
+    is_adopted: bool
+
+
+class OwnEntries(msgspec.Struct, frozen=True):
+    """The entries of an order that still carry its claim. A newer version has replaced the
+    `outdated_entries`, and another record still uses the CRM's record of the `shared_deletions`:
+    neither is sent."""
+
+    to_send: list[Entry]
+    outdated_entries: list[Entry]
+    shared_deletions: list[Entry]
+
+
 class ClaimedOrder:
     """The worker calls `check` and asks `is_lost`; the thread that renews leases calls
     `renew_if_due` regularly.
@@ -39,50 +59,47 @@ class ClaimedOrder:
         self._ids: Sequence[int] = ()
         self.adoption = Adoption(self.order)
 
-    def check(self) -> tuple[list[Entry], list[Entry], list[Entry]]:
-        """Read the records, and leave out those that no longer carry the order's claim. Returns
-        the entries to be sent, those that a newer version has replaced, and deletions of a record
-        in the CRM that another record still uses.
+    def check(self) -> OwnEntries:
+        """Read the records, and leave out those that no longer carry the order's claim.
 
         Raises what an unavailable database raises.
         """
-        present: Sequence[Entry] = self.order.entries
+        newest_entries: Sequence[Entry] = self.order.entries
         outdated_entries: list[Entry] = []
         adopted_ids: set[int] = set()
         if not self._is_whole():
             rows = self._claimed_rows()
-            entries = {entry.record: entry for entry in self.order.entries}
-            operations = {row_id: operation for row_id, operation, *_ in rows}
-            own_entries = [entries[row_id] for row_id in operations]
-            present = [e for e in own_entries if operations[e.record] == e.operation]
+            operations = {row.record: row.operation for row in rows}
+            own_entries = [e for e in self.order.entries if e.record in operations]
+            newest_entries = [e for e in own_entries if operations[e.record] == e.operation]
             outdated_entries = [e for e in own_entries if operations[e.record] != e.operation]
-            adopted_ids = {row_id for row_id, _, _, is_adopted in rows if is_adopted}
+            adopted_ids = {row.record for row in rows if row.is_adopted}
         used_ids = self.used_ids(self.order.entries)
         self.adoption.read(adopted_ids)
         to_send: list[Entry] = []
         shared_deletions: list[Entry] = []
-        for entry in sorted(present, key=attrgetter("record")):
+        for entry in sorted(newest_entries, key=attrgetter("record")):
             is_shared = entry.request.deleted and entry.remote_id in used_ids
             (shared_deletions if is_shared else to_send).append(entry)
-        return to_send, outdated_entries, shared_deletions
+        return OwnEntries(to_send, outdated_entries, shared_deletions)
 
-    def _claimed_rows(self) -> list[tuple[int, int, datetime, bool]]:
+    def _claimed_rows(self) -> list[ClaimedRow]:
         """The rows that still carry the claim, by id. A lease with little time left is renewed.
         Sets the end of the lease."""
         row_ids = [entry.record for entry in self.order.entries]
         asked_at = time.monotonic()
         rows, now = self._read(row_ids)
         # An order may have waited in the queue until little of its lease is left.
-        if rows and min(row[2] for row in rows) < now + _spare():
-            claim = claims.Claim(self.order.claim, [row_id for row_id, *_ in rows], now)
+        if rows and min(row.lease_until for row in rows) < now + _spare():
+            claim = claims.Claim(self.order.claim, [row.record for row in rows], now)
             claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at")
             asked_at = time.monotonic()
             rows, now = self._read(claim.ids)
         if len(rows) < len(row_ids):
             log.info("order_lost", records=len(row_ids) - len(rows), crm=self.order.crm)
-        self._ids = [row_id for row_id, *_ in rows]
+        self._ids = [row.record for row in rows]
         if rows:
-            self._ends = asked_at + (min(row[2] for row in rows) - now).total_seconds()
+            self._ends = asked_at + (min(row.lease_until for row in rows) - now).total_seconds()
         return rows
 
     def _is_whole(self) -> bool:
@@ -150,15 +167,17 @@ class ClaimedOrder:
         records = of_crm(self.order.crm).filter(deleted=False)
         return remote_ids_among(records, (entry.remote_id for entry in deletions))
 
-    def _read(
-        self, row_ids: Sequence[int]
-    ) -> tuple[list[tuple[int, int, datetime, bool]], datetime]:
+    def _read(self, row_ids: Sequence[int]) -> tuple[list[ClaimedRow], datetime]:
         rows = Record.objects.filter(
             pk__in=row_ids, claimed_by=self.order.claim, state=Record.State.QUEUED
         )
         columns = ("id", "operation_id", "next_at", "is_adopted")
-        values = list(rows.order_by("id").values_list(*columns))
-        return [(a, b, until, c) for a, b, until, c in values if until], sql.now()
+        claimed_rows = [
+            ClaimedRow(pk, operation, until, is_adopted)
+            for pk, operation, until, is_adopted in rows.order_by("id").values_list(*columns)
+            if until
+        ]
+        return claimed_rows, sql.now()
 
     @property
     def is_lost(self) -> bool:

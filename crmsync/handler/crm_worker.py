@@ -187,7 +187,7 @@ class CrmWorker:
                 entries = order.check()
                 delivery = Delivery(self._adapter, self._limits, order, self._stopping)
                 began_at = spans.now()
-                self._unmarked = delivery.run(*entries)
+                self._unmarked = delivery.run(entries)
                 if began_at:
                     self._record_spans(order.order, self._unmarked, began_at)
                 # Killed here: the lease runs out, and the records are looked up before they are
@@ -247,7 +247,7 @@ def pause(crm: Crm, because: str) -> None:
     Raises what an unavailable database raises.
     """
 
-    def once() -> None:
+    def pause_once() -> None:
         with transaction.atomic():
             row = models.Crm.objects.select_for_update().filter(pk=crm.id).first()
             # With another fingerprint the refused settings have been replaced.
@@ -257,4 +257,4 @@ def pause(crm: Crm, because: str) -> None:
             row.save(update_fields=["paused_at", "paused_because"])
         log.warning("crm_paused", crm=crm.name)
 
-    transactions.retrying(once)
+    transactions.retrying(pause_once)

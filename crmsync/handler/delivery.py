@@ -5,6 +5,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
 from types import UnionType
 
 from crmsync.adapters.base import CRMAdapter, Record
@@ -31,7 +32,7 @@ from crmsync.handler.answers import (
     passes_test,
 )
 from crmsync.handler.call_limits import CallLimits
-from crmsync.handler.claimed_order import ClaimedOrder
+from crmsync.handler.claimed_order import ClaimedOrder, OwnEntries
 from crmsync.monitor.counters import CALL_MS, CALLS
 from crmsync.orders import Entry
 from msgplatform.core import logging
@@ -60,48 +61,39 @@ class Delivery:
         stopping: threading.Event,
     ) -> None:
         self._adapter, self._limits, self._order, self._stopping = adapter, limits, order, stopping
-        self._refusing: Auth | Throttled | None = None  # of all further records too
-        self._in_conflict: set[int] = set()  # records that are sent once more already
+        self._refusal: Auth | Throttled | None = None  # of all further records too
+        self._conflict_ids: set[int] = set()  # records that are sent once more already
         self._suspects: list[tuple[Entry, Auth]] = []  # refused by 403 when they were alone
         self._result = DeliveryResult()
         self._milliseconds, self._is_free = 0, False  # of the last call
 
-    def run(
-        self,
-        entries: Collection[Entry],
-        outdated_entries: Collection[Entry],
-        shared_deletions: Collection[Entry],
-    ) -> DeliveryResult:
-        """Deliver `entries`. `outdated_entries` are not sent, because they have a newer version,
-        nor are `shared_deletions`, because another record uses the same record in the CRM."""
-        self._leave(outdated_entries, Unsent())
-        self._send(entries)
+    def run(self, entries: OwnEntries) -> DeliveryResult:
+        self._leave(entries.outdated_entries, Unsent())
+        self._send(entries.to_send)
         self._answer_suspects()
-        self._confirm_deletions(shared_deletions)
+        self._confirm_deletions(entries.shared_deletions)
         return self._result
 
     def _send(self, entries: Collection[Entry]) -> None:
         """Send entries. Entries to be looked up come first: those that the CRM does not hold are
         then sent with the others."""
-        waiting = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
-        while waiting:
-            if self._refusing:
-                self._leave(waiting, self._refusing)
+        entries_left = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
+        while entries_left:
+            if self._refusal:
+                self._leave(entries_left, self._refusal)
                 return
-            unsure = self._is_unsure(waiting[0])
             # A call looks up or stores: take only entries of the first one's kind. More of that
             # kind may follow the other kind, because a conflict puts records at the end.
-            kinds = [self._is_unsure(entry) for entry in waiting]
-            count = kinds.index(not unsure) if (not unsure) in kinds else len(kinds)
-            size, after = self._admit(min(count, self._adapter.batch_size))
+            is_unsure, group = next(groupby(entries_left, self._is_unsure))
+            size, after = self._admit(min(len(list(group)), self._adapter.batch_size))
             if not size:
-                self._leave(waiting, Unsent(after))
+                self._leave(entries_left, Unsent(after))
                 return
-            batch = [waiting.popleft() for _ in range(size)]
-            if unsure:
-                waiting.extendleft(reversed(self._look_up(batch)))
+            batch = [entries_left.popleft() for _ in range(size)]
+            if is_unsure:
+                entries_left.extendleft(reversed(self._look_up(batch)))
             else:
-                waiting.extend(self._store(batch))
+                entries_left.extend(self._store(batch))
 
     def _is_unsure(self, entry: Entry) -> bool:
         """True if the record may be stored already and a call would make a second one."""
@@ -173,7 +165,7 @@ class Delivery:
                     self._suspects.append((entry, outcome))
                 case Refused(message=text):
                     self._answer(entry, Invalid("", text))
-                case Conflict() if outcome.existing_id and entry.record not in self._in_conflict:
+                case Conflict() if outcome.existing_id and entry.record not in self._conflict_ids:
                     conflicts.append((entry, outcome))
                 case _:
                     self._answer(entry, outcome)
@@ -217,7 +209,7 @@ class Delivery:
             if entry.record in undecided_ids:
                 self._answer(entry, conflict)
                 continue
-            self._in_conflict.add(entry.record)
+            self._conflict_ids.add(entry.record)
             entry.remote_id = conflict.existing_id
             to_resend.append(entry)
         return to_resend
@@ -290,16 +282,16 @@ class Delivery:
         self, batch: Sequence[Entry], outcomes: Sequence[Outcome], has_failed: bool
     ) -> None:
         """Note outcomes that concern more than one record: a refusal, a call that failed."""
-        refusing = next(filter(concerns_all, outcomes), None)
-        if refusing:
-            self._refusing = refusing
-        if isinstance(refusing, Throttled):
+        refusal = next(filter(concerns_all, outcomes), None)
+        if refusal:
+            self._refusal = refusal
+        if isinstance(refusal, Throttled):
             try:
-                self._limits.hold(refusing.after)
+                self._limits.hold(refusal.after)
             except RedisError:
                 log.warning("crm_not_held", crm=self._order.order.crm)
-        if refusing or has_failed:
-            kind, text = kind_of(refusing or outcomes[0])
+        if refusal or has_failed:
+            kind, text = kind_of(refusal or outcomes[0])
             call = FailedCall(kind, text, batch[0].operation, len(batch))
             self._result.failed_calls.append(call)
 

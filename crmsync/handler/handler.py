@@ -215,8 +215,8 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
         content_hash = hashlib.sha256(content).hexdigest()
         key, queue = f"crm:dead:{crm.id}", DeadQueue(crm.name)
         stored_hash: Any = work_redis().get(key)
-        jobs = -(-len(rows) // _IN_ONE_JOB)
-        if stored_hash == content_hash.encode() and queue.depth() == jobs:
+        job_count = -(-len(rows) // _IN_ONE_JOB)
+        if stored_hash == content_hash.encode() and queue.depth() == job_count:
             continue
         masked_rows = [
             personal.mask_sentences(row) | {"key": personal.mask_key(row["key"])} for row in rows

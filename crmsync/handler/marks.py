@@ -70,7 +70,8 @@ def _apply(
     marking = Marking(crm, order, answers, attempts, calls, new_ids, counts)
     is_uniform = statements.is_uniform(result, answers)
     transactions.retrying(lambda: marking.write(is_uniform))
-    for fault in [answer.outcome for answer in attempts if isinstance(answer.outcome, Fault)][:1]:
+    outcomes = (answer.outcome for answer in attempts)
+    if fault := next((outcome for outcome in outcomes if isinstance(outcome, Fault)), None):
         alerts.raise_event(_broken(crm, fault.message))
     return answers
 
@@ -140,7 +141,7 @@ class Marking(msgspec.Struct):
         add_endings(verdicts.ended, now)
         open_entries(verdicts.dead, self.crm.id, now)
         solve_entries([row.id for row, _ in verdicts.confirmed], self.crm.id, now)
-        _count(self.order, _outcomes(verdicts), self.counts, now)
+        _count(self.order, _counts_of(verdicts), self.counts, now)
         self._log(now, self.attempts)
 
     def _log(self, now: datetime, attempts: Sequence[Answer]) -> None:
@@ -203,7 +204,7 @@ def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
         claims.update_by_key(rows, {**values, "remote_id": remote_ids})
 
 
-def _outcomes(verdicts: Verdicts) -> counters.Counts:
+def _counts_of(verdicts: Verdicts) -> counters.Counts:
     counts: counters.Counts = Counter()
     for (policy, outcome), number in verdicts.counted.items():
         name = counters.CONFIRMED if outcome == "ok" else counters.failed(outcome)

@@ -137,9 +137,10 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
     earlier_entries = {record: (entry, since) for record, entry, since in columns}
     if entry_ids := [pk for pk, _ in earlier_entries.values()]:  # the reason may have changed
         failures.take_back(RecoveryEntry.objects.filter(id__in=entry_ids))
-    new, old = [], []
+    new, old, failed_records = [], [], []
     for row, answer, error in dead:
         field, reason = field_and_reason(answer.outcome)
+        failed_records.append((row.id, error, reason))
         request = msgspec.json.encode(answer.entry.request)
         # The record's version: a newer one with the same values shares this request.
         values: list[Any] = [
@@ -154,9 +155,6 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
     table = RecoveryEntry._meta.db_table
     sql.insert(table, _ENTRY, new)
     sql.insert_or_update(table, ("id", *_ENTRY), old)
-    failed_records = [
-        (row.id, error, field_and_reason(answer.outcome)[1]) for row, answer, error in dead
-    ]
     first_times = [since for _, since in earlier_entries.values()]
     failures.add(crm_id, failed_records, min([now, *first_times]))
 

@@ -89,28 +89,28 @@ class Verdicts:
         self.counted: Counter[tuple[int, str]] = Counter()  # (policy, outcome)
 
     def judge(self, row: Row, answer: Answer) -> None:
-        carries = row.state == _State.QUEUED and row.claimed_by == self._claim
+        has_claim = row.state == _State.QUEUED and row.claimed_by == self._claim
         if isinstance(outcome := answer.outcome, Ok):
-            if carries or row.sent_version < answer.entry.request.version:
-                self._confirm(row, answer, outcome, carries)
+            if has_claim or row.sent_version < answer.entry.request.version:
+                self._confirm(row, answer, outcome, has_claim)
             elif row.state == _State.CONFIRMED:
                 older = answer.entry.request
                 if older.version < row.sent_version and digest(older) != row.sent_digest:
                     self.reopened[row.operation_id, "confirmed"] += 1
                     self._leave(row, _State.WAITING, self._now, 0, UNKNOWN)
-        elif carries:
+        elif has_claim:
             self._fail(row, answer)
 
-    def _confirm(self, row: Row, answer: Answer, outcome: Ok, carries: bool) -> None:
+    def _confirm(self, row: Row, answer: Answer, outcome: Ok, has_claim: bool) -> None:
         entry, request = answer.entry, answer.entry.request
         is_newest = row.operation_id == entry.operation
         remote_id = _usable(outcome.remote_id) or _usable(answer.remote_id) or row.remote_id
-        if carries and is_newest and not row.deleted and remote_id in self._deleted_ids:
+        if has_claim and is_newest and not row.deleted and remote_id in self._deleted_ids:
             row.remote_id = remote_id
             self._leave(row, _State.WAITING, self._in(_DELETION_SECONDS), 0, UNKNOWN)
             return
         # Without the claim, another process may have counted this record in the operation already.
-        if carries or (is_newest and row.state in Record.OPEN):
+        if has_claim or (is_newest and row.state in Record.OPEN):
             self.ended[entry.operation, "confirmed"] += 1
         self.counted[row.policy_id, "ok"] += 1
         if row.is_adopted and outcome.created:
@@ -123,7 +123,7 @@ class Verdicts:
         if request.version >= row.sent_version:
             row.sent_version, row.sent_digest = request.version, digest(request)
         row.remote_id = remote_id
-        if carries:
+        if has_claim:
             self._leave(row, _State.WAITING, self._now, attempt=0)
         else:
             self.late.append(row)

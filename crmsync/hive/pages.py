@@ -22,9 +22,9 @@ from django.views import View
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from crmsync import directory, lead_fields
-from crmsync.directory import Page
 from crmsync.intake import intake, limits
 from crmsync.lead_fields import LeadField
+from crmsync.models import LandingPage
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import Temporary
@@ -82,11 +82,11 @@ class LandingPageView(PublicPage):
             return HttpResponse(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return super().dispatch(request, *args, **kwargs)
 
-    def get(self, request: HttpRequest, page: Page) -> HttpResponse:
+    def get(self, request: HttpRequest, page: LandingPage) -> HttpResponse:
         return self._form(request, page, {}, {})
 
     @method_decorator(csrf_protect)
-    def post(self, request: HttpRequest, page: Page) -> HttpResponse:
+    def post(self, request: HttpRequest, page: LandingPage) -> HttpResponse:
         form_values = request.POST
         address = client_address(request)
         if wait := limits.wait_of_address(address):
@@ -101,11 +101,11 @@ class LandingPageView(PublicPage):
             return self._form(request, page, form_values, errors, problem)
         if wait := limits.wait_of_page(page.appkey, address):
             return self._too_many(request, page, wait)
-        lead = intake.new_lead(page, values, "", None)
+        lead = intake.make_lead(page, values, "", None)
         # The lead's key consists of the form's key and the content. Pressing twice stores one lead,
         # and sending again with a corrected name is no conflict.
         try:
-            intake.add(intake.of_public(lead, _form_key(form_values))).raise_rejected()
+            intake.add(intake.with_public_key(lead, _form_key(form_values))).raise_rejected()
         except (Temporary, OperationalError, InterfaceError) as error:
             # Show the same form again, so that the visitor's values are not lost.
             log.warning("landing_page_unavailable", appkey=page.appkey, why=str(error)[:200])
@@ -119,7 +119,7 @@ class LandingPageView(PublicPage):
         # Redirect: loading the page again must not send the form again.
         return HttpResponseRedirect(thanks, status=HTTPStatus.SEE_OTHER)
 
-    def _too_many(self, request: HttpRequest, page: Page, wait: int) -> HttpResponse:
+    def _too_many(self, request: HttpRequest, page: LandingPage, wait: int) -> HttpResponse:
         text = ngettext(
             "Too many forms have been sent. Please try again in %d second.",
             "Too many forms have been sent. Please try again in %d seconds.",
@@ -133,7 +133,7 @@ class LandingPageView(PublicPage):
     def _form(
         self,
         request: HttpRequest,
-        page: Page,
+        page: LandingPage,
         form_values: Mapping[str, Any],
         errors: Mapping[str, str],
         problem: str = "",
@@ -156,7 +156,7 @@ class ThanksView(PublicPage):
 
     http_method_names = ["get", "head"]
 
-    def get(self, request: HttpRequest, page: Page) -> HttpResponse:
+    def get(self, request: HttpRequest, page: LandingPage) -> HttpResponse:
         return render(request, "crmsync/thanks.html", {"page": page})
 
 

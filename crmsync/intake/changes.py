@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from crmsync import directory, lead_fields
 from crmsync.intake import intake
-from crmsync.models import Lead
+from crmsync.models import LandingPage, Lead
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import InvalidInput
 
@@ -22,7 +22,7 @@ def replace(
     """
 
     def new_values(row: Lead) -> dict[str, Any]:
-        lead = intake.checked(_page(row), columns, extra, uid, None)
+        lead = intake.check_lead(_page(row), columns, extra, uid, None)
         return {"uid": lead.uid, "name": lead.name, "phone": lead.phone, "extra": lead.extra}
 
     return _change(biz, lead_id, new_values)
@@ -79,7 +79,7 @@ def delete(biz: int, lead_id: int) -> bool:
 
 
 def _change(biz: int, lead_id: int, new_values: Callable[[Lead], Mapping[str, Any]]) -> Lead | None:
-    def once() -> Lead | None:
+    def change_once() -> Lead | None:
         with transaction.atomic():
             rows = Lead.objects.filter(biz_id=biz, pk=lead_id, is_delete=False)
             # Lock the row: two changes of `extra` at once must not lose one of them.
@@ -90,10 +90,10 @@ def _change(biz: int, lead_id: int, new_values: Callable[[Lead], Mapping[str, An
                 rows.update(**values)
             return rows.get()  # with UpdateTime and version, which the trigger has set
 
-    return transactions.retrying(once)
+    return transactions.retrying(change_once)
 
 
-def _page(row: Lead) -> directory.Page:
+def _page(row: Lead) -> LandingPage:
     page = directory.page(row.appkey)
     if page is None:
         raise InvalidInput(_("The landing page of this lead is switched off."), "appkey")

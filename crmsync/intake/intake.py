@@ -17,9 +17,8 @@ import msgspec
 from django.utils.translation import gettext as _
 
 from crmsync import lead_fields
-from crmsync.directory import Page
 from crmsync.lead_fields import LeadField
-from crmsync.models import Lead, LeadIdempotency
+from crmsync.models import LandingPage, Lead, LeadIdempotency
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake import idempotency
@@ -58,10 +57,14 @@ class RefusedLead(msgspec.Struct, frozen=True):
     error: InvalidInput
 
 
-def checked(
-    page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str | None
+def check_lead(
+    page: LandingPage,
+    columns: Mapping[str, Any],
+    extra: Mapping[str, Any],
+    uid: str,
+    key: str | None,
 ) -> NewLead:
-    """Make a lead of a caller's values and a checked key; a value that is None counts as missing.
+    """Check a caller's values, except the key, and make a lead of them. None counts as missing.
 
     Raises InvalidInput naming the field.
     """
@@ -70,10 +73,10 @@ def checked(
         field.name: lead_fields.clean(field, {**extra, **columns}.get(field.name))
         for field in page.fields
     }
-    return new_lead(page, values, lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid"), key)
+    return make_lead(page, values, lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid"), key)
 
 
-def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
+def check_known(page: LandingPage, columns: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
     """Raises InvalidInput for a field that the landing page does not have."""
     page_paths = {field.name: field.path for field in page.fields}
     sent_paths = {name: name for name, value in columns.items() if value not in (None, "")}
@@ -85,15 +88,17 @@ def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]
             raise InvalidInput(_("This landing page has no such field. It has: %s.") % names, path)
 
 
-def new_lead(page: Page, values: Mapping[str, Any], uid: str, key: str | None) -> NewLead:
+def make_lead(page: LandingPage, values: Mapping[str, Any], uid: str, key: str | None) -> NewLead:
     """Make a lead of clean values, by the fields' names."""
-    return _of_values(page.biz_id, page.appkey, values, uid, key)
+    extra = {name: value for name, value in values.items() if value != ""}
+    columns = {name: extra.pop(name, "") for name in lead_fields.COLUMNS}
+    return NewLead(page.biz_id, page.appkey, uid, extra=extra, key=key, **columns)
 
 
-def without_page(
+def check_lead_without_page(
     biz: int, appkey: str, columns: Mapping[str, Any], extra: Mapping[str, Any], uid: str, key: str
 ) -> NewLead:
-    """The lead that `checked` makes for a landing page that has exactly these fields.
+    """The lead that `check_lead` makes for a landing page that has exactly these fields.
 
     Raises InvalidInput naming the field.
     """
@@ -102,18 +107,10 @@ def without_page(
         for name, value in {**extra, **columns}.items()
     }
     uid = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
-    return _of_values(biz, appkey, values, uid, key)
+    return make_lead(LandingPage(biz_id=biz, appkey=appkey), values, uid, key)
 
 
-def _of_values(
-    biz: int, appkey: str, values: Mapping[str, Any], uid: str, key: str | None
-) -> NewLead:
-    extra = {name: value for name, value in values.items() if value != ""}
-    columns = {name: extra.pop(name, "") for name in lead_fields.COLUMNS}
-    return NewLead(biz, appkey, uid, extra=extra, key=key, **columns)
-
-
-def of_public(lead: NewLead, key: str) -> NewLead:
+def with_public_key(lead: NewLead, key: str) -> NewLead:
     """The lead with the idempotency key of a public form or script. It is kept apart from the keys
     of the business system, and made of the content too: a visitor who guesses a key cannot use it
     up for another."""

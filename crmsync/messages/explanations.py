@@ -12,7 +12,7 @@ from crmsync.models import Record
 from crmsync.presence import LiveCrm
 
 _State = Record.State
-Lanes = Mapping[int, LiveCrm] | None  # by CRM; None while Redis is unavailable
+LiveCrms = Mapping[int, LiveCrm] | None  # by CRM; None while Redis is unavailable
 # The meaning of outcomes, and of the causes that stop a record before it is sent.
 ERROR_CLASSES: Mapping[str, Any] = {
     "invalid": gettext_lazy("refused by the CRM"),
@@ -29,26 +29,26 @@ ERROR_CLASSES: Mapping[str, Any] = {
 }
 
 
-def explain(state: CrmState, lanes: Lanes, now: datetime) -> str:
+def explain(state: CrmState, live_crms: LiveCrms, now: datetime) -> str:
     """A sentence; '' if the state needs no explanation."""
     record = state.record
     if record is None:
         return blocker(state) or _("a poller reads it with the next look for changes")
     if record.state in (_State.WAITING, _State.RETRY):
-        return joined(blocker(state) or _open_breaker(state, lanes, now), state.message)
+        return joined(blocker(state) or _open_breaker(state, live_crms, now), state.message)
     if record.state == _State.HELD:
         return blocker(state) or _removal(state)
     if record.state == _State.QUEUED:
         lease_end = _("queued again at %s if no answer comes")
         end = lease_end % local(record.next_at) if record.next_at else ""
-        return blocker(state) or _open_breaker(state, lanes, now) or end
+        return blocker(state) or _open_breaker(state, live_crms, now) or end
     return "" if record.state == _State.CONFIRMED else state.message
 
 
 def _removal(state: CrmState) -> str:
     """The reason why the guard still holds a record."""
     policy = state.policy
-    if policy.stopped_at is None or policy.decision:
+    if not policy.is_stopped:
         return _("it deletes or clears something: sent when its run has read everything")
     return _("a person has to confirm %(removals)d of %(records)d records, deleted or cleared") % {
         "removals": policy.stopped_removals, "records": policy.stopped_records,
@@ -88,8 +88,8 @@ def local(moment: datetime) -> str:
     return text
 
 
-def _open_breaker(state: CrmState, lanes: Lanes, now: datetime) -> str:
-    live = (lanes or {}).get(state.policy.crm_id)
+def _open_breaker(state: CrmState, live_crms: LiveCrms, now: datetime) -> str:
+    live = (live_crms or {}).get(state.policy.crm_id)
     if live is None or not live.is_open:
         return ""
     probe = local(now + timedelta(seconds=live.retry_in))

@@ -25,7 +25,7 @@ def read_crm(text: str, field: str) -> int:
     return filters.id_of(Crm.objects.all(), text, field, str(NO_CRM))
 
 
-def _policies_of(rows: QuerySet[Policy]) -> list[int | None]:
+def _systems_of(rows: QuerySet[Policy]) -> list[int | None]:
     """The systems of policies; None for a policy that carries the leads of all systems."""
     return list(rows.order_by().values_list("biz_id", flat=True).distinct())
 
@@ -85,7 +85,7 @@ CRM = FilterField(
     _("Type a part of its name"),
     "name",
     options=_crms,
-    owners=lambda crm: _policies_of(Policy.objects.filter(crm=crm)),
+    owners=lambda crm: _systems_of(Policy.objects.filter(crm=crm)),
     read=read_crm,
     parameter_help="Only leads with a record at this CRM: its name",
 )
@@ -94,7 +94,7 @@ POLICY = FilterField(
     _("Type a part of its source or CRM"),
     "name",
     options=_policies,
-    owners=lambda policy: _policies_of(Policy.objects.filter(pk=policy)),
+    owners=lambda policy: _systems_of(Policy.objects.filter(pk=policy)),
     read=read_policy,
     parameter_help="Only leads with a record of this policy: its id, or its source and CRM",
 )

@@ -58,16 +58,12 @@ def _records(policies_by_id: Policies) -> Source:
         keys = [policies.lead_of(key) for _pk, policy, key in rows if policy in hive]
         leads = Lead.objects.filter(id__in=[key for key in keys if key is not None])
         lead_ids = set(leads.filter(biz_id=values["biz"]).order_by().values_list("id", flat=True))
-        return {
-            pk
-            for pk, policy, key in rows
-            if (
-                # A policy of the hive carries the leads of all systems: the lead decides.
-                policies.lead_of(key) in lead_ids
-                if policy in hive
-                else policies_by_id[policy].biz_id == values["biz"]
-            )
+        # A policy of the hive carries the leads of all systems: the lead decides.
+        of_leads = {
+            pk for pk, policy, key in rows if policy in hive and policies.lead_of(key) in lead_ids
         }
+        own_policies = {pk for pk in policies_by_id if policies_by_id[pk].biz_id == values["biz"]}
+        return of_leads | {pk for pk, policy, _key in rows if policy in own_policies - hive}
 
     def in_state(values: Values) -> QuerySet[Any, int]:
         return _in_state(values, policies_by_id).values_list("id", flat=True)
@@ -99,7 +95,7 @@ def _lead_indexes(policies_by_id: Policies) -> list[Index]:
     hive = {pk: policies_by_id[pk] for pk in policies.of_hive(policies_by_id)}
 
     def index(field: str, rows: Callable[[Values, Policies], QuerySet[Record]]) -> Index:
-        def open(_source: Source, values: Values) -> Reader | None:
+        def open_reader(_source: Source, values: Values) -> Reader | None:
             if values.get("state") == _State.CONFIRMED and field != "remote_id":
                 return None
             records = rows(values, hive).order_by()
@@ -107,7 +103,7 @@ def _lead_indexes(policies_by_id: Policies) -> list[Index]:
             lead_ids = [pk for key in keys if (pk := policies.lead_of(key)) is not None]
             return read_ids(lead_ids, values) if len(keys) <= MAX_SORTED else None
 
-        return Index((field,), open, ())
+        return Index((field,), open_reader, ())
 
     def with_remote_id(values: Values, _policies: Policies) -> QuerySet[Record]:
         return Record.objects.filter(remote_id=values["remote_id"])

@@ -128,18 +128,18 @@ def _fields(request: Request, indent: int | None = 2) -> str:
 
 
 class _Story:
-    """The tries of some records and the lanes of their CRMs, read once for timeline and cards."""
+    """The tries of some records and the reports on their CRMs, read once for timeline and cards."""
 
     def __init__(self, states: Sequence[CrmState]) -> None:
         self.states = states
         self.tries = timeline.read_tries(states)
         self._now = sql.now()
-        self._lanes: explanations.Lanes = {}
+        self._live_crms: explanations.LiveCrms = {}
         if any(state.record and state.record.state in Record.OPEN for state in states):
             try:
-                self._lanes = presence.crms.read_by_id()
+                self._live_crms = presence.crms.read_by_id()
             except RedisError:
-                self._lanes = None
+                self._live_crms = None
 
     def entries(self) -> list[TimelineEntry]:
         return list(timeline.entries(self.states, self.tries, self._now))
@@ -176,7 +176,7 @@ class _Story:
             facts |= {_("Id in the CRM"): record.remote_id} if record.remote_id else {}
             facts |= {_("Failed tries"): str(record.attempt)} if record.attempt else {}
         notes = []
-        if record and record.state in Record.OPEN and self._lanes is None:
+        if record and record.state in Record.OPEN and self._live_crms is None:
             notes.append(_("Redis is unavailable: whether the breaker of its CRM is open is not "
                            "known."))  # fmt: skip
         if items:
@@ -208,7 +208,7 @@ class _Story:
             state=state.label,
             tone=state.tone,
             since=record.updated_at if record else None,
-            why=explanations.explain(state, self._lanes, self._now),
+            why=explanations.explain(state, self._live_crms, self._now),
             next_at=next_at if next_at and next_at > self._now else None,
             facts=facts,
             attempts=attempts,

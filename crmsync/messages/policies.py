@@ -29,13 +29,9 @@ def matching(policies: Policies, values: Values) -> list[int]:
 
 def of_lead(policies: Policies, lead: Lead) -> Iterator[Policy]:
     """The policies that carry the lead, as they are set up now."""
+    values = {"biz_id": lead.biz_id, "appkey": lead.appkey}
     for policy in policies.values():
-        is_its = policy.biz_id in (None, lead.biz_id)
-        if (
-            policy.source.is_hive
-            and is_its
-            and (not policy.appkeys or lead.appkey in policy.appkeys)
-        ):
+        if policy.source.is_hive and policy.carries(values):
             yield policy
 
 

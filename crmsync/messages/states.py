@@ -52,8 +52,9 @@ class CrmState(msgspec.Struct, frozen=True):
     def next_try_at(self) -> datetime | None:
         """The time of the next try; None unless the record waits."""
         # The `next_at` of a queued record is the end of a lease.
-        is_waiting = self.record and self.record.state in (_State.WAITING, _State.RETRY)
-        return self.record.next_at if self.record and is_waiting else None
+        if self.record is None or self.record.state not in (_State.WAITING, _State.RETRY):
+            return None
+        return self.record.next_at
 
     @property
     def tone(self) -> Tone:

@@ -138,18 +138,18 @@ _State = Record.State
 _DOTS = {"confirmed": "delivered", "dead": "failed", "retry": "waiting", "unread": "waiting"}
 
 
-def entries(states: Sequence[CrmState], read: Tries, now: datetime) -> Iterator[TimelineEntry]:
+def entries(states: Sequence[CrmState], tries: Tries, now: datetime) -> Iterator[TimelineEntry]:
     """Each version that was read, each try, each action of a person, and the state of each record
     at `now`."""
     by_record = {state.record.pk: state for state in states if state.record}
-    if read.earlier:
-        more = _("There were more tries; the last %d are shown.") % len(read.items)
-        yield TimelineEntry(read.earlier.at, more, "linked")
+    if tries.earlier:
+        more = _("There were more tries; the last %d are shown.") % len(tries.items)
+        yield TimelineEntry(tries.earlier.at, more, "linked")
     crms = {state.policy.pk: str(state.policy.crm) for state in states}
     columns = ("id", "policy_id", "run_id", "start_at")
-    rows = Operation.objects.filter(id__in=read.operations).order_by("id").values_list(*columns)
+    rows = Operation.objects.filter(id__in=tries.operations).order_by("id").values_list(*columns)
     for pk, policy, run, start in rows:
-        request = read.requests.get((pk, policy))
+        request = tries.requests.get((pk, policy))
         where = _("operation %d") % pk
         if run:
             where = _("operation %(operation)d of run %(run)d") % {"operation": pk, "run": run}
@@ -164,7 +164,7 @@ def entries(states: Sequence[CrmState], read: Tries, now: datetime) -> Iterator[
             where = _("version %d") % request.version + " · " + where
         at = datetime.fromtimestamp(start / 1000, UTC)
         yield TimelineEntry(at, title, "accepted", where, content)
-    for item in read.items:
+    for item in tries.items:
         parts = [
             _("version %d") % item.version,
             *answer_parts(item),

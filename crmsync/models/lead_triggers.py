@@ -34,7 +34,7 @@ from msgplatform.core.errors import Permanent
 _TABLE = "lead"
 _MIGRATION = ("crmsync", "0002_triggers_and_partitions")
 _NAMES = ("lead_on_insert", "lead_on_update")
-_NOTICED = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "IsDelete")
+_COLUMNS = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "IsDelete")
 
 
 def _statements(engine: Engine) -> tuple[str, str]:
@@ -44,7 +44,7 @@ def _statements(engine: Engine) -> tuple[str, str]:
     on_insert, on_update = _NAMES
     return (
         engine.insert_trigger(on_insert, _TABLE, values),
-        engine.update_trigger(on_update, _TABLE, changes, _NOTICED),
+        engine.update_trigger(on_update, _TABLE, changes, _COLUMNS),
     )
 
 

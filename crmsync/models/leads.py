@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext, gettext_lazy as _
 
 from crmsync import lead_fields
-from crmsync.lead_fields import MAX_UID
+from crmsync.lead_fields import MAX_UID, LeadField
 from msgplatform.core import cells
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.idempotency import IdempotencyRow
@@ -107,6 +107,13 @@ class LandingPage(models.Model):
 
     def __str__(self) -> str:
         return self.title or self.appkey
+
+    @property
+    def fields(self) -> tuple[LeadField, ...]:
+        return tuple(
+            LeadField(row["name"], bool(row.get("required")), row.get("label", ""))
+            for row in self.form_fields
+        )
 
     def get_absolute_url(self) -> str:
         """The address; `reverse` fails in the console while nothing serves landing pages."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -226,6 +227,17 @@ class Policy(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source} → {self.crm}"
+
+    def carries(self, values: Mapping[str, Any]) -> bool:
+        """True if rows of the source with this `biz_id` and `appkey` are carried."""
+        if self.biz_id is not None and values.get("biz_id") != self.biz_id:
+            return False
+        return not self.appkeys or values.get("appkey") in self.appkeys
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if the guard waits for a person's decision."""
+        return self.stopped_at is not None and not self.decision
 
     @classmethod
     def with_names(cls) -> models.QuerySet[Policy]:

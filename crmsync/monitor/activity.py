@@ -30,11 +30,11 @@ class _OfPolicy(Dimension):
         self.name, self.title, self.permission = subject.name, subject.title, subject.permission
         self.relation, self._rows = f"crmsync.Policy.{subject.name}", subject.rows
 
-    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
-        policies = {counter.subject for counter in counters}
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
+        policies = {key.subject for key in counter_keys}
         rows = Policy.objects.filter(pk__in=policies)
-        of = dict(rows.values_list("pk", f"{self.name}_id"))
-        return {counter: str(of[counter.subject]) for counter in counters if counter.subject in of}
+        owners = dict(rows.values_list("pk", f"{self.name}_id"))
+        return {key: str(owners[key.subject]) for key in counter_keys if key.subject in owners}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         return named_rows(self._rows(), keys)

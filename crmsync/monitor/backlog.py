@@ -1,6 +1,6 @@
 """The backlog of each policy, and the progress of a run.
 
-Counts stop at COUNTED: dead records pile up until a person looks at them, and a count must not
+Counts stop at MAX_COUNT: dead records pile up until a person looks at them, and a count must not
 take longer each day."""
 
 from collections import Counter, defaultdict
@@ -19,13 +19,13 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.counting import count_up_to
 from msgplatform.models import MinuteCounter
 
-COUNTED = 100_000
+MAX_COUNT = 100_000
 _State = Record.State
 # Confirmed and dismissed records are never counted: they need no work, and their number grows.
 NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
 # How far back the last confirmed record is looked for. Without this bound, all counters of a policy
 # that confirms nothing would be read.
-LOOKED_BACK = timedelta(days=1)
+LOOK_BACK = timedelta(days=1)
 
 
 class PolicyProgress(NamedTuple):
@@ -33,7 +33,7 @@ class PolicyProgress(NamedTuple):
 
     `due_at` is the earliest time at which one of its records is due, None when none waits; those in
     flight do not count. `confirmed_at` is the minute of its last confirmed record, None when
-    LOOKED_BACK has none. `moved_at` is the time when its watermark last moved, None for never.
+    LOOK_BACK has none. `moved_at` is the time when its watermark last moved, None for never.
     """
 
     policy: Policy
@@ -54,7 +54,7 @@ class PolicyProgress(NamedTuple):
 def of_policies(now: datetime) -> list[PolicyProgress]:
     """The progress of every policy; one query."""
     confirmed_counters = MinuteCounter.objects.filter(
-        flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
+        flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOK_BACK
     ).order_by("-minute")
     policies_with_times = Policy.with_names().annotate(
         waiting_at=_first_due(_State.WAITING),
@@ -70,7 +70,7 @@ def of_policies(now: datetime) -> list[PolicyProgress]:
 
 
 def counts(
-    policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, limit: int = COUNTED
+    policies: Iterable[int], states: Sequence[int] = NOT_CONFIRMED, limit: int = MAX_COUNT
 ) -> Counter[tuple[int, int]]:
     """The number of records by (policy, state), each counted up to `limit`.
 
@@ -138,34 +138,24 @@ def of_runs(runs: Iterable[Run]) -> dict[int, Progress]:
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     operations = list(columns[: MAX_OPERATIONS + 1])
     last_full_run = operations[MAX_OPERATIONS][0] if len(operations) > MAX_OPERATIONS else 0
-    for run_id, *counts in operations:
-        sums[run_id] = [a + b for a, b in zip(sums[run_id], counts, strict=True)]
+    for run_id, *operation_counts in operations:
+        sums[run_id] = [a + b for a, b in zip(sums[run_id], operation_counts, strict=True)]
     now = sql.now().timestamp()
     progress_by_run: dict[int, Progress] = {}
     for run in by_id.values():
         sent_count, confirmed_count, replaced_count, dead_count = sums[run.pk]
-        is_partial = run.pk <= last_full_run
         ended_count = confirmed_count + replaced_count + dead_count
-        is_over = run.state != Run.State.READING and sent_count <= ended_count
-        records_done = run.unchanged + ended_count
-        rate = None if is_over else records_done / max(now - run.started_at.timestamp(), 1.0)
+        done_count = run.unchanged + ended_count
+        is_reading, is_partial = run.state == Run.State.READING, run.pk <= last_full_run
+        is_over = not is_reading and sent_count <= ended_count
+        rate = None if is_over else done_count / max(now - run.started_at.timestamp(), 1.0)
         # A run that has read more rows than were counted at its beginning reads newer rows, whose
         # number is not known.
-        is_known = run.state != Run.State.READING or run.read < run.unread < MAX_UNREAD
-        total = run.unchanged + sent_count if run.state != Run.State.READING else run.unread
-        seconds_left = (
-            max(0, total - records_done) / rate if rate and is_known and not is_partial else None
-        )
+        is_known = not is_reading or run.read < run.unread < MAX_UNREAD
+        total = run.unread if is_reading else run.unchanged + sent_count
+        left = max(0, total - done_count) / rate if rate and is_known and not is_partial else None
         progress_by_run[run.pk] = Progress(
-            run.read,
-            run.unchanged,
-            sent_count,
-            confirmed_count,
-            replaced_count,
-            dead_count,
-            rate,
-            seconds_left,
-            is_over,
-            is_partial,
-        )
+            run.read, run.unchanged, sent_count, confirmed_count, replaced_count, dead_count,
+            rate, left, is_over, is_partial,
+        )  # fmt: skip
     return progress_by_run

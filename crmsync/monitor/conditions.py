@@ -31,13 +31,13 @@ KINDS = (PAUSED, SOURCE, HORIZON, STALLED, DEAD, RECOVERY, REMOVALS)
 UNREADABLE_SECONDS = 60.0
 HORIZON_SECONDS = 600.0
 STALLED_SECONDS = 600.0
-DEAD_SHARE, DEAD_OF = 0.05, 20  # dead share of the last hour, minimum of records
+MAX_DEAD_SHARE, MIN_ENDED = 0.05, 20  # of the records that ended in the last hour
 OPEN_FOR = timedelta(days=1)
 # Key of the last look at stalled CRMs, in the work Redis.
 STALLS = "crm:stalls"
 # Seconds. After a longer gap between two looks the platform was stopped: the gap is not counted.
 _MAX_GAP_SECONDS = 120.0
-_COUNTED = 1_000
+_MAX_ENTRIES = 1_000
 _IN_FLIGHT = int(Record.State.QUEUED)
 _HOUR = timedelta(hours=1)
 
@@ -77,7 +77,7 @@ def conditions() -> Iterator[Condition]:
         )
     for progress in policies:
         policy = progress.policy
-        if policy.stopped_at and not policy.decision:
+        if policy.is_stopped:
             yield Condition(
                 f"{REMOVALS}:{policy.pk}",
                 lazy_message(
@@ -101,7 +101,7 @@ def conditions() -> Iterator[Condition]:
         policy = progress.policy
         dead_count = hour[policy.pk, counters.DEAD]
         ended_count = dead_count + hour[policy.pk, counters.CONFIRMED]
-        if ended_count >= DEAD_OF and dead_count > DEAD_SHARE * ended_count:
+        if ended_count >= MIN_ENDED and dead_count > MAX_DEAD_SHARE * ended_count:
             yield Condition.of(
                 f"{DEAD}:{policy.pk}",
                 _("%(policy)s: %(dead)d of %(ended)d records are dead"),
@@ -114,7 +114,7 @@ def conditions() -> Iterator[Condition]:
                 dead=dead_count,
                 ended=ended_count,
             )
-    count = backlog.count_open_entries(now - OPEN_FOR, _COUNTED)
+    count = backlog.count_open_entries(now - OPEN_FOR, _MAX_ENTRIES)
     if count:
         more = lazy_message("%(count)d or more", count=count)
         yield Condition.of(
@@ -124,7 +124,7 @@ def conditions() -> Iterator[Condition]:
                 "Nobody sends these records unless somebody decides: try them again, correct "
                 "them or dismiss them in the console."
             ),
-            count=more if count == _COUNTED else str(count),
+            count=more if count == _MAX_ENTRIES else str(count),
         )
 
 
@@ -171,10 +171,9 @@ def _measure_stalls(
         last = msgspec.json.decode(content, type=_Stalls)
     else:  # After a loss of Redis: CRMs with an open alert are still stalled
         last = _Stalls(now, {}, [])
-        for crm in [
-            crm_id for crm_id in confirmed_at if open_conditions(Q(open_key=f"{STALLED}:{crm_id}"))
-        ]:
-            last.crms[crm] = (confirmed_at[crm], STALLED_SECONDS + 1)
+        for crm, at in confirmed_at.items():
+            if open_conditions(Q(open_key=f"{STALLED}:{crm}")):
+                last.crms[crm] = (at, STALLED_SECONDS + 1)
     gap = now - last.at
     seconds_passed = gap if 0 < gap <= _MAX_GAP_SECONDS else 0.0
     crms: dict[int, tuple[float, float]] = {}
@@ -193,17 +192,17 @@ def _measure_stalls(
 
 
 def _source_trouble(
-    working: Sequence[PolicyProgress], facts: Mapping[int, PolicyFacts]
+    working: Sequence[PolicyProgress], reports: Mapping[int, PolicyFacts]
 ) -> Iterator[Condition]:
     """Sources that cannot be read as they should be, by the reports of pollers. Without a poller's
     report a source's alert stays as it is."""
     unheld_ids: list[int] = []
     for policy in (progress.policy for progress in working):
-        source = facts.get(policy.pk)
-        if source is None:
+        report = reports.get(policy.pk)
+        if report is None:
             unheld_ids.append(policy.pk)
             continue
-        if source.problem and source.problem_for > UNREADABLE_SECONDS:
+        if report.problem and report.problem_for > UNREADABLE_SECONDS:
             yield Condition.of(
                 f"{SOURCE}:{policy.pk}",
                 _("The source %(name)s cannot be read"),
@@ -212,10 +211,10 @@ def _source_trouble(
                     "in the console, or repair its database; reading goes on by itself."
                 ),
                 name=str(policy.source),
-                problem=source.problem,
+                problem=report.problem,
                 crm=str(policy.crm),
             )
-        elif source.without_time:
+        elif report.without_time:
             yield Condition.of(
                 f"{SOURCE}:{policy.pk}",
                 _("Rows of the source %(name)s have no time"),
@@ -225,12 +224,12 @@ def _source_trouble(
                     "set it in each row."
                 ),
                 name=str(policy.source),
-                count=source.without_time,
+                count=report.without_time,
                 column=policy.source.time_column,
                 crm=str(policy.crm),
             )
         # An assumed horizon is as old as the source's `lag` says.
-        elif source.exact and source.horizon_age > HORIZON_SECONDS:
+        elif report.exact and report.horizon_age > HORIZON_SECONDS:
             yield Condition.of(
                 f"{HORIZON}:{policy.pk}",
                 _("A transaction at the source %(name)s is left open"),
@@ -240,7 +239,7 @@ def _source_trouble(
                     "source's database."
                 ),
                 name=str(policy.source),
-                minutes=round(source.horizon_age / 60),
+                minutes=round(report.horizon_age / 60),
                 crm=str(policy.crm),
             )
     keys = [f"{kind}:{pk}" for kind in (SOURCE, HORIZON) for pk in unheld_ids]
@@ -265,25 +264,25 @@ def examine() -> Iterator[Finding]:
             "bad", f"CRM sync: {crm.name} is paused: {crm.paused_because}",
             "correct its settings in the console, and press Resume there",
         )  # fmt: skip
-    facts = presence.policies.read_by_id()
+    reports = presence.policies.read_by_id()
     for policy in policies:
         if not (policy.enabled and policy.crm.enabled):
             continue
-        name, state = f"CRM sync: {policy}", facts.get(policy.pk)
-        if state is None:
+        name, report = f"CRM sync: {policy}", reports.get(policy.pk)
+        if report is None:
             yield Finding("warn", f"{name} is held by no poller", "manage.py run_sync_poller")
-        elif state.problem:
-            yield Finding("bad", f"{name}: {state.problem}", "correct the source in the console")
-        elif not state.exact:
+        elif report.problem:
+            yield Finding("bad", f"{name}: {report.problem}", "correct the source in the console")
+        elif not report.exact:
             yield Finding(
                 "warn", f"{name}: the source does not show its open transactions",
                 "GRANT PROCESS ON *.* to the source's user, and name the server that is written "
                 "to, no replica; until then no transaction may take longer than is set for the "
                 "source",
             )  # fmt: skip
-        elif state.without_time:
+        elif report.without_time:
             yield Finding(
-                "warn", f"{name}: {state.without_time} rows or more have no time and are not read",
+                "warn", f"{name}: {report.without_time} rows or more have no time and are not read",
                 f"set {policy.source.time_column} in the source's database",
             )  # fmt: skip
         else:

@@ -21,7 +21,7 @@ def call() -> FirstCall:
 def steps() -> list[FirstStep]:
     policies = list(Policy.objects.values_list("id", flat=True)[:20])
     confirmed_records = Record.objects.filter(policy_id__in=policies, state=Record.State.CONFIRMED)
-    try_out = FirstStep(
+    sandbox_step = FirstStep(
         _("A sandbox"),
         _(
             "A CRM of the platform's own that shows what it gets: one click makes it with its "
@@ -32,7 +32,7 @@ def steps() -> list[FirstStep]:
         ("crmsync.add_crm", "crmsync.add_policy"),
     )
     return [
-        *([try_out] if sandbox.is_on() else []),
+        *([sandbox_step] if sandbox.is_on() else []),
         FirstStep(
             _("A landing page"),
             _("What it asks for. Its form is there at once, and its APPKEY takes leads over REST."),

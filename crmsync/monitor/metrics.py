@@ -21,7 +21,7 @@ from msgplatform.core.rates.breaker import STATE_NUMBERS
 
 _HOUR = timedelta(hours=1)
 # Numbers, because a metric has no words.
-_UP_TO = f"counted up to {backlog.COUNTED:,}"
+_UP_TO = f"counted up to {backlog.MAX_COUNT:,}"
 
 
 def status() -> Status:
@@ -36,7 +36,7 @@ def status() -> Status:
     facts: dict[str, int | float | str] = {}
     for state in Record.OPEN:
         count = by_state[state]
-        if count >= backlog.COUNTED:  # the backlog is larger then
+        if count >= backlog.MAX_COUNT:  # the backlog is larger then
             facts[str(state.label)] = _("%d or more") % count
         elif count and state == Record.State.RETRY:
             facts[str(state.label)] = count
@@ -59,13 +59,13 @@ def status() -> Status:
 
 def waits() -> Iterator[Wait]:
     """The oldest due record at each CRM that takes work. The platform alerts when it waits long."""
-    now, first = sql.now(), dict[Crm, datetime]()
+    now, due_by_crm = sql.now(), dict[Crm, datetime]()
     for progress in backlog.of_policies(now):
         if progress.takes_work and progress.due_at is not None and progress.due_at <= now:
-            first[progress.policy.crm] = min(progress.due_at, first.get(progress.policy.crm, now))
-    for crm, since in first.items():
-        what = lazy_message("A record for %(crm)s", crm=str(crm))
-        yield Wait(str(crm.pk), what, since)
+            crm = progress.policy.crm
+            due_by_crm[crm] = min(progress.due_at, due_by_crm.get(crm, now))
+    for crm, due_at in due_by_crm.items():
+        yield Wait(str(crm.pk), lazy_message("A record for %(crm)s", crm=str(crm)), due_at)
 
 
 # -- /metrics ------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def samples() -> Iterator[Sample]:
             yield _RECORDS.of(counts[progress.policy.pk, state], **progress.labels, state=name)
         yield _OLDEST_DUE.of(_overdue(progress, now) or 0.0, **progress.labels)
         # If no record is confirmed, the metric has its maximum.
-        confirmed_at = progress.confirmed_at or now - backlog.LOOKED_BACK
+        confirmed_at = progress.confirmed_at or now - backlog.LOOK_BACK
         yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed_at).total_seconds()), **progress.labels)
         if progress.moved_at is not None:
             yield _WATERMARK_AGE.of(

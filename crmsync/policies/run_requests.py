@@ -64,7 +64,7 @@ def decide(policy: Policy, decision: Policy.Decision, removals: int, by: str) ->
     with transaction.atomic():
         # Locked: of two people who decide at once, one gets NotNow.
         row = Policy.objects.select_for_update().get(pk=policy.pk)
-        if row.stopped_at is None or row.decision:
+        if not row.is_stopped:
             raise NotNow(_("Nothing waits for a decision any more."))
         if row.stopped_removals != removals:
             raise NotNow(

@@ -16,8 +16,8 @@ import msgspec
 from django.db import transaction
 
 from crmsync import models
-from crmsync.directory import Crm, Policy
-from crmsync.models import Record, Run
+from crmsync.directory import Crm
+from crmsync.models import Policy, Record, Run
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.models.sources import MAX_RUN, MAX_UNREAD
 from crmsync.policies import schedule
@@ -34,7 +34,7 @@ from msgplatform.core.errors import LeaseLost
 
 log = logging.get(__name__)
 
-_Kind = models.Policy.Kind
+_Kind = Policy.Kind
 # While no row is behind, a comparison's place is stored after so many pages: the successor of a
 # killed poller repeats at most these.
 _PAGES_UNSTORED = 50
@@ -89,9 +89,9 @@ class _Runs:
                 return
             now = require_lease(policy, self._holder)
             if is_requested:
-                rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
+                rows = Policy.objects.filter(pk=policy.id, requested=kind)
                 if not rows.update(requested="", requested_by=""):
-                    raise LeaseLost(f"the run of the policy {policy.name} was begun already")
+                    raise LeaseLost(f"the run of the policy {policy} was begun already")
             if self.run:
                 _finish(self.run)
             if kind == _Kind.FULL:
@@ -166,13 +166,13 @@ class Changes(_Runs):
         is_part = False
         while True:
             row_requests = requests.make_requests(policy, page.rows, operation)
-            round = Round(
+            poll_round = Round(
                 policy, self._holder, crm.id, operation, self.run, row_requests, page.watermark,
                 self._are_new,
             )  # fmt: skip
             with contextlib.suppress(Unstorable):
                 if not requests.is_too_large(row_requests):
-                    result = store_or_set_aside(round, is_part)
+                    result = store_or_set_aside(poll_round, is_part)
                     break
             is_part = True
             page = increment.read(self._watermark, max(1, len(page.rows) // 2))
@@ -183,7 +183,7 @@ class Changes(_Runs):
         if not page.more:
             self.end()
         if result.operations:
-            self._center.distribute(crm, round, result)
+            self._center.distribute(crm, poll_round, result)
         return page.more
 
 
@@ -204,7 +204,7 @@ class Comparison(_Runs):
         """Begin a run. Raises LeaseLost when the requested one was begun already."""
         self._begin(policy, _Kind.SWEEP, 0, is_requested)
         self._after = None
-        models.Policy.objects.filter(pk=policy.id).update(swept_at=sql.now())
+        Policy.objects.filter(pk=policy.id).update(swept_at=sql.now())
 
     def round(
         self, policy: Policy, crm: Crm, source: Source, increment: Increment, limit: int
@@ -237,11 +237,11 @@ class Comparison(_Runs):
         operation = ids.new(ids.bucket(policy.id, None))
         row_requests = requests.make_requests(policy, increment.rows(keys), operation)
         # No watermark: these rows lie anywhere in the order of time, so that it must not move.
-        round = Round(policy, self._holder, crm.id, operation, self.run, row_requests, None)
+        poll_round = Round(policy, self._holder, crm.id, operation, self.run, row_requests, None)
         try:
             if requests.is_too_large(row_requests):
                 raise Unstorable
-            result = store_or_set_aside(round, is_part)
+            result = store_or_set_aside(poll_round, is_part)
         except Unstorable:
             half = len(keys) // 2
             self._send(policy, crm, increment, keys[:half], True)
@@ -250,8 +250,8 @@ class Comparison(_Runs):
         # No operation if the policy carries none of these rows: they are behind in each run.
         if result.operations:
             count = sum(operation.records for operation in result.operations)
-            log.warning("rows_were_behind", policy=policy.name, count=count)
-            self._center.distribute(crm, round, result)
+            log.warning("rows_were_behind", policy=str(policy), count=count)
+            self._center.distribute(crm, poll_round, result)
 
 
 class SweepPage(msgspec.Struct, frozen=True):
@@ -295,7 +295,7 @@ def sweep(
     def is_behind(key: Key, version: int | None, *values: Any) -> bool:
         if key in versions:  # also a row that the policy does not carry any more: it may be deleted
             return (version or 0) > versions[key]
-        return not policy or requests.is_carried(policy, dict(zip(names, values, strict=True)))
+        return not policy or policy.carries(dict(zip(names, values, strict=True)))
 
     keys_behind = [row[0] for row in rows if is_behind(*row)]
     return SweepPage(keys_behind, rows[-1][0] if len(rows) == limit else None)

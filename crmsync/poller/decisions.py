@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
-from crmsync import models
-from crmsync.directory import Policy
+from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import MAPPING, MAX_MESSAGE, UNKNOWN
 from crmsync.monitor import counters, failures
 from crmsync.operations import add_endings
@@ -32,7 +31,7 @@ from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import RowRequest
 from msgplatform.core.data import sql
 
-_State, _Removal = models.Record.State, models.Record.Removal
+_State, _Removal = Record.State, Record.Removal
 # The columns of a record in their stored order.
 COLUMNS = (
     "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
@@ -71,9 +70,9 @@ class StoredRound(msgspec.Struct):
 
     entries: list[Entry] = msgspec.field(default_factory=list)
     requests: list[Request] = msgspec.field(default_factory=list)
-    operation: models.Operation | None = None
+    operation: Operation | None = None
     held_requests: list[Request] = msgspec.field(default_factory=list)
-    held_operation: models.Operation | None = None
+    held_operation: Operation | None = None
     lease_until: float = 0.0
     read: int = 0
     unchanged: int = 0
@@ -82,7 +81,7 @@ class StoredRound(msgspec.Struct):
     are_new: bool = False
 
     @property
-    def operations(self) -> list[models.Operation]:
+    def operations(self) -> list[Operation]:
         both = (self.operation, self.held_operation)
         return [operation for operation in both if operation]
 
@@ -90,10 +89,10 @@ class StoredRound(msgspec.Struct):
 class Decisions:
     """The decisions of a round on each record, and the rows that store them."""
 
-    def __init__(self, round: Round, now: datetime, held_operation: int) -> None:
+    def __init__(self, poll_round: Round, now: datetime, held_operation: int) -> None:
         """`held_operation` is the id of the operation of removals that are held."""
-        self._this, self._now, self._held_operation = round, now, held_operation
-        self._has_versions = bool(round.policy.source.version_column)
+        self._round, self._now, self._held_operation = poll_round, now, held_operation
+        self._has_versions = bool(poll_round.policy.source.version_column)
         self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
         # Convert these two times once: hundreds of rows have them.
         self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
@@ -106,76 +105,81 @@ class Decisions:
         self._dead: list[tuple[dict[str, Any], RowRequest]] = []
         self.result = StoredRound(lease_until=self._lease.timestamp())
 
-    def take(self, each: RowRequest, stored_row: Mapping[str, Any] | None, new_id: int) -> None:
+    def take(
+        self, row_request: RowRequest, stored_row: Mapping[str, Any] | None, new_id: int
+    ) -> None:
         """Decide on a record; `stored_row` is its row, `new_id` the id for a new one."""
         self.result.read += 1
         if stored_row is None:
-            self._new(each, new_id)
+            self._take_new(row_request, new_id)
             return
-        each = self._numbered(each, stored_row)
-        version = each.request.version
-        is_known = version == stored_row["version"] and each.digest == stored_row["digest"]
-        if version < stored_row["version"] or is_known or self._is_settled(each, stored_row):
+        row_request = self._with_greater_version(row_request, stored_row)
+        request, version = row_request.request, row_request.request.version
+        state, operation = stored_row["state"], stored_row["operation_id"]
+        is_known = version == stored_row["version"] and row_request.digest == stored_row["digest"]
+        if version < stored_row["version"] or is_known or self._is_settled(row_request, stored_row):
             return
-        if self._is_plain_change(each, stored_row):
-            request = msgspec.structs.replace(each.request, previous=stored_row["operation_id"])
+        if self._is_plain_change(row_request, stored_row):
+            request = msgspec.structs.replace(request, previous=operation)
             row_id, remote_id = stored_row["id"], stored_row["remote_id"]
-            self._changed_rows.append((row_id, version, each.digest, each.cleared))
-            self.result.entries.append(Entry(row_id, self._this.operation, request, remote_id))
+            self._changed_rows.append((row_id, version, row_request.digest, row_request.cleared))
+            self.result.entries.append(Entry(row_id, self._round.operation, request, remote_id))
             self.result.requests.append(request)
             return
         row = {
             **stored_row,
             "version": version,
-            "digest": each.digest,
-            "deleted": each.request.deleted,
+            "digest": row_request.digest,
+            "deleted": request.deleted,
+            "updated_at": self._now_stored,
         }
-        row["updated_at"] = self._now_stored
-        is_in_flight = stored_row["state"] == _State.QUEUED and stored_row["next_at"] > self._now
-        sending, operation = stored_row["sending_operation"], stored_row["operation_id"]
-        if stored_row["state"] == _State.CONFIRMED and each.digest == stored_row["sent_digest"]:
+        is_in_flight = state == _State.QUEUED and stored_row["next_at"] > self._now
+        sending_operation = stored_row["sending_operation"]
+        if state == _State.CONFIRMED and row_request.digest == stored_row["sent_digest"]:
             row["sent_version"] = version
             self._keep(row)
             return
         # The row is at its source again as the CRM still has it: nothing was sent of the removal.
-        is_certain = stored_row["state"] == _State.HELD and stored_row["error_class"] != UNKNOWN
-        if is_certain and each.digest == stored_row["sent_digest"]:
+        is_certain = state == _State.HELD and stored_row["error_class"] != UNKNOWN
+        if is_certain and row_request.digest == stored_row["sent_digest"]:
             self._endings[operation, "replaced"] += 1
             row |= {
                 "state": int(_State.CONFIRMED), "next_at": None, "sent_version": version,
-                "removal": int(_Removal.NONE), "cleared": each.cleared,
+                "removal": int(_Removal.NONE), "cleared": row_request.cleared,
             }  # fmt: skip
             self._keep(row)
             return
         # Send the stored request in this version: a person may have corrected the request.
-        if stored_row["state"] in models.Record.OPEN and each.digest == stored_row["digest"]:
+        if state in Record.OPEN and row_request.digest == stored_row["digest"]:
             self._keep(row)
             return
-        row |= self._removal(each, stored_row)
+        row |= self._removal_columns(row_request, stored_row)
         # The handler in charge finds the newer version when it marks. A row that the mapping
         # refused has nothing to send later: it is dead now.
-        if is_in_flight and not each.problem:
-            if sending != operation:  # a version in between was never sent
+        if is_in_flight and not row_request.problem:
+            if sending_operation != operation:  # a version in between was never sent
                 self._endings[operation, "replaced"] += 1
-            row["operation_id"] = self._this.operation
+            row["operation_id"] = self._round.operation
             self._rows.append(_values(row))
-            request = msgspec.structs.replace(each.request, previous=operation)
+            request = msgspec.structs.replace(request, previous=operation)
             self.result.requests.append(request)
             return
-        if stored_row["state"] in models.Record.OPEN:
-            for each_operation in {operation, sending} - {0}:
-                self._endings[each_operation, "replaced"] += 1
-        check = stored_row["error_class"] == UNKNOWN or stored_row["state"] == _State.QUEUED
-        self._send(row, each, check)
+        if state in Record.OPEN:
+            for open_operation in {operation, sending_operation} - {0}:
+                self._endings[open_operation, "replaced"] += 1
+        check = stored_row["error_class"] == UNKNOWN or state == _State.QUEUED
+        self._send(row, row_request, check)
 
-    def _numbered(self, each: RowRequest, stored_row: Mapping[str, Any]) -> RowRequest:
+    def _with_greater_version(
+        self, row_request: RowRequest, stored_row: Mapping[str, Any]
+    ) -> RowRequest:
         """Give a changed row a greater version if the source has no versions, whatever clock the
         earlier poller had: only one poller at a time reads a policy."""
-        if self._has_versions or each.digest == stored_row["digest"]:
-            return each
-        version = max(each.request.version, stored_row["version"] + 1)
-        request = msgspec.structs.replace(each.request, version=version)
-        return msgspec.structs.replace(each, request=request)
+        if self._has_versions or row_request.digest == stored_row["digest"]:
+            return row_request
+        version = max(row_request.request.version, stored_row["version"] + 1)
+        request = msgspec.structs.replace(row_request.request, version=version)
+        return msgspec.structs.replace(row_request, request=request)
 
     def _is_plain_change(self, row_request: RowRequest, stored_row: Mapping[str, Any]) -> bool:
         """True if the CRM has confirmed the version before, and the new one only sets fields: such
@@ -188,7 +192,9 @@ class Decisions:
             and not (row_request.problem or row_request.request.deleted)
         )
 
-    def _removal(self, row_request: RowRequest, stored_row: Mapping[str, Any]) -> dict[str, int]:
+    def _removal_columns(
+        self, row_request: RowRequest, stored_row: Mapping[str, Any]
+    ) -> dict[str, int]:
         """The columns that say whether a new version removes something from the CRM. A removal that
         was not confirmed yet stays one, with what was decided about it."""
         if row_request.problem:
@@ -204,59 +210,60 @@ class Decisions:
             removal = stored_row["removal"]
         return {"removal": int(removal), "cleared": count}
 
-    def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
+    def _is_settled(self, row_request: RowRequest, stored_row: Mapping[str, Any]) -> bool:
         """True if the version will not be sent: a person dismissed it, or a source without versions
         has an unchanged row, so that reading it again is no newer version."""
         if self._has_versions:
-            is_same = each.request.version == stored_row["version"]
+            is_same = row_request.request.version == stored_row["version"]
             return is_same and bool(stored_row["state"] == _State.DISMISSED)
         is_confirmed = stored_row["state"] == _State.CONFIRMED
-        return not is_confirmed and bool(each.digest == stored_row["digest"])
+        return not is_confirmed and bool(row_request.digest == stored_row["digest"])
 
-    def _new(self, each: RowRequest, new_id: int) -> None:
-        request = each.request
-        if not each.problem and not request.deleted:
+    def _take_new(self, row_request: RowRequest, new_id: int) -> None:
+        request = row_request.request
+        if not row_request.problem and not request.deleted:
             request = msgspec.structs.replace(request, previous=0)
-            self._new_rows.append((new_id, each.key, request.version, each.digest, each.cleared))
-            self.result.entries.append(Entry(new_id, self._this.operation, request))
+            digest, cleared = row_request.digest, row_request.cleared
+            self._new_rows.append((new_id, row_request.key, request.version, digest, cleared))
+            self.result.entries.append(Entry(new_id, self._round.operation, request))
             self.result.requests.append(request)
             return
         self._new_ids.add(new_id)
         row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
         row |= {
-            "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
-            "version": each.request.version, "digest": each.digest,
-            "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now_stored,
+            "id": new_id, "policy_id": self._round.policy.id, "key": row_request.key,
+            "version": request.version, "digest": row_request.digest, "deleted": request.deleted,
+            "sent_version": 0, "updated_at": self._now_stored,
             "removal": int(_Removal.NONE), "cleared": 0,
         }  # fmt: skip
-        if each.request.deleted:  # the CRM never had the record
+        if request.deleted:  # the CRM never had the record
             row |= {
                 "operation_id": 0, "sending_operation": 0, "state": int(_State.CONFIRMED),
-                "attempt": 0, "next_at": None, "sent_version": each.request.version,
-                "sent_digest": each.digest,
+                "attempt": 0, "next_at": None, "sent_version": request.version,
+                "sent_digest": row_request.digest,
             }  # fmt: skip
             self._keep(row)
             return
-        self._send(row, each, check=False)
+        self._send(row, row_request, check=False)
 
     def _keep(self, row: dict[str, Any]) -> None:
         """Store a version whose values the CRM has, or will get by another call."""
         self._rows.append(_values(row))
         self.result.unchanged += 1
 
-    def _send(self, row: dict[str, Any], each: RowRequest, check: bool) -> None:
+    def _send(self, row: dict[str, Any], row_request: RowRequest, check: bool) -> None:
         """Queue the record with this round, unless the mapping refused it."""
-        round = self._this
-        request = msgspec.structs.replace(each.request, previous=row["operation_id"] or 0)
+        poll_round = self._round
+        request = msgspec.structs.replace(row_request.request, previous=row["operation_id"] or 0)
         requests = self.result.requests
-        row |= {"operation_id": round.operation, "attempt": 0}
-        if each.problem:
+        row |= {"operation_id": poll_round.operation, "attempt": 0}
+        if row_request.problem:
             row |= {
                 "state": int(_State.DEAD), "next_at": None, "claimed_by": "",
                 "sending_operation": 0, "error_class": UNKNOWN if check else MAPPING,
             }  # fmt: skip
-            self._endings[round.operation, "dead"] += 1
-            self._dead.append((row, each))
+            self._endings[poll_round.operation, "dead"] += 1
+            self._dead.append((row, row_request))
         elif row["removal"] == _Removal.PENDING:
             row |= {
                 "state": int(_State.HELD), "next_at": self._now_stored, "claimed_by": "",
@@ -268,17 +275,17 @@ class Decisions:
         else:
             row |= {
                 "state": int(_State.QUEUED), "next_at": self._lease_stored,
-                "claimed_by": round.claim, "sending_operation": round.operation,
+                "claimed_by": poll_round.claim, "sending_operation": poll_round.operation,
                 "error_class": UNKNOWN if check else "", "room": "",
             }  # fmt: skip
             self.result.entries.append(
-                Entry(row["id"], round.operation, request, row["remote_id"], check=check)
+                Entry(row["id"], poll_round.operation, request, row["remote_id"], check=check)
             )
         self._rows.append(_values(row))
         requests.append(request)
 
     def write(self) -> None:
-        round, result, table = self._this, self.result, models.Record._meta.db_table
+        poll_round, result, table = self._round, self.result, Record._meta.db_table
         # Handlers also lock records in the order of ids: no deadlock.
         rows = sorted(self._rows, key=itemgetter(0))
         # If a new row has a record all the same, raise an error: that record must not change.
@@ -286,18 +293,18 @@ class Decisions:
         sql.insert_or_update(table, COLUMNS, [row for row in rows if row[0] not in self._new_ids])
         # Most columns are equal in records that are sent for the first time, or anew.
         constants = {
-            "deleted": False, "operation_id": round.operation,
-            "sending_operation": round.operation, "state": int(_State.QUEUED), "attempt": 0,
-            "next_at": self._lease_stored, "claimed_by": round.claim, "error_class": "",
+            "deleted": False, "operation_id": poll_round.operation,
+            "sending_operation": poll_round.operation, "state": int(_State.QUEUED), "attempt": 0,
+            "next_at": self._lease_stored, "claimed_by": poll_round.claim, "error_class": "",
             "updated_at": self._now_stored, "removal": int(_Removal.NONE), "room": "",
         }  # fmt: skip
         sql.update(table, _CHANGED, sorted(self._changed_rows), constants)
         constants |= {
-            "policy_id": round.policy.id, "sent_version": 0, "sent_digest": "", "remote_id": "",
-            "room": models.Record.FIRST_ROOM,
+            "policy_id": poll_round.policy.id, "sent_version": 0, "sent_digest": "",
+            "remote_id": "", "room": Record.FIRST_ROOM,
         }  # fmt: skip
         sql.insert(table, _NEW, self._new_rows, constants=constants)
-        result.operation = self._create_operation(round.operation, result.requests)
+        result.operation = self._create_operation(poll_round.operation, result.requests)
         result.held_operation = self._create_operation(self._held_operation, result.held_requests)
         result.size = len(result.operation.data) if result.operation else 0
         if self._endings:
@@ -305,35 +312,37 @@ class Decisions:
         if self._dead:
             # A record has at most one open entry of the recovery log.
             row_ids = [row["id"] for row, _ in self._dead]
-            entries = models.RecoveryEntry.open_entries(record_id__in=row_ids)
+            entries = RecoveryEntry.open_entries(record_id__in=row_ids)
             failures.take_back(entries)
             entries.delete()
-            models.RecoveryEntry.objects.bulk_create(
-                models.RecoveryEntry(
-                    policy_id=self._this.policy.id, crm_id=self._this.crm_id,
-                    operation_id=self._this.operation, record_id=row["id"], key=row["key"],
+            RecoveryEntry.objects.bulk_create(
+                RecoveryEntry(
+                    policy_id=self._round.policy.id, crm_id=self._round.crm_id,
+                    operation_id=self._round.operation, record_id=row["id"], key=row["key"],
                     version=row["version"], error_class=MAPPING,
-                    field=each.problem.field if each.problem else "",
-                    reason=str(each.problem)[:MAX_MESSAGE], created_at=self._now,
-                    request=msgspec.json.encode(each.request),
+                    field=row_request.problem.field if row_request.problem else "",
+                    reason=str(row_request.problem)[:MAX_MESSAGE], created_at=self._now,
+                    request=msgspec.json.encode(row_request.request),
                 )
-                for row, each in self._dead
+                for row, row_request in self._dead
             )  # fmt: skip
-            dead_records = [(row["id"], MAPPING, str(each.problem)) for row, each in self._dead]
-            failures.add(self._this.crm_id, dead_records, self._now)
+            dead_records = [
+                (row["id"], MAPPING, str(row_request.problem)) for row, row_request in self._dead
+            ]
+            failures.add(self._round.crm_id, dead_records, self._now)
         names = {
             counters.READ: result.read,
             counters.UNCHANGED: result.unchanged,
             counters.DEAD: len(self._dead),
         }
-        self._counts.update({(round.policy.id, name): n for name, n in names.items() if n})
+        self._counts.update({(poll_round.policy.id, name): n for name, n in names.items() if n})
         counters.add(self._counts, self._now)
 
-    def _create_operation(self, pk: int, requests: list[Request]) -> models.Operation | None:
+    def _create_operation(self, pk: int, requests: list[Request]) -> Operation | None:
         if not requests:
             return None
-        return models.Operation.objects.create(
-            id=pk, data=dump(requests), policy_id=self._this.policy.id,
-            start_at=int(self._now.timestamp() * 1000), run_id=self._this.run,
+        return Operation.objects.create(
+            id=pk, data=dump(requests), policy_id=self._round.policy.id,
+            start_at=int(self._now.timestamp() * 1000), run_id=self._round.run,
             records=len(requests),
         )  # fmt: skip

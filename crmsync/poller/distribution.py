@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
-from crmsync import copies, models, orders, presence
-from crmsync.directory import Crm, Policy
+from crmsync import copies, orders, presence
+from crmsync.directory import Crm
+from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
 from crmsync.monitor import counters
 from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
@@ -52,7 +53,7 @@ class DistributionCenter:
         records_in_time = live.per_second * settings.CRM_LEASE_SECONDS * _SHARE_OF_LEASE
         return max(_MIN, min(orders.MAX_ENTRIES, int(records_in_time)))
 
-    def distribute(self, crm: Crm, round: Round, result: StoredRound) -> None:
+    def distribute(self, crm: Crm, poll_round: Round, result: StoredRound) -> None:
         """Queue the records of a round, after its commit. Raises RedisError."""
         # A poller that dies here leaves records that are queued in the database only: they are due
         # when their lease is over.
@@ -60,9 +61,8 @@ class DistributionCenter:
         self.has_held = self.has_held or result.held > 0
         began_at = spans.now()
         queue, operations = MainQueue(crm.name), result.operations
-        self._put(
-            queue, crm, result.entries, round.claim, result.lease_until, result.size, operations
-        )
+        claim, lease_until = poll_round.claim, result.lease_until
+        self._put(queue, crm, result.entries, claim, lease_until, result.size, operations)
         keys = [entry.request.key for entry in result.entries]
         counters.record_spans("poll", began_at, self._policy.id, crm.name, keys)
 
@@ -74,10 +74,10 @@ class DistributionCenter:
         self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._has_refusals:
             # The queue takes work again, and the refused records were due first.
-            entries = models.RecoveryEntry.open_entries(
+            entries = RecoveryEntry.open_entries(
                 policy_id=self._policy.id, record_id=None, error_class=QUEUE
             )
-            entries.update(state=models.RecoveryEntry.State.SOLVED, handled_at=sql.now())
+            entries.update(state=RecoveryEntry.State.SOLVED, handled_at=sql.now())
             self._has_refusals = False
 
     def _put(
@@ -88,7 +88,7 @@ class DistributionCenter:
         claim: str,
         lease_until: float,
         size: int | None = None,
-        operations: Sequence[models.Operation] = (),
+        operations: Sequence[Operation] = (),
     ) -> None:
         """Copy these operations, and queue the entries. Entries that the queue refuses come into
         the recovery log, and their records are due at once. If the queue has taken them after all,
@@ -107,10 +107,10 @@ class DistributionCenter:
             self._has_refusals = True
             now = sql.now()
             operation_ids = {entry.operation for entry in entries}
-            rows = models.RecoveryEntry.open_entries(operation_id__in=operation_ids, record_id=None)
+            rows = RecoveryEntry.open_entries(operation_id__in=operation_ids, record_id=None)
             reported_ids = set(rows.values_list("operation_id", flat=True))
-            models.RecoveryEntry.objects.bulk_create(
-                models.RecoveryEntry(
+            RecoveryEntry.objects.bulk_create(
+                RecoveryEntry(
                     policy_id=self._policy.id, crm_id=crm.id, operation_id=operation_id,
                     error_class=QUEUE, created_at=now,
                     reason=f"The queue of {crm.name} did not take it: {error}"[:500],
@@ -118,11 +118,11 @@ class DistributionCenter:
                 for operation_id in sorted(operation_ids - reported_ids)
             )  # fmt: skip
             claims.update_by_key(
-                models.Record.objects.filter(
+                Record.objects.filter(
                     pk__in=[entry.record for entry in entries], claimed_by=claim
                 ),
                 {
-                    "state": models.Record.State.WAITING,
+                    "state": Record.State.WAITING,
                     "claimed_by": "",
                     "next_at": now,
                     "error_class": UNKNOWN,

@@ -19,8 +19,8 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Case, F, Value, When
 
-from crmsync import models, orders
-from crmsync.directory import Policy
+from crmsync import orders
+from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import ERASED, UNKNOWN
 from crmsync.monitor import counters, failures
 from crmsync.operations import add_endings
@@ -31,8 +31,8 @@ from msgplatform.core.data import claims, sql, transactions
 log = logging.get(__name__)
 
 # Each operation is read as a whole: records of many operations are claimed in several passes.
-_OPERATIONS = 20
-_State, _Removal = models.Record.State, models.Record.Removal
+_MAX_OPERATIONS = 20
+_State, _Removal = Record.State, Record.Removal
 # Records that were sent before come first: otherwise they would wait for the end of a resend.
 _CLAIM_ORDER = (_State.QUEUED, _State.RETRY, _State.WAITING)
 _LOST = "fault"  # the error class of records whose operation is gone
@@ -60,9 +60,9 @@ class Due(msgspec.Struct):
 
 def is_due(policy_id: int, now: datetime) -> bool:
     """True if a record is due; one index dive for each state, in one statement."""
-    table, moment = models.Record._meta.db_table, sql.stored(now)
+    table, moment = Record._meta.db_table, sql.stored(now)
     clause = f"EXISTS (SELECT 1 FROM {table} WHERE policy_id = %s AND state = %s AND next_at <= %s)"  # noqa: S608
-    parameters = [(policy_id, int(state), moment) for state in models.Record.DUE]
+    parameters = [(policy_id, int(state), moment) for state in Record.DUE]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT " + " OR ".join([clause] * len(parameters)),
@@ -84,12 +84,13 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         candidates: list[dict[str, Any]] = []
         for state in _CLAIM_ORDER:
             if len(candidates) < limit:
-                due_rows = models.Record.objects.select_for_update().filter(
+                records = Record.objects.select_for_update().filter(
                     policy_id=policy.id, state=state, next_at__lte=now
                 )
-                in_order = due_rows.order_by("next_at", "id")
+                in_order = records.order_by("next_at", "id")
                 candidates += in_order.values(*_COLUMNS)[: limit - len(candidates)]
-        operation_ids = list(dict.fromkeys(row["operation_id"] for row in candidates))[:_OPERATIONS]
+        unique_ids = dict.fromkeys(row["operation_id"] for row in candidates)
+        operation_ids = list(unique_ids)[:_MAX_OPERATIONS]
         rows = [row for row in candidates if row["operation_id"] in operation_ids]
         if not rows:
             return due
@@ -102,16 +103,16 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         due.held = len(held_ids)
         if held_ids:
             claims.update_by_key(
-                models.Record.objects.filter(pk__in=held_ids),
+                Record.objects.filter(pk__in=held_ids),
                 {
                     "error_class": _UNKNOWN_IF_QUEUED, "state": _State.HELD, "next_at": now,
                     "claimed_by": "", "sending_operation": 0, "updated_at": now,
                 },
             )  # fmt: skip
-        rows = [row for row in rows if row["removal"] != _Removal.PENDING]
-        requests = _requests(policy, rows)
+        due_rows = [row for row in rows if row["removal"] != _Removal.PENDING]
+        requests = _requests(policy, due_rows)
         unsendable: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for row in rows:
+        for row in due_rows:
             operation = row["operation_id"]
             request = requests.get((operation, row["key"]))
             if request is None or request.erased:
@@ -125,9 +126,9 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             due.entries.append(
                 Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
             )
-        if rows:
+        if due_rows:
             claims.update_by_key(
-                models.Record.objects.filter(pk__in=[row["id"] for row in rows]),
+                Record.objects.filter(pk__in=[row["id"] for row in due_rows]),
                 {
                     "error_class": _UNKNOWN_IF_QUEUED, "state": _State.QUEUED,
                     "sending_operation": F("operation_id"), "claimed_by": due.claim, "room": "",
@@ -147,7 +148,7 @@ def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[i
     its record's, because its values must not be sent. Erased requests stay."""
     keys = {(row["operation_id"], policy.key_prefix + row["key"]): row["key"] for row in rows}
     by_operation = {}
-    operations = models.Operation.objects.filter(id__in={operation for operation, _ in keys})
+    operations = Operation.objects.filter(id__in={operation for operation, _ in keys})
     for operation, data in operations.values_list("id", "data"):
         for request in orders.load_readable(operation, bytes(data)):
             if key := keys.get((operation, request.key)):
@@ -173,15 +174,15 @@ def _mark_dead(
     row_ids = [row["id"] for row in rows]
     # Records that may be stored are looked up before they are sent: the lease has marked them.
     may_be_stored = When(error_class=UNKNOWN, then=Value(UNKNOWN))
-    models.Record.objects.filter(pk__in=row_ids).update(
+    Record.objects.filter(pk__in=row_ids).update(
         state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0,
         error_class=Case(may_be_stored, default=Value(error)),
     )  # fmt: skip
-    open_entries = models.RecoveryEntry.open_entries(record_id__in=row_ids)
+    open_entries = RecoveryEntry.open_entries(record_id__in=row_ids)
     failures.take_back(open_entries)
     open_entries.delete()
-    models.RecoveryEntry.objects.bulk_create(
-        models.RecoveryEntry(
+    RecoveryEntry.objects.bulk_create(
+        RecoveryEntry(
             policy_id=policy.id, crm_id=crm_id, operation_id=row["operation_id"],
             record_id=row["id"], key=row["key"], version=row["version"], error_class=error,
             reason=_REASONS[error] + (

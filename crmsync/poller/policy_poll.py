@@ -12,13 +12,13 @@ run notices changes in the console.
 import os
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
-import msgspec
 from django.db import connection
 
-from crmsync import models, presence
-from crmsync.directory import Crm, Crms, Policies, Policy
+from crmsync import presence
+from crmsync.directory import Crm, Crms, Policies
+from crmsync.models import ExceptionEntry, Policy
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.policies import schedule
 from crmsync.poller import due, removal_guard
@@ -26,22 +26,17 @@ from crmsync.poller.changes import Changes, Comparison
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Increment
 from crmsync.poller.reading.source import (
-    Columns,
     Source,
     SourceMismatch,
     SourceRefused,
     SourceUnavailable,
+    source_from_row,
 )
 from crmsync.presence import PolicyFacts
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import engines, ids, sql
-from msgplatform.core.data.engines.contract import (
-    IDLE_TRANSACTION_SECONDS,
-    LOCK_WAIT_SECONDS,
-    STATEMENT_SECONDS,
-)
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
 
@@ -62,10 +57,7 @@ _DUE_SECONDS = 0.2
 _GUARD_SECONDS = 10.0
 # The first pause while the CRM's queues are full: handlers empty queues within milliseconds.
 _FULL_SECONDS = 0.02
-# The maximum duration of a transaction of the platform's own programs, by their time-outs. It is
-# used in a cluster, where not all open transactions are visible.
-_OWN_LAG = timedelta(seconds=STATEMENT_SECONDS + IDLE_TRANSACTION_SECONDS + LOCK_WAIT_SECONDS)
-_Kind = models.Policy.Kind
+_Kind = Policy.Kind
 # UnicodeError: a key, version or time that cannot be decoded.
 _SOURCE_ERRORS = (SourceUnavailable, SourceRefused, SourceMismatch, InvalidInput, UnicodeError)
 
@@ -117,7 +109,7 @@ class PolicyPoll:
             self._read_at = time.monotonic() + pause  # due records are sent meanwhile
             return min(pause, _IDLE_SECONDS)
         except LeaseLost as error:
-            log.warning("policy_lost", policy=policy.name, why=str(error))
+            log.warning("policy_lost", policy=str(policy), why=str(error))
             # Another poller holds the policy: run and watermark in memory are out of date.
             self._parts = None
             return _IDLE_SECONDS
@@ -126,7 +118,7 @@ class PolicyPoll:
             self._parts = self._increment = None
             raise
         except Exception as error:  # one policy must not end the thread that retries it
-            log.exception("policy_failed", policy=policy.name)
+            log.exception("policy_failed", policy=str(policy))
             return self._report(policy, f"{type(error).__name__}: see the poller's log.")
 
     def _turn(self, policy: Policy, crm: Crm) -> float:
@@ -201,8 +193,9 @@ class PolicyPoll:
         self, policy: Policy, changes: Changes, live: presence.LiveCrm | None, now: datetime
     ) -> float:
         """Seconds until the next look for changes."""
-        is_requested = self._requested_kind(policy)
-        if is_requested or changes.may_go_on(policy, now) or self._is_sweep_due(policy, now):
+        if self._requested_kind(policy) or changes.may_go_on(policy, now):
+            return 0.0
+        if self._is_sweep_due(policy, now):
             return 0.0
         if self._looked_at and self._looked_at > now:  # the database's clock went back
             self._looked_at = now
@@ -210,7 +203,7 @@ class PolicyPoll:
             statements = engines.of().running_statements(connection)
             self._load = statements / (_THREADS_A_CORE * (os.cpu_count() or 1))
         slowness = live.latency / _SLOW_ANSWER if live else 1.0
-        interval = policy.interval * min(_MAX_FACTOR, max(1.0, self._load, slowness))
+        interval = policy.interval_seconds * min(_MAX_FACTOR, max(1.0, self._load, slowness))
         due_at = schedule.next_look(now, self._looked_at, interval, policy.cron, policy.hours)
         return max(0.0, (due_at - now).total_seconds())
 
@@ -220,7 +213,8 @@ class PolicyPoll:
     def _is_sweep_due(self, policy: Policy, now: datetime) -> bool:
         if not policy.sweep_cron or not policy.source.version_column:
             return False
-        past_sweeps = [at for at in (policy.swept_at, self._compared_at) if at and at <= now]
+        swept_at = policy.swept_at or policy.created_at
+        past_sweeps = [at for at in (swept_at, self._compared_at) if at and at <= now]
         if not past_sweeps:  # the database's clock went back: begin anew
             self._compared_at = now
             return False
@@ -233,8 +227,8 @@ class PolicyPoll:
         pause in seconds."""
         self._increment = None  # read the table's description again: it may be corrected
         if problem != self._problem:
-            log.warning("source_not_read", policy=policy.name, why=problem)
-            models.ExceptionEntry.objects.create(
+            log.warning("source_not_read", policy=str(policy), why=problem)
+            ExceptionEntry.objects.create(
                 id=ids.new(ids.bucket(policy.id, None)), policy_id=policy.id, kind="source",
                 message=problem[:MAX_MESSAGE], at=sql.now(),
             )  # fmt: skip
@@ -248,25 +242,12 @@ class PolicyPoll:
         self._problem, self._problem_since = "", 0.0
 
     def facts(self) -> PolicyFacts:
-        """For console, metrics and alerts; called by another thread."""
-        source_facts = self._parts[1].facts if self._parts else None
+        """The state of the source, for console, metrics and alerts; called by another thread."""
         problem_for = time.time() - self._problem_since if self._problem else 0.0
-        facts = PolicyFacts(problem=self._problem, problem_for=problem_for)
-        if source_facts is None:
-            return facts
-        return msgspec.structs.replace(
-            facts, horizon_age=source_facts.age.total_seconds(), waiting=source_facts.waiting,
-            exact=source_facts.exact, without_time=source_facts.without_time,
+        facts = self._parts[1].facts if self._parts else None
+        if facts is None:
+            return PolicyFacts(problem=self._problem, problem_for=problem_for)
+        return PolicyFacts(
+            facts.age.total_seconds(), facts.waiting, facts.exact, self._problem, problem_for,
+            facts.without_time,
         )  # fmt: skip
-
-
-def source_from_row(row: models.Source) -> Source:
-    """The source of a row, as the poller reads it. Raises InvalidInput, Undecryptable."""
-    columns = Columns(
-        row.key_column, row.time_column, row.deleted_column, row.version_column,
-        tuple(row.value_columns),
-    )  # fmt: skip
-    lag = timedelta(seconds=row.lag_seconds)
-    if not row.database:
-        lag = max(lag, _OWN_LAG)
-    return Source(row.table, columns, row.database, row.zone, lag)

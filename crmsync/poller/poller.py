@@ -16,8 +16,9 @@ import time
 import uuid
 from collections.abc import Callable, Collection
 
-from crmsync import models, presence
+from crmsync import presence
 from crmsync.directory import Crms, Policies
+from crmsync.models import Policy
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.retention import Housekeeping
 from msgplatform.core import flows
@@ -73,7 +74,7 @@ class PolicyLeases:
         # The work ends first: another poller may begin as soon as the row is free.
         self._stop_work(policies)
         tokens = {self.tokens.pop(key) for key in policies}
-        rows = models.Policy.objects.filter(pk__in=policies, claimed_by__in=tokens)
+        rows = Policy.objects.filter(pk__in=policies, claimed_by__in=tokens)
         transactions.retrying(lambda: rows.update(claimed_by="", lease_until=None))
 
     def end(self) -> None:
@@ -86,10 +87,10 @@ class PolicyLeases:
         for token in set(self.tokens.values()):  # policies that were taken together share a token
             policy_ids = sorted(key for key in self.tokens if self.tokens[key] == token)
             claim = claims.Claim(token, policy_ids, sql.now())
-            if claims.renew(models.Policy, claim, LEASE_SECONDS) == len(policy_ids):
+            if claims.renew(Policy, claim, LEASE_SECONDS) == len(policy_ids):
                 continue
             # This process was stopped for longer than a lease: other pollers have some policies.
-            rows = models.Policy.objects.filter(pk__in=policy_ids, claimed_by=token)
+            rows = Policy.objects.filter(pk__in=policy_ids, claimed_by=token)
             lost_ids = set(policy_ids) - set(rows.values_list("pk", flat=True))
             self._stop_work(lost_ids)
             for key in lost_ids:
@@ -97,11 +98,11 @@ class PolicyLeases:
 
     def _take(self, policy_ids: Collection[int], limit: int) -> None:
         now = sql.now()
-        free = models.Policy.objects.filter(pk__in=policy_ids).exclude(lease_until__gt=now)
+        free = Policy.objects.filter(pk__in=policy_ids).exclude(lease_until__gt=now)
         candidates = list(free.order_by("pk").values_list("pk", flat=True)[:limit])
         if not candidates:  # a look without result writes nothing
             return
-        rows = models.Policy.objects.all()
+        rows = Policy.objects.all()
         claim = claims.claim_ids(rows, candidates, lease=LEASE_SECONDS)
         self.tokens |= dict.fromkeys(claim.ids, claim.token)
 

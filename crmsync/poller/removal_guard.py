@@ -22,9 +22,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Sum
 
-from crmsync import models
-from crmsync.directory import Policy
-from crmsync.models import Record
+from crmsync.models import Policy, Record
 from crmsync.monitor import counters
 from crmsync.operations import add_endings
 from crmsync.poller.store import require_lease
@@ -40,7 +38,7 @@ _WINDOW = timedelta(days=1)
 _MAX_WAIT = timedelta(hours=1)
 _OFF = 100  # percent
 _PAGES = 20  # of a decision, before the policy's other work goes on
-_State, _Removal, _Decision = Record.State, Record.Removal, models.Policy.Decision
+_State, _Removal, _Decision = Record.State, Record.Removal, Policy.Decision
 
 
 def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
@@ -49,7 +47,7 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
     now = sql.now()
     rows = Record.objects.filter(policy_id=policy.id, state=_State.HELD)
     since = rows.order_by("policy_id", "state", "next_at").values_list("next_at", flat=True).first()
-    row = models.Policy.objects.get(pk=policy.id)
+    row = Policy.objects.get(pk=policy.id)  # `policy` may be older than a person's decision
     if since is None:  # nothing is held any more, whoever has decided that
         if row.stopped_at:
             _write_stop(policy, holder)
@@ -68,13 +66,13 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
         flow=counters.FLOW, subject=policy.id, name=counters.RELEASED, minute__gte=now - _WINDOW
     )
     total = removals + (counted_rows.aggregate(sum=Sum("value"))["sum"] or 0)
-    # With so many records the removals are few: no more are counted.
-    enough = -(-total * 100 // policy.guard_percent)
-    is_small = policy.guard_percent >= _OFF or total < policy.guard_records
-    if row.stopped_at is None and is_small:
+    # The removals are few if the policy has so many records: no more are counted.
+    min_records = -(-total * 100 // policy.guard_percent)
+    is_few = policy.guard_percent >= _OFF or total < policy.guard_records
+    if row.stopped_at is None and is_few:
         _move_page(policy, holder, "", now)
     elif removals != row.stopped_removals:
-        max_count = max(enough, row.stopped_records)
+        max_count = max(min_records, row.stopped_records)
         of_policy = Record.objects.filter(policy_id=policy.id)
         # In the order of the index, the newest first: those that are deleted are mostly old.
         in_crm = of_policy.filter(state=_State.CONFIRMED, deleted=False)
@@ -83,11 +81,11 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
             state__in=[state for state in _State if state != _State.CONFIRMED]
         )
         records = min(in_crm.count() + others.order_by()[:max_count].count(), max_count)
-        if row.stopped_at is None and records >= enough:
+        if row.stopped_at is None and records >= min_records:
             _move_page(policy, holder, "", now)
         else:
             _write_stop(policy, holder, removals, records)
-            log.warning("removals_stopped", policy=policy.name, removals=removals, records=records)
+            log.warning("removals_stopped", policy=str(policy), removals=removals, records=records)
     return True
 
 
@@ -97,7 +95,7 @@ def _write_stop(policy: Policy, holder: str, removals: int = 0, records: int = 0
     def write() -> None:
         with transaction.atomic():
             now = require_lease(policy, holder)
-            rows = models.Policy.objects.filter(pk=policy.id)
+            rows = Policy.objects.filter(pk=policy.id)
             if not removals:
                 rows.update(decision="", decided_at=None, stopped_at=None)
             elif not rows.filter(decision="", stopped_at=None).update(stopped_at=now):

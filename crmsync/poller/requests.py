@@ -1,15 +1,15 @@
 """Make requests to a CRM from the rows of a source."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from django.db import IntegrityError
 
-from crmsync.directory import Policy
+from crmsync.models import Policy
 from crmsync.models.operations import MAX_KEY
 from crmsync.orders import Request, digest
+from crmsync.policies import mapping
 from crmsync.poller.reading.increment import Row
 from msgplatform.core.errors import InvalidInput
 
@@ -43,9 +43,9 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     older than all others. A row that no request can be made of has a problem.
     """
     row_requests = []
-    mapping, has_versions = policy.mapping, bool(policy.source.version_column)
+    rules, has_versions = mapping.parse(policy.mapping), bool(policy.source.version_column)
     for row in rows:
-        is_outside = not is_carried(policy, row.values)
+        is_outside = not policy.carries(row.values)
         if is_outside and not row.deleted:
             continue
         key = str(row.key)
@@ -55,7 +55,7 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
         problem, size = None, 0
         try:
             _check(row)
-            fields = {} if row.deleted else mapping.apply(row.values)
+            fields = {} if row.deleted else rules.apply(row.values)
             request = Request(policy.key_prefix + key, version, fields, row.deleted)
             size = _checked_size(request)
         except Exception as error:  # noqa: BLE001 - one row must not stop its policy
@@ -70,13 +70,6 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
             )
         )  # fmt: skip
     return row_requests
-
-
-def is_carried(policy: Policy, values: Mapping[str, Any]) -> bool:
-    """True if the policy carries rows with these values in the `choosing_columns`."""
-    if policy.biz_id is not None and values.get("biz_id") != policy.biz_id:
-        return False
-    return not policy.appkeys or values.get("appkey") in policy.appkeys
 
 
 def choosing_columns(policy: Policy) -> list[str]:

@@ -12,8 +12,9 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from crmsync import copies, directory, models, orders
+from crmsync import copies, models, orders
 from crmsync.adapters.base import CredentialsRefused, UnknownField
+from crmsync.adapters.registry import open_adapter
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.orders import Request
 from crmsync.policies.mapping import MAX_FIELD, MAX_RULES
@@ -134,13 +135,10 @@ def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
     if row is None:
         raise InvalidInput(_("The CRM of this entry does not exist any more."))
     try:
-        adapter = directory.crm_from_row(row).open()
-    except (InvalidInput, Undecryptable):
-        return  # an alert already says that the CRM cannot be used
-    with contextlib.closing(adapter):
-        try:
+        adapter = open_adapter(row.adapter, row.settings, row.credentials)
+        with contextlib.closing(adapter):
             adapter.check_mapping(list(fields))
-        except UnknownField:
-            raise
-        except (InvalidInput, Unavailable, CredentialsRefused):
-            return
+    except UnknownField:
+        raise
+    except (InvalidInput, Undecryptable, Unavailable, CredentialsRefused):
+        return  # an alert already says that the CRM cannot be used, or a call will fail

@@ -99,10 +99,10 @@ class CrmResource(Resource):
             if adapter_class := registry().adapters.get(row.adapter):
                 # The value at fault is in the settings, unless only the credentials have its name.
                 name = error.field.partition(".")[0].partition("[")[0]
-                credentials = {*adapter_class.Credentials.__struct_fields__, "database"}
-                is_secret = name in credentials | {"credentials"}
-                is_secret = is_secret and name not in adapter_class.Settings.__struct_fields__
-                column = "credentials" if is_secret else "settings"
+                fields = adapter_class.Credentials.__struct_fields__
+                secret_names = {*fields, "credentials", "database"}
+                secret_names.difference_update(adapter_class.Settings.__struct_fields__)
+                column = "credentials" if name in secret_names else "settings"
             yield column, str(error)
         if before is None or "credentials" not in before.kept_secrets or not row.credentials:
             return

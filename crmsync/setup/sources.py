@@ -8,7 +8,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from crmsync.models import Policy, Source
 from crmsync.models.sources import HIVE
-from crmsync.poller.policy_poll import source_from_row
+from crmsync.poller.reading.source import source_from_row
 from crmsync.trials import describe
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput

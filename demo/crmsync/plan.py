@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from crmsync import directory
 from crmsync.adapters.registry import open_adapter
 from crmsync.models import Crm, LandingPage, Policy, Source
+from crmsync.policies import mapping
 from demo.crmsync.crms import CallCentre, SalesTable
 from demo.crmsync.leads import CALL_CENTRE, CARS, COURSES, TABLE
 from msgplatform.core.errors import PlatformError
@@ -98,11 +98,12 @@ def _create(crm: Crm, lines: str) -> None:
         source=Source.hive(), crm=crm, mapping=lines, interval_seconds=1, guard_percent=100
     )
     policy.full_clean()
-    names = directory.policy_from_row(policy).mapping.fields
+    rules = mapping.parse(lines)
+    rules.check_columns(policy.source.value_columns)
     adapter = open_adapter(crm.adapter, crm.settings, crm.credentials)
     try:
         # The same check as that of the console's button.
-        result = adapter.check(names)
+        result = adapter.check(rules.fields)
     finally:
         adapter.close()
     if not result.is_usable:

@@ -15,18 +15,17 @@ __all__ = ["cluster"]  # a fixture
 LEADS, DELETED = 60, 40
 MAKE = """
 import json
-from crmsync.directory import Page
 from crmsync.intake import intake
-from crmsync.models import Crm, Policy, Source
+from crmsync.models import Crm, LandingPage, Policy, Source
 from msgplatform.models import Biz
 biz = Biz.objects.create(name="cars")
 crm = Crm.objects.create(name="sales", adapter="sql", settings={{"table": "customer"}},
                          credentials={{"url": "sqlite:///{path}"}})
 policy = Policy.objects.create(source=Source.hive(), crm=crm, mapping="name = name",
                                interval_seconds=1, sweep_cron="", guard_records=10)
-page = Page("ad-1", biz.pk, "", "", "", (), frozenset())
+page = LandingPage(appkey="ad-1", biz=biz)
 names = [f"name {{n}}" for n in range({leads})]
-intake.add_many([intake.new_lead(page, {{"name": name}}, "", None) for name in names])
+intake.add_many([intake.make_lead(page, {{"name": name}}, "", None) for name in names])
 print(json.dumps(policy.pk))
 """
 DELETE = """

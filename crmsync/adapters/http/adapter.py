@@ -139,28 +139,27 @@ class HttpAdapter(CRMAdapter):
         failure: Outcome | None = None
         if settings.read and uncertain_keys:
             refusal = Auth(_("The record cannot be looked for: is `read` right?"))
-            records_by_key, failure = self._look_up(uncertain_keys, refusal)
+            records_by_key, failure = self._try_read(uncertain_keys, refusal)
         restorable: list[Record] = []
         for key, (record, text) in missing.items():
             held_record = records_by_key.get(key)
             if key in uncertain_keys and failure:
                 outcomes[key] = failure
-            elif (
-                held_record
-                and not held_record.deleted
-                and held_record.remote_id not in ("", record.remote_id)
-            ):
-                # The CRM holds the record under another id by now.
-                outcomes[key] = Conflict(held_record.remote_id, has_key=True)
             elif held_record and not held_record.deleted:
-                outcomes[key] = Auth(_("%s: is this the right address?") % text)
+                # The CRM may hold the record under another id by now.
+                is_moved = held_record.remote_id not in ("", record.remote_id)
+                outcomes[key] = (
+                    Conflict(held_record.remote_id, has_key=True)
+                    if is_moved
+                    else Auth(_("%s: is this the right address?") % text)
+                )
             elif key in deletions:
                 outcomes[key] = Ok(record.remote_id, created=False)
             else:
                 restorable.append(msgspec.structs.replace(record, remote_id=""))
         return restorable
 
-    def _look_up(
+    def _try_read(
         self, keys: Collection[str], refusal: Outcome
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
         """Like `read`, but errors become outcomes. `refusal` is the outcome if there is no reading
@@ -184,7 +183,7 @@ class HttpAdapter(CRMAdapter):
         if not keys_without_id:
             return batch
         unknown = Invalid("", _("The record cannot be deleted: its id in the CRM is not known."))
-        records_by_key, failure = self._look_up(keys_without_id, unknown)
+        records_by_key, failure = self._try_read(keys_without_id, unknown)
         ids = {
             key: held_record.remote_id
             for key, held_record in records_by_key.items()
@@ -207,33 +206,28 @@ class HttpAdapter(CRMAdapter):
     ) -> list[Outcome]:
         settings = self.settings
         # A wrong address concerns all records, not this one.
-        status = str(response.status)
+        status, rules = str(response.status), settings.answer
         is_fixed = all(place.startswith("secret.") for place in places(settings.url))
-        is_nowhere = (
-            status in ("404", "405") and status not in settings.answer.statuses and is_fixed
-        )
-        if call is None and is_nowhere and settings.answer.code_of(read_json(response)) is None:
+        is_missing = status in ("404", "405") and status not in rules.statuses
+        if call is None and is_fixed and is_missing and rules.code_of(read_json(response)) is None:
             text = _("%s: is this the right address?") % describe(response)
             return [Auth(text)] * len(group)
         # A deletion can be repeated whatever the storing call is.
         is_upsert = self.is_upsert or bool(call and call is settings.delete)
-        outcomes = outcomes_of(settings.answer, response, group, is_upsert)
+        outcomes = outcomes_of(rules, response, group, is_upsert)
         # Without a test call nobody knows whether the CRM refuses more than this record.
         outcomes = [
             Auth(outcome.message) if isinstance(outcome, Auth) and not settings.test else outcome
             for outcome in outcomes
         ]
-        is_one = call is None and settings.records_per_call == 1
-        doubt = outcome_without_id(settings.answer, response) if is_one else None
-        # An answer without a body leaves the id as it is known.
-        return [
-            outcome
-            if outcome != Ok("")
-            else doubt
-            if doubt and not (record.remote_id or record.deleted)
-            else Ok(record.remote_id)
-            for record, outcome in zip(group, outcomes, strict=True)
-        ]
+        is_alone = call is None and settings.records_per_call == 1
+        doubt = outcome_without_id(rules, response) if is_alone else None
+        for number, record in enumerate(group):
+            if outcomes[number] == Ok(""):
+                # An answer without a body leaves the id as it is known.
+                has_id = bool(record.remote_id) or record.deleted
+                outcomes[number] = doubt if doubt and not has_id else Ok(record.remote_id)
+        return outcomes
 
     # -- reading ---------------------------------------------------------------------------------
     def fields(self) -> Mapping[str, Field] | None:
@@ -276,7 +270,7 @@ class HttpAdapter(CRMAdapter):
         call = self.settings.read
         if call is None:
             raise InvalidInput(_("No call is set that reads a record."), "read")
-        return self._each(call, {key: Record(key, 0, {}) for key in keys})
+        return self._read_with(call, {key: Record(key, 0, {}) for key in keys})
 
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         call = self.settings.read_by_id
@@ -288,11 +282,11 @@ class HttpAdapter(CRMAdapter):
                 ),
                 "read_by_id",
             )
-        return self._each(
+        return self._read_with(
             call, {remote_id: Record("", 0, {}, remote_id=remote_id) for remote_id in remote_ids}
         )
 
-    def _each(self, call: ReadCall, records: Mapping[str, Record]) -> Mapping[str, Stored]:
+    def _read_with(self, call: ReadCall, records: Mapping[str, Record]) -> Mapping[str, Stored]:
         requests = [self._requests.about(record, call) for record in records.values()]
         return {
             name: held_record

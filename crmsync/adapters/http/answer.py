@@ -84,10 +84,10 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class AnswerRules(Rules, frozen=True, kw_only=True):
     """`statuses` says what an HTTP status means where the usual meaning is wrong.
 
-    With several records in one call: `results` is the path of a list with a result for each, in
-    order, which `result` says how to read; or `failures` is the path of an object with the reasons
-    of those that failed, by their `failures_by` (`key`, or the name of a field), spelled as they
-    were sent.
+    With several records in one call: `results` is the path of a list with a result for each record,
+    in order; `result` says how to read one. Or `failures` is the path of an object with the reasons
+    of the records that failed, by their `failures_by` (`key`, or the name of a field), spelled as
+    they were sent.
     """
 
     statuses: Mapping[str, Kind] = {}
@@ -104,22 +104,22 @@ def outcomes_of(
     body = client.read_json(response) if response.body else None
     text = client.describe(response)
     # Without a whole answer the body means nothing.
-    by_status = client.outcome_of_status(response, size, is_upsert, rules.throttled_seconds)
-    if by_status is not None and (not response.status or response.error):
-        return [by_status] * size
+    status_outcome = client.outcome_of_status(response, size, is_upsert, rules.throttled_seconds)
+    if status_outcome is not None and (not response.status or response.error):
+        return [status_outcome] * size
     code = rules.code_of(body)
     if code is not None:
         kind = rules.kind(code)
         text = _("%(text)s, code %(code)s") % {"text": text, "code": code}
         # A status that is an error counts for more than a code that is not listed.
-        if kind != "ok" and (by_status is None or str(code) in rules.kinds):
+        if kind != "ok" and (status_outcome is None or str(code) in rules.kinds):
             return [rules.outcome(kind, body, text, size, wait)] * size
     # The setting for a status counts for more than its usual meaning.
     if status_kind := rules.statuses.get(str(response.status)):
         if status_kind != "ok":
             return [rules.outcome(status_kind, body, text, size, wait)] * size
-    elif by_status is not None:
-        return [_add_details(by_status, rules, body)] * size
+    elif status_outcome is not None:
+        return [_add_details(status_outcome, rules, body)] * size
     # A login page, or a proxy: this answer is not the CRM's.
     if rules.code and code is None:
         return [Unknown(missing_path(text, rules.code))] * size
@@ -171,8 +171,8 @@ def _outcomes_of_body(
         return [Unknown(why)] * size
     values = [str(record.key if by == "key" else record.fields.get(by)) for record in records]
     # The CRM lists this record in another spelling or without a reason: the record failed.
-    for name, reason in failures.items():
-        if name not in values or reason is None:
+    for value, reason in failures.items():
+        if value not in values or reason is None:
             why = text if reason is None else str(reason)
             return [_unclear_outcome(Invalid("", why), size, is_upsert, why)] * size
     ok, field = rules.outcome("ok", body, text, size, 0.0), "" if by == "key" else by

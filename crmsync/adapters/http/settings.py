@@ -152,9 +152,9 @@ class Requests:
         self, http: HttpClient, settings: HttpSettings, credentials: HttpCredentials
     ) -> None:
         self._client, self._settings = http, settings
-        self._secret = {f"secret.{name}": v for name, v in credentials.values.items()}
+        self._secrets = {f"secret.{name}": v for name, v in credentials.values.items()}
         self._headers = [
-            (name, template.text(value, self._secret)) for name, value in settings.headers.items()
+            (name, template.text(value, self._secrets)) for name, value in settings.headers.items()
         ]
 
     def of(self, group: Sequence[Record], call: Call | None) -> Request:
@@ -163,10 +163,10 @@ class Requests:
             return self.about(group[0], call)
         settings = self._settings
         bodies = [
-            template.fill(settings.record, self._secret | template.values_of(record))
+            template.fill(settings.record, self._secrets | template.values_of(record))
             for record in group
         ]
-        values = {**self._secret, "records": bodies}
+        values = {**self._secrets, "records": bodies}
         if settings.records_per_call == 1:
             values |= {**template.values_of(group[0]), "record": bodies[0]}
         return self._request(
@@ -174,7 +174,7 @@ class Requests:
         )
 
     def about(self, record: Record, call: Call) -> Request:
-        values = self._secret | template.values_of(record)
+        values = self._secrets | template.values_of(record)
         values["record"] = template.fill(self._settings.record, values)
         return self._request(call.method, call.url, call.body, values)
 

@@ -23,7 +23,7 @@ from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
 
-_LARGEST_BATCH = 100
+_MAX_BATCH = 100
 # A time that is no UTC: HubSpot's documentation has times with Z only.
 _WITH_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d:\d\d")
 
@@ -54,7 +54,7 @@ class HubSpotAdapter(UpsertAdapter):
     title = "HubSpot"
     Settings = HubSpotSettings
     Credentials = HubSpotCredentials
-    batch_size = _LARGEST_BATCH
+    batch_size = _MAX_BATCH
     # A little below the limits of the smallest account, which all its programs share: 100 calls in
     # 10 s, 250,000 a day.
     per_second = 9.0
@@ -151,8 +151,8 @@ class HubSpotAdapter(UpsertAdapter):
         elif keys_left:
             # The error cannot be matched with a record: sent alone, each record gets its own.
             text = _("HubSpot did not say what became of the record.")
-            unknown: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
-            outcomes.update(dict.fromkeys(keys_left, unknown))
+            unclear: Outcome = Refused(text) if len(records) > 1 else Unknown(text)
+            outcomes.update(dict.fromkeys(keys_left, unclear))
         return outcomes
 
     def delete(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
@@ -178,9 +178,9 @@ class HubSpotAdapter(UpsertAdapter):
                     with_our_key.append(replace(record, remote_id=contact.remote_id))
         if with_our_key:
             outcomes.update(self.release(with_our_key))
-        missing = [record.key for record in records if not record.remote_id]
-        if missing:
-            response = self._read_batch(missing, ())
+        keys_without_id = [record.key for record in records if not record.remote_id]
+        if keys_without_id:
+            response = self._read_batch(keys_without_id, ())
             if not is_whole(response):
                 outcome = self._refusal(response, 1)
                 return {record.key: outcome for record in records}
@@ -236,19 +236,19 @@ class HubSpotAdapter(UpsertAdapter):
         # HubSpot returns only the properties that are asked for.
         names = sorted(self.fields())
         records_by_key: dict[str, Stored] = {}
-        for page in chunks(sorted(keys), _LARGEST_BATCH):
+        for page in chunks(sorted(keys), _MAX_BATCH):
             records_by_key.update(self._stored_records(self._read_batch(page, names)))
         return records_by_key
 
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         records_by_id: dict[str, Stored] = {}
-        for page in chunks(sorted(remote_ids), _LARGEST_BATCH):
+        for page in chunks(sorted(remote_ids), _MAX_BATCH):
             response = self._read_ids(page, names)
             records_by_id.update(self._stored_by_id(response, page, names))
         return records_by_id
 
     def _read_ids(self, remote_ids: Sequence[str], names: Collection[str]) -> Response:
-        inputs = [{"id": id} for id in remote_ids]
+        inputs = [{"id": remote_id} for remote_id in remote_ids]
         return self._batch("read", {"inputs": inputs, "properties": sorted(names)})
 
     def _stored_by_id(

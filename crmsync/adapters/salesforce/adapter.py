@@ -50,8 +50,7 @@ class SalesforceAdapter(UpsertAdapter):
     def upsert(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         path = f"sobjects/{self.settings.object}/{self.settings.external_id}"
         if len(records) > 1:
-            pairs: list[tuple[Record, dict[str, str]]] = [(record, {}) for record in records]
-            return self._update_many(f"composite/{path}", pairs)[0]
+            return self._update_many(f"composite/{path}", records)[0]
         record = records[0]
         path += f"/{quote(record.key, safe='')}"
         response = self._session.ask("PATCH", path, record.fields)
@@ -60,24 +59,24 @@ class SalesforceAdapter(UpsertAdapter):
     def update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
         # The list form has the id in each record, not in the URL. Salesforce refuses a list that
         # names an id twice, and after a conflict two records may have one id.
-        first_by_id = {_short_id(record.remote_id): record for record in reversed(records)}
-        first_records = [
-            record for record in records if first_by_id[_short_id(record.remote_id)] is record
-        ]
+        first_by_id: dict[str, Record] = {}
+        repeats: list[Record] = []
+        for record in records:
+            if first_by_id.setdefault(_short_id(record.remote_id), record) is not record:
+                repeats.append(record)
+        first_records = list(first_by_id.values())
         if len(first_records) == 1:
             outcomes, missing = self._update_one(first_records[0])
         else:
-            records_with_id = [(record, {"id": record.remote_id}) for record in first_records]
-            outcomes, missing = self._update_many("composite/sobjects", records_with_id)
-        for record in (
-            repeat for repeat in records if first_by_id[_short_id(repeat.remote_id)] is not repeat
-        ):
+            outcomes, missing = self._update_many("composite/sobjects", first_records)
+        for record in repeats:
             final_outcome = next(
                 (o for o in outcomes.values() if isinstance(o, Auth | Throttled)), None
             )
-            single_outcome, single_missing = (
-                ({record.key: final_outcome}, []) if final_outcome else self._update_one(record)
-            )
+            if final_outcome:
+                outcomes[record.key] = final_outcome
+                continue
+            single_outcome, single_missing = self._update_one(record)
             outcomes.update(single_outcome)
             missing += single_missing
         return outcomes, missing
@@ -99,7 +98,7 @@ class SalesforceAdapter(UpsertAdapter):
         return outcomes | {record.key: Ok(record.remote_id, created=False) for record in missing}
 
     def _update_many(
-        self, path: str, records_with_id: Sequence[tuple[Record, Mapping[str, str]]]
+        self, path: str, records: Sequence[Record]
     ) -> tuple[dict[str, Outcome], list[Record]]:
         """One call with several records. Returns the outcomes, and the records whose id Salesforce
         does not hold."""
@@ -109,22 +108,22 @@ class SalesforceAdapter(UpsertAdapter):
                 "attributes": {"type": settings.object},
                 **record.fields,
                 **self._key(record),
-                **by_id,
+                **({"id": record.remote_id} if record.remote_id else {}),
             }
-            for record, by_id in records_with_id
+            for record in records
         ]
         # One wrong record must not keep the others from being stored.
         response = self._session.ask("PATCH", path, {"allOrNone": False, "records": objects})
         results = read_json(response) if is_whole(response) else None
-        if not isinstance(results, list) or len(results) != len(records_with_id):
-            outcome = session.of_call(response, len(records_with_id))
-            return {record.key: outcome for record, _by_id in records_with_id}, []
+        if not isinstance(results, list) or len(results) != len(records):
+            outcome = session.of_call(response, len(records))
+            return {record.key: outcome for record in records}, []
         if refusal := session.of_whole_call(results):
-            return {record.key: refusal for record, _by_id in records_with_id}, []
+            return {record.key: refusal for record in records}, []
         outcomes: dict[str, Outcome] = {}
         missing: list[Record] = []
-        for (record, by_id), result in zip(records_with_id, results, strict=True):
-            if by_id and session.is_gone(result):
+        for record, result in zip(records, results, strict=True):
+            if record.remote_id and session.is_gone(result):
                 missing.append(record)
             else:
                 outcomes[record.key] = session.of_result(result, settings.external_id)
@@ -152,21 +151,20 @@ class SalesforceAdapter(UpsertAdapter):
 
     def delete(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         ids = {record.key: record.remote_id for record in records if record.remote_id}
-        missing = [record.key for record in records if not record.remote_id]
-        if missing:
-            records_by_key = self._query(missing, ())
+        keys_without_id = [record.key for record in records if not record.remote_id]
+        if keys_without_id:
+            records_by_key = self._query(keys_without_id, ())
             # A query ignores case, so that it also finds records of other keys.
-            ids.update(
-                (key, records_by_key[key].remote_id) for key in missing if key in records_by_key
-            )
+            found_keys = [key for key in keys_without_id if key in records_by_key]
+            ids.update((key, records_by_key[key].remote_id) for key in found_keys)
         outcomes: dict[str, Outcome] = {r.key: Ok(ids.get(r.key, ""), False) for r in records}
         if not ids:
             return outcomes
         # Each id once: after a conflict two records may have the same id.
-        keys: dict[str, list[str]] = {}
+        keys_by_id: dict[str, list[str]] = {}
         for key, remote_id in ids.items():
-            keys.setdefault(_short_id(remote_id), []).append(key)
-        ids_to_delete = [ids[keys_of_id[0]] for keys_of_id in keys.values()]
+            keys_by_id.setdefault(_short_id(remote_id), []).append(key)
+        ids_to_delete = [ids[keys_of_id[0]] for keys_of_id in keys_by_id.values()]
         query = urlencode({"ids": ",".join(ids_to_delete), "allOrNone": "false"})
         response = self._session.ask("DELETE", f"composite/sobjects?{query}")
         results = read_json(response) if is_whole(response) else None
@@ -174,7 +172,7 @@ class SalesforceAdapter(UpsertAdapter):
             outcome = session.of_call(response, len(ids_to_delete))
             outcomes.update(dict.fromkeys(ids, outcome))
             return outcomes
-        for keys_of_id, result in zip(keys.values(), results, strict=True):
+        for keys_of_id, result in zip(keys_by_id.values(), results, strict=True):
             outcome = session.of_result(result, self.settings.external_id)
             if not isinstance(outcome, Ok) and not session.is_gone(result):
                 outcomes.update(dict.fromkeys(keys_of_id, outcome))

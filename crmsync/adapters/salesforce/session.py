@@ -195,11 +195,11 @@ class Session:
 
     def __init__(
         self,
-        client: HttpClient,
+        http_client: HttpClient,
         settings: SalesforceSettings,
         credentials: SalesforceCredentials,
     ) -> None:
-        self.client, self.settings, self.credentials = client, settings, credentials
+        self.client, self.settings, self.credentials = http_client, settings, credentials
         self.token = self._instance = ""
 
     def ask(self, method: str, path: str, body: Any = None) -> Response:

@@ -55,19 +55,13 @@ class SqlAdapter(CRMAdapter):
 
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
-        own_settings = self.settings
         # Names go into statements, where they cannot be parameters.
         for name in ("table", "key_column", "version_column", "deleted_column"):
-            value = getattr(own_settings, name)
+            value = getattr(self.settings, name)
             if not _NAME.fullmatch(value) and (value or name != "deleted_column"):
                 raise InvalidInput(
                     _("The setting %s is no name of a table or column.") % name, name
                 )
-        self._own = (
-            own_settings.key_column,
-            own_settings.version_column,
-            own_settings.deleted_column,
-        )
         databases.refuse_unsafe(databases.configuration(self.credentials.url, "url"), "url")
         config = databases.for_writing(self.credentials.url, "url")
         self._engine = engines.of_config(config)
@@ -100,7 +94,8 @@ class SqlAdapter(CRMAdapter):
             words = _("The column %(column)s of the table %(table)s needs a unique key.")
             names = {"column": settings.key_column, "table": settings.table}
             raise InvalidInput(words % names, "key_column")
-        return {name: field for name, field in table.columns.items() if name not in self._own}
+        own_columns = settings.own_columns
+        return {name: field for name, field in table.columns.items() if name not in own_columns}
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
         try:
@@ -123,14 +118,14 @@ class SqlAdapter(CRMAdapter):
             text = self._no_column(name)
             return [Auth(text)] * len(batch)
         outcomes: dict[str, Outcome] = {}
-        good: list[Record] = []
+        valid_records: list[Record] = []
         for record in batch:
             if problem := table.problem(record):
                 outcomes[record.key] = problem
             else:
-                good.append(record)
-        if good:
-            outcomes.update(self._write(table, good))
+                valid_records.append(record)
+        if valid_records:
+            outcomes.update(self._write(table, valid_records))
         return [outcomes[record.key] for record in batch]
 
     def _write(self, table: Table, records: list[Record]) -> dict[str, Outcome]:
@@ -181,7 +176,8 @@ class SqlAdapter(CRMAdapter):
 
     def _missing_column(self, table: Table) -> str:
         """The first column of the settings that the table does not have, '' when it has all."""
-        return next((name for name in self._own if name and name not in table.columns), "")
+        own_columns = filter(None, self.settings.own_columns)
+        return next((name for name in own_columns if name not in table.columns), "")
 
     def _no_column(self, name: str) -> str:
         text = _("The table %(table)s has no column %(name)s.")
@@ -191,7 +187,7 @@ class SqlAdapter(CRMAdapter):
         if engines.fault(error) is Fault.NO_COLUMN:
             self._cached_table = None  # the table was changed since it was read
             name = engines.column_of(message(error))
-            if name and name in self._own:
+            if name and name in self.settings.own_columns:
                 return Auth(self._no_column(name))
         if engines.fault(error) is Fault.OUT_OF_RANGE:
             column = engines.column_of(message(error))

@@ -19,6 +19,11 @@ class SqlSettings(AdapterSettings, frozen=True, kw_only=True):
     version_column: str = "version"
     deleted_column: str = ""
 
+    @property
+    def own_columns(self) -> tuple[str, str, str]:
+        """The columns that hold no field of a record; '' for one that the table does not have."""
+        return self.key_column, self.version_column, self.deleted_column
+
 
 class Statements:
     """All methods raise DatabaseError."""
@@ -30,7 +35,6 @@ class Statements:
     def read(self, keys: Collection[str]) -> dict[str, Stored]:
         settings, table = self.settings, self.table
         names = list(table.columns)
-        own_columns = (settings.key_column, settings.version_column, settings.deleted_column)
         rows_by_key: dict[str, Stored] = {}
         columns = ", ".join(map(self._quote, names))
         for values in self._rows(columns, keys):
@@ -38,7 +42,7 @@ class Statements:
             key = str(row[settings.key_column])
             rows_by_key[key] = Stored(
                 key,
-                {name: value for name, value in row.items() if name not in own_columns},
+                {name: value for name, value in row.items() if name not in settings.own_columns},
                 bool(settings.deleted_column and row[settings.deleted_column]),
                 row[settings.version_column],
             )
@@ -52,9 +56,8 @@ class Statements:
         present_keys = {str(key) for (key,) in self._rows(key_column, keys)}
         # A deletion that lacks a required column gets a statement of its own: the database would
         # refuse the INSERT even where the row exists.
-        own_columns = {settings.key_column, settings.version_column, settings.deleted_column}
         required_names = {name for name, field in table.columns.items() if field.required}
-        required_names -= own_columns
+        required_names.difference_update(settings.own_columns)
         deletions = [
             r
             for r in records
@@ -104,9 +107,9 @@ class Statements:
             ]
             for record in records
         ]
-        table_name, *names = map(quote, (settings.table, *columns))
-        start = f"INSERT INTO {table_name} ({', '.join(names)}) VALUES "  # noqa: S608
-        clause = self._engine.keep_newer(table_name, names, table.key_is_number)
+        table_name, *quoted_names = map(quote, (settings.table, *columns))
+        start = f"INSERT INTO {table_name} ({', '.join(quoted_names)}) VALUES "  # noqa: S608
+        clause = self._engine.keep_newer(table_name, quoted_names, table.key_is_number)
         self._engine.insert(self.cursor, start, rows, clause)
 
     def _delete(self, records: Sequence[Record]) -> None:

@@ -26,17 +26,17 @@ _PLAIN = frozenset({str, int, float, bool})
 
 
 class Table(msgspec.Struct, frozen=True):
-    """`required` columns take no NULL. `others` are the columns of other unique keys: a row that is
+    """`other_unique` are the columns of unique keys other than that of `key_column`: a row that is
     refused for one of them belongs to another record."""
 
     name: str
     connection: BaseDatabaseWrapper
     key_column: str
     columns: Mapping[str, Field]
-    required: frozenset[str]
+    not_null: frozenset[str]
     key_is_number: bool
     key_is_unique: bool
-    others: tuple[str, ...]
+    other_unique: tuple[str, ...]
     # Columns that hold times → "timestamp", "datetime" or "date".
     time_kinds: Mapping[str, str] = msgspec.field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class Table(msgspec.Struct, frozen=True):
     def can_find_other_row(self) -> bool:
         """True if an upsert may find another record's row: by another unique key, or by a key that
         the column's collation treats as equal."""
-        return not self.key_is_number or (self._finds_by_any_key and bool(self.others))
+        return not self.key_is_number or (self._finds_by_any_key and bool(self.other_unique))
 
     @property
     def _finds_by_any_key(self) -> bool:
@@ -66,7 +66,7 @@ class Table(msgspec.Struct, frozen=True):
 
     def _fault(self, field: Field, value: Any) -> str:
         name = field.name
-        if value is None and name in self.required:
+        if value is None and name in self.not_null:
             return _("The column %s cannot be empty.") % name
         if isinstance(value, str):
             if field.max_length and len(value) > field.max_length:
@@ -87,12 +87,12 @@ class Table(msgspec.Struct, frozen=True):
         return ""
 
     def duplicate_row(self) -> Invalid:
-        if not self.others or not self._finds_by_any_key:
+        if not self.other_unique or not self._finds_by_any_key:
             return Invalid("", _("Another row has a key that the table takes for the same."))
         # If there are several unique keys, the database does not say which one it was.
         text = _("Another row has the same value in a unique column (%s).")
-        name = self.others[0] if len(self.others) == 1 else ""
-        return Invalid(name, text % ", ".join(self.others))
+        name = self.other_unique[0] if len(self.other_unique) == 1 else ""
+        return Invalid(name, text % ", ".join(self.other_unique))
 
     def takes_key(self, key: str) -> bool:
         """True if the column can hold the key. A number column would take 007 as 7."""
@@ -163,16 +163,15 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
             size = int(size_match[1] if size_match else column.display_size or 0)
         is_required = not column.null_ok and column.default is None
         columns[column.name] = Field(column.name, kind, is_required, True, size)
-    # Columns of all unique keys except that of the record's key.
-    others = {name for key in unique if key != (key_column,) for name in key} - {key_column}
+    other_unique = {name for key in unique if key != (key_column,) for name in key} - {key_column}
     return Table(
-        name,
-        connection,
-        key_column,
-        columns,
-        frozenset(c.name for c in descriptions if not c.null_ok),
-        any(word in kinds.get(key_column, "") for word in ("Integer", "AutoField")),
-        (key_column,) in unique,
-        tuple(sorted(others)),
-        engines.of_connection(connection).time_kinds(descriptions),
+        name=name,
+        connection=connection,
+        key_column=key_column,
+        columns=columns,
+        not_null=frozenset(c.name for c in descriptions if not c.null_ok),
+        key_is_number=any(word in kinds.get(key_column, "") for word in ("Integer", "AutoField")),
+        key_is_unique=(key_column,) in unique,
+        other_unique=tuple(sorted(other_unique)),
+        time_kinds=engines.of_connection(connection).time_kinds(descriptions),
     )

@@ -83,12 +83,11 @@ class TrytonAdapter(RestAdapter):
         old: list[Record] = []
         deletions: list[Record] = []
         for record in batch:
+            held_record = held_records.get(record.key)
             unknown_name = next((name for name in record.fields if name not in names), None)
             # The record is missing or hidden already: there is nothing to hide.
-            if record.deleted and (
-                record.key not in held_records or not held_records[record.key].active
-            ):
-                remote_id = str(held_records[record.key].id) if record.key in held_records else ""
+            if record.deleted and not (held_record and held_record.active):
+                remote_id = str(held_record.id) if held_record else ""
                 outcomes[record.key] = Ok(remote_id, created=False)
             elif record.deleted:
                 deletions.append(record)
@@ -97,8 +96,8 @@ class TrytonAdapter(RestAdapter):
                 text %= {"model": self.settings.model, "field": unknown_name}
                 outcomes[record.key] = Invalid(unknown_name, text)
             else:
-                (old if record.key in held_records else new).append(record)
-        create_outcomes = self._call_for_all(new, lambda: self._create(new))
+                (old if held_record else new).append(record)
+        create_outcomes = self._call_for_all(new, lambda: self._create(new), created=True)
         if len(new) == 1 and isinstance(create_outcomes[new[0].key], Invalid):
             # The key exists already: an earlier call without an answer may have arrived late.
             try:
@@ -115,32 +114,31 @@ class TrytonAdapter(RestAdapter):
         return outcomes
 
     def _call_for_all(
-        self, records: Sequence[Record], call: Callable[[], dict[str, Outcome]]
+        self, records: Sequence[Record], call: Callable[[], Sequence[int]], created: bool = False
     ) -> dict[str, Outcome]:
-        """The outcomes of a call that is all or nothing."""
+        """The outcomes of a call that is all or nothing, and returns the ids of the records."""
         if not records:
             return {}
         try:
-            return call()
+            ids = call()
         except (NotAnswered, RpcError) as error:
             outcome = session.meaning(error, len(records), is_change=True)
             return {record.key: outcome for record in records}
+        pairs = zip(records, ids, strict=True)
+        return {record.key: Ok(str(record_id), created) for record, record_id in pairs}
 
-    def _create(self, records: Sequence[Record]) -> dict[str, Outcome]:
+    def _create(self, records: Sequence[Record]) -> list[int]:
         key = self.settings.key_field
         # Tryton answers with the ids in the order of the records.
         rows = [{**self._values(record, 0, {}), key: record.key} for record in records]
         new_ids = self._session.call("create", rows)
         if not isinstance(new_ids, list) or len(new_ids) != len(records):
             raise NotAnswered(Unknown(_("Tryton's answer has no id for each record.")))
-        return {
-            record.key: Ok(str(remote_id), created=True)
-            for record, remote_id in zip(records, new_ids, strict=True)
-        }
+        return new_ids
 
     def _write(
         self, records: Sequence[Record], held_records: Mapping[str, TrytonRecord]
-    ) -> dict[str, Outcome]:
+    ) -> list[int]:
         # Show hidden records first, in a call of its own: a hidden record takes no other changes.
         hidden_ids = [held_records[r.key].id for r in records if not held_records[r.key].active]
         if hidden_ids:
@@ -163,19 +161,14 @@ class TrytonAdapter(RestAdapter):
                 pairs += [[held_record.id], values]
         if pairs:
             self._session.call("write", *pairs)
-        return {
-            record.key: Ok(str(held_records[record.key].id), created=False) for record in records
-        }
+        return [held_records[record.key].id for record in records]
 
     def _hide(
         self, records: Sequence[Record], held_records: Mapping[str, TrytonRecord]
-    ) -> dict[str, Outcome]:
-        self._session.call(
-            "write", [held_records[record.key].id for record in records], {"active": False}
-        )
-        return {
-            record.key: Ok(str(held_records[record.key].id), created=False) for record in records
-        }
+    ) -> list[int]:
+        ids = [held_records[record.key].id for record in records]
+        self._session.call("write", ids, {"active": False})
+        return ids
 
     def _values(self, record: Record, party: int, contacts: Contacts) -> dict[str, Any]:
         """The fields as Tryton takes them; `party` is 0 for a record that is created."""

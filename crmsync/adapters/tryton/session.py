@@ -72,9 +72,9 @@ class Session:
     """`token` stands for user and password; '' before the first call."""
 
     def __init__(
-        self, client: HttpClient, settings: TrytonSettings, credentials: TrytonCredentials
+        self, http_client: HttpClient, settings: TrytonSettings, credentials: TrytonCredentials
     ) -> None:
-        self.client, self.settings, self.credentials = client, settings, credentials
+        self.client, self.settings, self.credentials = http_client, settings, credentials
         self.token = ""
 
     def call(

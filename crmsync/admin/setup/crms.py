@@ -31,7 +31,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.doors.admin import AdminPage, HealthList, ResourceAdmin, audit, cells
 
 # The count stops here: a CRM may have a million dead records.
-COUNTED = 10_000
+MAX_COUNT = 10_000
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True):
 def read_health(rows: Sequence[Crm]) -> dict[int, Health]:
     """Health by CRM id: two queries to Redis and one to the database, for any number of rows."""
     keys = [(row.pk, int(RecoveryEntry.State.OPEN)) for row in rows]
-    counts = count_up_to("recovery_log", "crm_id = %s AND state = %s", keys, COUNTED)
+    counts = count_up_to("recovery_log", "crm_id = %s AND state = %s", keys, MAX_COUNT)
     dead = dict(zip([row.pk for row in rows], counts, strict=True))
     names = {row.pk: (MainQueue(row.name).name, RetryQueue(row.name).name) for row in rows}
     try:
@@ -225,7 +225,7 @@ class CrmAdmin(ResourceAdmin):
         count = row.health.dead
         if not count:
             return cells.nothing("0")
-        text = f"{count}+" if count >= COUNTED else str(count)
+        text = f"{count}+" if count >= MAX_COUNT else str(count)
         mark = cells.mark(text, "bad")
         if not link:
             return mark

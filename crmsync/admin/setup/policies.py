@@ -52,9 +52,9 @@ def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
     ids = [row.pk for row in rows]
     # The index on (policy, id) finds the newest run of each policy without reading the others.
     newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
-    runs = Run.objects.in_bulk([row["last"] for row in newest.annotate(last=Max("id"))])
-    by_policy = {run.policy_id: run for run in runs.values()}
-    how_far = backlog.of_runs(runs.values())
+    run_ids = [row["last"] for row in newest.annotate(last=Max("id"))]
+    run_by_policy = {run.policy_id: run for run in Run.objects.filter(pk__in=run_ids)}
+    progress_by_run = backlog.of_runs(run_by_policy.values())
     watermarks = Watermark.objects.in_bulk(ids)
     try:
         facts, is_known = presence.policies.read_by_id(), True
@@ -62,8 +62,8 @@ def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
         facts, is_known = {}, False
     return {
         pk: Health(
-            facts.get(pk), is_known, watermarks.get(pk), by_policy.get(pk),
-            how_far.get(by_policy[pk].pk) if pk in by_policy else None,
+            facts.get(pk), is_known, watermarks.get(pk), run_by_policy.get(pk),
+            progress_by_run[run_by_policy[pk].pk] if pk in run_by_policy else None,
         )
         for pk in ids
     }  # fmt: skip
@@ -80,7 +80,7 @@ def state(row: Any) -> SafeString:
         return cells.mark(gettext("waits"), "plain", below=gettext("its CRM is switched off"))
     if row.crm.paused_at:
         return cells.mark(gettext("waits"), "bad", below=gettext("its CRM is paused"))
-    if row.stopped_at and not row.decision:
+    if row.is_stopped:
         return cells.mark(gettext("stopped"), "bad", below=stop_text(row))
     if row.requested:
         kind = Policy.Kind(row.requested).label
@@ -210,13 +210,13 @@ class PolicyAdmin(ResourceAdmin):
             # The same figures as in the list, for one policy.
             row.health = health = read_health([row])[row.pk]
             rows = list(Run.objects.filter(policy_id=row.pk)[:_RUNS])
-            how_far = backlog.of_runs(rows)
+            progress_by_run = backlog.of_runs(rows)
             context |= {
                 "health": health, "state": state(row),
                 "watermark": read_up_to(row),
                 "problem": problem_text(health.facts)
                 if health.facts and health.facts.problem else "",
-                "runs": [(run, runs.progress(run, how_far[run.pk])) for run in rows],
+                "runs": [(run, runs.progress_cell(run, progress_by_run[run.pk])) for run in rows],
                 "kinds": run_requests.kinds(row),
                 "may_operate": self.has_operate_permission(request),
                 "stop": stop_text(row) if row.stopped_at else "",
@@ -268,7 +268,7 @@ class PolicyAdmin(ResourceAdmin):
         return redirect("admin:crmsync_policy_change", pk)
 
     # -- columns ---------------------------------------------------------------------------------
-    name = cells.column(_("policy"), lambda row: str(row), "source__name")
+    name = cells.column(_("policy"), str, "source__name")
     last_run = cells.column(
         _("last run"),
         lambda row: runs.last_run(row.health.run, row.health.progress, row.can_open_run),

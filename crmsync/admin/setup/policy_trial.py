@@ -6,6 +6,7 @@ Sample and dry run read the newest rows of the source. Nothing is stored and not
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -18,9 +19,9 @@ from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.records import is_same_value
 from crmsync.admin.setup import probes
 from crmsync.models import Crm, Policy, Source
-from crmsync.poller.policy_poll import source_from_row
-from crmsync.poller.reading.database import Database, inspect
-from crmsync.poller.reading.increment import Row
+from crmsync.policies import mapping
+from crmsync.poller.reading.increment import Increment
+from crmsync.poller.reading.source import source_from_row
 from crmsync.poller.requests import make_requests
 from msgplatform.core import personal
 from msgplatform.core.data import chunks
@@ -29,7 +30,7 @@ from msgplatform.doors.admin import ModelAdmin, audit, row_id
 
 _SAMPLE, _DRY_RUN = 5, 100
 # Rows that are read when a policy carries only those of a system or of some APPKEYs.
-_LOOKED_AT = 1_000
+_MAX_SEARCH = 1_000
 
 Fate = Literal["create", "change", "delete", "same", "refused"]
 
@@ -71,13 +72,13 @@ def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
         return form
     clear = _sees(request, "policy_sample_shown", form.instance)
     try:
-        policy = directory.policy_from_row(form.instance)
+        policy = directory.check_mapping(form.instance)
         rows = trials.ask(lambda: _map_rows(policy, _SAMPLE))
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     return probes.piece(
         request, "sample.html", rows=rows, clear=clear,
-        lines=[_line(name, rows, clear) for name in policy.mapping.fields],
+        lines=[_line(name, rows, clear) for name in mapping.parse(policy.mapping).fields],
     )  # fmt: skip
 
 
@@ -88,11 +89,8 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
         return form
     clear = _sees(request, "policy_dry_run", form.instance)
     try:
-        policy = directory.policy_from_row(form.instance)
-        crm = form.instance.crm
-        outcomes = trials.ask_crm(
-            crm.adapter, crm.settings, crm.credentials, lambda adapter: _dry_run(policy, adapter)
-        )
+        policy = directory.check_mapping(form.instance)
+        outcomes = trials.ask_crm(policy.crm, partial(_dry_run, policy))
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     # Count all fates, also those that do not occur.
@@ -118,7 +116,7 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     fields, problem = None, ""
     if crm:
         try:
-            fields = trials.ask_crm(crm.adapter, crm.settings, crm.credentials, _fields)
+            fields = trials.ask_crm(crm, _fields)
         except PlatformError as error:
             problem = trials.describe(error)
     return probes.piece(
@@ -184,11 +182,11 @@ def _text(value: Any, clear: bool) -> str:
     return str(value if clear else personal.mask_value(value))
 
 
-def _dry_run(policy: directory.Policy, adapter: CRMAdapter) -> list[Outcome]:
+def _dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
     """The effect of a run on the newest rows. Raises Permanent when the CRM does not take the
     fields of the mapping, what asking the CRM raises, and what reading the source raises."""
     # Check the CRM first: with wrong credentials or fields every row fails for the same reason.
-    result = adapter.check(policy.mapping.fields)
+    result = adapter.check(mapping.parse(policy.mapping).fields)
     if not result.is_usable:
         raise Permanent(result.message)
     rows = _map_rows(policy, _DRY_RUN)
@@ -214,38 +212,19 @@ def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
     return Outcome(row, "change" if changes else "same", crm_record.remote_id, changes)
 
 
-def _map_rows(policy: directory.Policy, limit: int) -> list[Mapped]:
+def _map_rows(policy: Policy, limit: int) -> list[Mapped]:
     # Read more rows than `limit`: rows of other systems and pages are left out below.
     is_chosen = policy.biz_id is not None or policy.appkeys
-    rows = _newest(policy.source, _LOOKED_AT if is_chosen else limit)
-    # A request has no time: take the row's time.
+    increment = Increment(source_from_row(policy.source))
+    rows = increment.newest(_MAX_SEARCH if is_chosen else limit)
+    # A request has no time: take the row's time, unless the row's key is too long and was cut.
     times = {str(row.key): row.time for row in rows}
     row_requests = [request for request in make_requests(policy, rows, 0) if not request.is_outside]
     return [
         Mapped(
-            item.request.key, times[item.key], item.request.deleted, dict(item.request.fields),
-            str(item.problem or ""), item.problem.field if item.problem else "",
+            item.request.key, times.get(item.key, ""), item.request.deleted,
+            dict(item.request.fields), str(item.problem or ""),
+            item.problem.field if item.problem else "",
         )
         for item in row_requests[:limit]
     ]  # fmt: skip
-
-
-def _newest(row: Source, limit: int) -> list[Row]:
-    """The newest rows, newest first. Read without the horizon: a missed row does no harm."""
-    source = source_from_row(row)
-    database = Database(source)
-    index = inspect(source, database).index
-    columns, quote = source.columns, database.quote
-    deleted_column = f"COALESCE({quote(columns.is_deleted)}, 0)" if columns.is_deleted else "0"
-    column_list = ", ".join(map(quote, (columns.key, columns.update_time, *columns.values)))
-    engine = database.engine
-    force = engine.force_index(quote(index)) if index and engine.is_server else ""
-    order = f"{quote(columns.update_time)} DESC, {quote(columns.key)} DESC"
-    statement = (
-        f"SELECT {deleted_column}, {column_list} FROM {quote(source.table)} {force} "  # noqa: S608 - quoted
-        f"ORDER BY {order} LIMIT {limit:d}"
-    )
-    return [
-        Row(key, str(time), bool(is_deleted), 0, dict(zip(columns.values, values, strict=True)))
-        for is_deleted, key, time, *values in database.rows(statement)
-    ]

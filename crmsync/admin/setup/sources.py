@@ -1,6 +1,5 @@
 """Sources: the hive, and tables of other databases, whose changes are read."""
 
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -15,10 +14,8 @@ from crmsync import trials
 from crmsync.admin.setup import probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
-from crmsync.poller.policy_poll import source_from_row
-from crmsync.poller.reading.horizon import Bound
-from crmsync.poller.reading.increment import Increment
-from crmsync.poller.reading.source import Source as SourceToRead
+from crmsync.poller.reading.increment import Facts, Increment
+from crmsync.poller.reading.source import Source as SourceToRead, source_from_row
 from crmsync.setup.sources import SourceResource
 from msgplatform.core.data import databases
 from msgplatform.core.durations import age
@@ -28,14 +25,11 @@ from msgplatform.doors.admin import AdminPage, ResourceAdmin, audit, cells
 
 
 class SourceCheck(msgspec.Struct, frozen=True):
-    """The result of testing a source. `bounded_by`: the reason why reading misses rows that are
-    committed late, '' where it misses none."""
+    """The result of testing a source."""
 
-    bounded_by: Bound
-    horizon_age: timedelta
+    facts: Facts
     is_indexed: bool
     is_empty: bool
-    timeless_rows: int
 
 
 def examine(source: SourceToRead) -> SourceCheck:
@@ -45,9 +39,7 @@ def examine(source: SourceToRead) -> SourceCheck:
     page = increment.read(None, 1)
     facts = page.facts
     is_empty = not (page.rows or facts.waiting or facts.without_time)
-    return SourceCheck(
-        facts.bounded_by, facts.age, increment.is_indexed, is_empty, facts.without_time
-    )
+    return SourceCheck(facts, increment.is_indexed, is_empty)
 
 
 @admin.register(Source)
@@ -164,23 +156,24 @@ def _result(check: SourceCheck) -> str:
         if check.is_empty
         else gettext("The table can be read.")
     )
-    if check.bounded_by:
+    if check.facts.bounded_by:
         return sentence
     exactness = gettext("No change is missed: the horizon is exact, %s behind.")
-    return f"{sentence} {exactness % age(check.horizon_age.total_seconds())}"
+    return f"{sentence} {exactness % age(check.facts.age.total_seconds())}"
 
 
 def _reservations(check: SourceCheck, row: Source) -> Any:
     """Facts to know before using the source."""
-    if check.bounded_by:
+    facts = check.facts
+    if facts.bounded_by:
         late_changes = gettext(
             "Reading misses a change that is committed more than %(seconds)d s after it was "
             "written, and only the comparison of versions finds it."
         ) % {"seconds": row.lag_seconds}
-        yield f"{_BOUNDS[check.bounded_by]} {late_changes}"
-    if check.timeless_rows:
+        yield f"{_BOUNDS[facts.bounded_by]} {late_changes}"
+    if facts.without_time:
         yield gettext("%(count)d rows or more have no time in %(time)s: they are never read.") % {
-            "count": check.timeless_rows, "time": row.time_column,
+            "count": facts.without_time, "time": row.time_column,
         }  # fmt: skip
     if not check.is_indexed:
         yield gettext(

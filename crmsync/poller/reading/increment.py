@@ -30,7 +30,7 @@ Key = int | str
 WAITING_CAP = 1_000  # rows beyond the horizon that are counted
 _KEYS_AT_ONCE = 500
 _CLOCK_TOLERANCE = timedelta(seconds=1)
-_MORE = timedelta(minutes=1)
+_MARGIN = timedelta(minutes=1)
 _COUNT_SECONDS = 60.0  # rows without a time are counted this often
 
 
@@ -159,7 +159,7 @@ class Increment:
     def before(self, watermark: Watermark, step_back: timedelta) -> Watermark:
         """The watermark to read from after the clock went back by `step_back`; a little earlier."""
         return Watermark(
-            self._horizon.column_text(self._moment(watermark) - step_back - _MORE), watermark.key
+            self._horizon.column_text(self._moment(watermark) - step_back - _MARGIN), watermark.key
         )
 
     def forget_step_back(self) -> None:
@@ -169,6 +169,10 @@ class Increment:
     def rows(self, keys: Sequence[Key]) -> list[Row]:
         """The rows with these keys as they are now; keys without a row are left out."""
         return [row for page in chunks(keys, _KEYS_AT_ONCE) for row in self._select.of(page)]
+
+    def newest(self, limit: int) -> list[Row]:
+        """The newest rows, newest first. A row that is not committed yet is missing."""
+        return self._select.newest(limit)
 
     def count_after(self, watermark: Watermark | None, limit: int) -> int:
         """The number of rows after the watermark, counted up to `limit`."""
@@ -218,10 +222,10 @@ class _Select:
         self._database = database
         self._names = source.columns.values
         columns, quote, index = source.columns, database.quote, table.index
-        self._key, self._time = key, moment = quote(columns.key), quote(columns.update_time)
+        self._key, self._time = quote(columns.key), quote(columns.update_time)
         self._table = self._from = f"FROM {quote(source.table)}"
         engine = database.engine
-        time_text = engine.time_text(moment)
+        time_text = engine.time_text(self._time)
         if index and engine.is_server:
             self._from += f" {engine.force_index(quote(index))}"
         is_deleted = f"COALESCE({quote(columns.is_deleted)}, 0) <> 0" if columns.is_deleted else "0"
@@ -235,8 +239,8 @@ class _Select:
         self._readers = [_reader(name.lower(), table) for name in self._names]
 
         version = value(columns.version) if columns.version else "NULL"
-        self._own = f"{key}, {time_text}, {is_deleted}, {version}"
-        self._columns = self._own + "".join(f", {value(name)}" for name in self._names)
+        self._row_columns = f"{self._key}, {time_text}, {is_deleted}, {version}"
+        self._columns = self._row_columns + "".join(f", {value(name)}" for name in self._names)
 
     def page(self, after: Watermark | None, until: str, limit: int) -> list[Row]:
         condition, parameters = self._after(after)
@@ -245,6 +249,10 @@ class _Select:
             f"ORDER BY {self._time}, {self._key} LIMIT {limit:d}"
         )
         return self._readable(clause, [*parameters, until])
+
+    def newest(self, limit: int) -> list[Row]:
+        order = f"{self._time} DESC, {self._key} DESC"
+        return self._readable(f"{self._from} ORDER BY {order} LIMIT {limit:d}", [])
 
     def of(self, keys: Sequence[Key]) -> list[Row]:
         places = ", ".join(["%s"] * len(keys))
@@ -259,11 +267,11 @@ class _Select:
             raise
         except Exception as error:  # noqa: BLE001 - of the driver, for a value
             log.warning("source_values_unreadable", error_class=type(error).__name__)
-        bare = self._read(f"SELECT {self._own} {clause}", parameters)
+        bare_rows = self._read(f"SELECT {self._row_columns} {clause}", parameters)
         unreadable: dict[Key, Exception] = {}
-        keys = [row.key for row in bare]
-        whole = isolate(keys, self._of_readable, unreadable.__setitem__, _is_of_source)
-        by_key = {row.key: row for row in whole}
+        keys = [row.key for row in bare_rows]
+        whole_rows = isolate(keys, self._of_readable, unreadable.__setitem__, _is_of_source)
+        by_key = {row.key: row for row in whole_rows}
         # Keep the times of the first statement: a row that has changed since is read again.
         return [
             msgspec.structs.replace(
@@ -272,7 +280,7 @@ class _Select:
             )
             if row.key in unreadable
             else msgspec.structs.replace(by_key[row.key], time=row.time)
-            for row in bare
+            for row in bare_rows
             if row.key in unreadable or row.key in by_key
         ]
 

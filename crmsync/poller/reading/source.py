@@ -7,6 +7,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from crmsync import models
+from msgplatform.core.data.engines.contract import (
+    IDLE_TRANSACTION_SECONDS,
+    LOCK_WAIT_SECONDS,
+    STATEMENT_SECONDS,
+)
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f`\"'\\.;%/]{1,64}")
@@ -116,3 +122,20 @@ def _check_name(name: str, part: str) -> None:
             "semicolons, percent signs and spaces around it",
             part,
         )
+
+
+# The maximum duration of a transaction of the platform's own programs, by their time-outs. It is
+# used in a cluster, where not all open transactions are visible.
+_OWN_LAG = timedelta(seconds=STATEMENT_SECONDS + IDLE_TRANSACTION_SECONDS + LOCK_WAIT_SECONDS)
+
+
+def source_from_row(row: models.Source) -> Source:
+    """The source of a row, as the poller reads it. Raises InvalidInput, Undecryptable."""
+    columns = Columns(
+        row.key_column, row.time_column, row.deleted_column, row.version_column,
+        tuple(row.value_columns),
+    )  # fmt: skip
+    lag = timedelta(seconds=row.lag_seconds)
+    if not row.database:
+        lag = max(lag, _OWN_LAG)
+    return Source(row.table, columns, row.database, row.zone, lag)

@@ -74,15 +74,14 @@ def dead(
 def send_what_is_due(policy: Policy) -> None:
     """As poller and handler do it, once."""
     crm = directory.crm_from_row(policy.crm)
-    known = directory.policy_from_row(policy)
-    center, claims = DistributionCenter(known), []
+    center, claims = DistributionCenter(policy), []
     until = sql.now() + timedelta(seconds=60)
     Policy.objects.filter(pk=policy.pk).update(claimed_by=HOLDER, lease_until=until)
     for _ in range(2):  # once more for the removals that the guard has let go
-        found = due.claim(known, crm.id, 500)
+        found = due.claim(policy, crm.id, 500)
         center.retry(crm, found)
         claims.append(found.claim)
-        removal_guard.settle(known, HOLDER, is_reading=False)
+        removal_guard.settle(policy, HOLDER, is_reading=False)
     with sync_support.running() as handler:
         sync_support.turn_until(
             handler, lambda: not Record.objects.filter(claimed_by__in=claims).exists()

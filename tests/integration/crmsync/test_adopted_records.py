@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from crmsync import models
-from crmsync.directory import Crms, Page, Policies
+from crmsync.directory import Crms, Policies
 from crmsync.handler import marks
 from crmsync.intake import intake
-from crmsync.models import Lead, Record, RecoveryEntry
+from crmsync.models import LandingPage, Lead, Record, RecoveryEntry
 from crmsync.orders import Request
 from crmsync.poller.policy_poll import PolicyPoll
 from msgplatform.core.data import sql
@@ -53,9 +53,9 @@ class Company:
         hubspot.contacts["77"] = dict(BOSS)
 
     def form(self, name: str, phone: str, email: str = BOSS["email"]) -> int:
-        page = Page("ad-1", self.biz.pk, "", "", "", (), frozenset())
+        page = LandingPage(appkey="ad-1", biz=self.biz)
         fields = {"name": name, "phone": phone, "email": email}
-        (verdict,) = intake.add_many([intake.new_lead(page, fields, "", None)])
+        (verdict,) = intake.add_many([intake.make_lead(page, fields, "", None)])
         return int(verdict.id)
 
     def delete(self, lead: int) -> None:

@@ -534,6 +534,24 @@ class TestPolicies:
         )
         assert not Policy.objects.exists()
 
+    def test_a_sample_has_the_values_that_a_run_sends(
+        self, admin_client: Client, crm: Crm, tmp_path: Path
+    ) -> None:
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+            connection.execute(
+                "CREATE TABLE customer (id INTEGER PRIMARY KEY, changed DATETIME, born DATETIME)"
+            )
+            moment = "2026-11-20 08:00:00"
+            connection.execute("INSERT INTO customer VALUES (1, ?, ?)", (moment, moment))
+            connection.commit()
+        source = Source.objects.create(
+            name="shop", database=f"sqlite:///{tmp_path}/shop.db", table="customer",
+            time_column="changed", value_columns=["born"], zone="Asia/Shanghai",
+        )  # fmt: skip
+        data = policy_form(source, crm, mapping="born = born", key_prefix="s-", sweep_cron="")
+        shown = post(admin_client, "policy/try/sample/", data)
+        assert "2026-11-20T08:00:00+08:00" in shown
+
     def test_a_dry_run_sends_nothing(
         self, admin_client: Client, crm: Crm, biz: Biz, tmp_path: Path
     ) -> None:

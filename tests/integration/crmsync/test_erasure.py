@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.db.models.functions import Now
 
-from crmsync import copies, directory, erasure, orders
+from crmsync import copies, erasure, orders
 from crmsync.models import Item, Operation, Policy, Record, RecoveryEntry
 from crmsync.orders import Request
 from crmsync.poller import due
@@ -60,7 +60,7 @@ def read_rows(policy: Policy, holder: str = "me", **versions: int) -> StoredRoun
     found = Policy.objects.select_related("source", "crm").get(pk=policy.pk)
     return store(
         Round(
-            directory.policy_from_row(found), holder, policy.crm_id, ids.new(0), 0, made,
+            found, holder, policy.crm_id, ids.new(0), 0, made,
             Watermark("2026-11-26 08:00:00", 1),
         )
     )  # fmt: skip
@@ -179,7 +179,7 @@ def test_sent_again_it_is_dead_and_says_why(policy: Policy, customers: Customers
     erasure.erase([one.pk])
     Record.objects.filter(pk=one.pk).update(state=_State.WAITING, next_at=Now())
 
-    found = due.claim(directory.policy_from_row(policy), policy.crm_id, 10)
+    found = due.claim(policy, policy.crm_id, 10)
 
     assert found.entries == []
     entry = RecoveryEntry.objects.get(record_id=one.pk)
@@ -219,7 +219,7 @@ def test_a_request_that_only_names_the_person_is_sent_all_the_same(policy: Polic
     assert erasure.erase_texts(policy.pk, stored.pk, Person(phones=frozenset({SECRET}))) == 1
 
     assert not [text for text in texts() if SECRET in text]
-    claimed = due.claim(directory.policy_from_row(policy), policy.crm_id, 10)
+    claimed = due.claim(policy, policy.crm_id, 10)
     assert [each.request.key for each in claimed.entries] == ["h-a"]
 
 

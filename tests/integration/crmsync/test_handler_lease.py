@@ -39,7 +39,7 @@ def order(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     job = MainQueue("sales").claim()
     assert job is not None
     order = ClaimedOrder(job)
-    assert len(order.check()[0]) == 3
+    assert len(order.check().to_send) == 3
     later = time.monotonic() + settings.CRM_LEASE_SECONDS * 0.9
     monkeypatch.setattr(
         "crmsync.handler.claimed_order.time", SimpleNamespace(monotonic=lambda: later)
@@ -75,7 +75,7 @@ def test_a_process_that_was_stopped_sends_no_further_request(
         assert job is not None
         order, adapter = ClaimedOrder(job), crm.open()
         limits_of_crm = CallLimits(crm.id, breaker.Policy())
-        result = Delivery(adapter, limits_of_crm, order, threading.Event()).run(*order.check())
+        result = Delivery(adapter, limits_of_crm, order, threading.Event()).run(order.check())
         adapter.close()
     assert store.changed == ["1"]
     assert [type(answer.outcome) for answer in result.answers] == [Ok, Retry, Retry]
@@ -108,5 +108,5 @@ def test_it_is_not_longer_because_the_database_answers_late(
         return answer
 
     with connection.execute_wrapper(answer_late):
-        assert len(order.check()[0]) == (3 if is_whole else 2)
+        assert len(order.check().to_send) == (3 if is_whole else 2)
     assert order.is_lost

@@ -143,7 +143,7 @@ class TestThrottled:
             assert Item.objects.count() == 5
             # Nothing is queued meanwhile: an order would wait for longer than its lease.
             sync.turn_until(handler, lambda: live(crm).held_for > 23 * 3600)
-            center = DistributionCenter(directory.policy_from_row(queued.policy))
+            center = DistributionCenter(queued.policy)
             assert center.capacity(directory.crm_from_row(crm), live(crm)) == 0
             crm.settings["per_day"] = 50
             crm.save()

@@ -15,9 +15,9 @@ from django.db.models.signals import post_save
 from django.utils import timezone
 
 from crmsync import models
-from crmsync.directory import Crms, Page, Policies
+from crmsync.directory import Crms, Policies
 from crmsync.intake import intake
-from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
+from crmsync.models import ExceptionEntry, LandingPage, Lead, Operation, Record, Run
 from crmsync.orders import MainQueue, RetryQueue
 from crmsync.poller import due, policy_poll
 from crmsync.poller.changes import Changes
@@ -67,8 +67,8 @@ class Polled:
 
     def leads(self, *names: str) -> list[int]:
         """Leads of one statement, and so of one time: one look of the poller finds them all."""
-        page = Page("ad-1", self.biz.pk, "", "", "", (), frozenset())
-        new = [intake.new_lead(page, {"name": name}, "", None) for name in names]
+        page = LandingPage(appkey="ad-1", biz=self.biz)
+        new = [intake.make_lead(page, {"name": name}, "", None) for name in names]
         return [int(verdict.id) for verdict in intake.add_many(new)]
 
     def waiting(self, count: int) -> None:
@@ -432,7 +432,7 @@ class TestTrouble:
     def test_what_is_due_goes_out_while_the_source_cannot_be_read(
         self, polled: Polled, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(due, "_OPERATIONS", 1)
+        monkeypatch.setattr(due, "_MAX_OPERATIONS", 1)
         monkeypatch.setattr(policy_poll, "MAX_AWAY_PAUSE", 3600.0)
         polled.poll._trouble = Backoff(first=3600.0, factor=1.0, cap=3600.0, jitter=0.0)
         models.Source.objects.update(table="no_such_table")
@@ -450,7 +450,7 @@ class TestTrouble:
         later = [timezone.localtime() + timedelta(hours=hours) for hours in (2, 3)]
         rows = models.Policy.objects.filter(pk=polled.row.pk)
         rows.update(hours="-".join(f"{each:%H:%M}" for each in later))
-        monkeypatch.setattr(due, "_OPERATIONS", 1)
+        monkeypatch.setattr(due, "_MAX_OPERATIONS", 1)
         polled.waiting(2)
         assert [polled.turn() for _ in range(2)] == [0.0] * 2
         assert RetryQueue("sales").depth() == 2
@@ -459,7 +459,7 @@ class TestTrouble:
         self, polled: Polled, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Also where one order at a time leaves the queue."""
-        monkeypatch.setattr(due, "_OPERATIONS", 1)
+        monkeypatch.setattr(due, "_MAX_OPERATIONS", 1)
         polled.waiting(20)
         jobs.put(MainQueue("sales").name, [{}] * 4, ttl=60)
 
@@ -476,7 +476,7 @@ class TestTrouble:
     def test_a_resend_pauses_only_while_the_queue_is_full(
         self, polled: Polled, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(due, "_OPERATIONS", 1)
+        monkeypatch.setattr(due, "_MAX_OPERATIONS", 1)
         polled.look_once()
         polled.turn()
         polled.waiting(5)

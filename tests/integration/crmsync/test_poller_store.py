@@ -49,10 +49,8 @@ class Poller:
         self.crm = directory.crm_from_row(self.crm_row)
 
     @property
-    def policy(self) -> directory.Policy:
-        return directory.policy_from_row(
-            models.Policy.objects.select_related("source").get(pk=self.row.pk)
-        )
+    def policy(self) -> models.Policy:
+        return models.Policy.objects.select_related("source").get(pk=self.row.pk)
 
     def hold(self, seconds: float) -> None:
         until = sql.now() + timedelta(seconds=seconds)

@@ -11,9 +11,9 @@ import pytest
 from django.test import Client
 
 from crmsync import models
-from crmsync.directory import Crms, Page, Policies
+from crmsync.directory import Crms, Policies
 from crmsync.intake import intake
-from crmsync.models import Lead, Operation, Record
+from crmsync.models import LandingPage, Lead, Operation, Record
 from crmsync.monitor import conditions
 from crmsync.policies import run_requests
 from crmsync.poller.policy_poll import PolicyPoll
@@ -54,9 +54,9 @@ class Guarded:
 
     def carry(self, count: int) -> list[int]:
         """New leads, once the CRM has them."""
-        page = Page("ad-1", self.biz.pk, "", "", "", (), frozenset())
+        page = LandingPage(appkey="ad-1", biz=self.biz)
         before = len(self.customers.rows())
-        new = [intake.new_lead(page, {"name": f"name {n}"}, "", None) for n in range(count)]
+        new = [intake.make_lead(page, {"name": f"name {n}"}, "", None) for n in range(count)]
         keys = [int(verdict.id) for verdict in intake.add_many(new)]
         self.turn_until(lambda: len(self.customers.rows()) == before + count)
         self.turn_until(self.is_idle)

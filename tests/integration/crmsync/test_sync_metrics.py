@@ -273,7 +273,7 @@ class TestAlerts:
     def test_entries_of_a_sandbox_hide_no_others(
         self, policy: Policy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(conditions, "_COUNTED", 2)
+        monkeypatch.setattr(conditions, "_MAX_ENTRIES", 2)
         sandbox = sync_support.policy(sync_support.crm("training", "sandbox"), "hive")
         long_ago = sql.now() - timedelta(hours=25)
         for each, key in ((sandbox, "1"), (sandbox, "2"), (policy, "3")):

@@ -110,12 +110,12 @@ def test_the_test_of_a_source_says_what_it_is(pair: tuple[MariaDb, MariaDb]) -> 
     primary, replica = pair
     run_as_owner(primary, INSERT.format(uid="shown"))
     until_replicated(replica, "shown")
-    assert examine(source_on(primary)).bounded_by == ""
-    assert examine(source_on(replica)).bounded_by == "replica"
+    assert examine(source_on(primary)).facts.bounded_by == ""
+    assert examine(source_on(replica)).facts.bounded_by == "replica"
     primary.execute("SET GLOBAL read_only = 1")
     try:  # what was read of it a moment ago still holds
         deadline = time.monotonic() + SECONDS
-        while examine(source_on(primary)).bounded_by != "replica":
+        while examine(source_on(primary)).facts.bounded_by != "replica":
             assert time.monotonic() < deadline
     finally:
         primary.execute("SET GLOBAL read_only = 0")
