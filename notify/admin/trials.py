@@ -41,7 +41,7 @@ class TrialSendForm(forms.Form):
 
     def __init__(self, types: dict[str, EventType], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = [trial_send.EVENT_TYPE, *types]
+        names = [trial_send.TEST_EVENT_TYPE, *types]
         choice: Any = self.fields["event_type"]
         choice.choices = [(name, name) for name in dict.fromkeys(names)]
 
@@ -75,7 +75,7 @@ def send_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpRes
     entries = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
     rows = entries.order_by("name", "owner").defer("schema", "example", "description")[:_MAX_TYPES]
     types = {entry.name: entry for entry in rows}
-    usual = {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
+    usual = {"event_type": trial_send.TEST_EVENT_TYPE, "payload": trial_send.usual_payload(row)}
     initial = usual
     if entry := types.get(request.GET.get("event_type", "")):
         example = {} if entry.example is None else entry.example
