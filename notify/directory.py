@@ -156,18 +156,14 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         is_wrong = abs(self.clock_ahead) >= CLOCK_TOLERANCE_SECONDS
         if not is_wrong and self._clock_is_settled:
             return
-        host = socket.gethostname()
+        host, seconds = socket.gethostname(), f"{self.clock_ahead:+.0f}"
         text = _(
             "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
             "more than five minutes; synchronise both machines' clocks."
         )
-        condition = alerts.Condition.of(
-            f"notify.clock:{host}",
-            _("The clock of %(host)s differs from the database's"),
-            text,
-            host=host,
-            seconds=f"{self.clock_ahead:+.0f}",
-        )
+        title = _("The clock of %(host)s differs from the database's")
+        key = f"notify.clock:{host}"
+        condition = alerts.Condition.of(key, title, text, host=host, seconds=seconds)
         was_settled = alerts.reconcile([condition.key], [condition] if is_wrong else [])
         self._clock_is_settled = was_settled and not is_wrong
 
@@ -207,7 +203,7 @@ def connect_signals() -> None:
         post_save.connect(_send_signal, sender=model, dispatch_uid=f"{model.__name__} saved")
 
 
-def _send_signal(using: str, **_: Any) -> None:
+def _send_signal(using: str, **_arguments: Any) -> None:
     transaction.on_commit(signals.SUBSCRIPTIONS.send, using=using)
 
 
