@@ -19,7 +19,7 @@ from notify.monitor.metrics import waiting_seconds
 
 _Status = BizReceive.Status
 # The bound of counting: a subscription may have a million waiting deliveries.
-COUNTED = 10_000
+MAX_COUNTED = 10_000
 # A subscription counts as busy after this time. A burst is over sooner.
 MIN_BUSY_SECONDS = 20.0
 # A subscription is failing after this number of failures in a row, or this time; before, retrying.
@@ -38,7 +38,7 @@ class Busy(msgspec.Struct, frozen=True):
 
 class Health(msgspec.Struct, frozen=True):
     """The health of one subscription. `waiting` counts deliveries without a final status, up to
-    COUNTED. `is_known` is False while Redis is unavailable; `live` then has no meaning.
+    MAX_COUNTED. `is_known` is False while Redis is unavailable; `live` then has no meaning.
 
     `due_seconds` is the time that the oldest due delivery has waited, queued or not, None when no
     delivery is due. `rate` is the share of attempts of the last hour that were accepted, None
@@ -63,7 +63,7 @@ class Health(msgspec.Struct, frozen=True):
         if seconds < MIN_BUSY_SECONDS:
             return None
         rate = live.busy_per_second
-        left_seconds = self.waiting / rate if rate and self.waiting < COUNTED else None
+        left_seconds = self.waiting / rate if rate and self.waiting < MAX_COUNTED else None
         since = timezone.localtime() - timedelta(seconds=seconds)
         return Busy(live.in_flight, since, 60 * rate, left_seconds)
 
@@ -86,10 +86,10 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     # The oldest due times of each subscription: one index dive for each status.
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
     due_times = list(oldest.values_list("id", Now(), *map(first_due, ReceiveMsg.WAITING)))
-    # The waiting deliveries of each subscription: a range of an index, read up to COUNTED.
+    # The waiting deliveries of each subscription: a range of an index, read up to MAX_COUNTED.
     statuses = ", ".join(str(int(status)) for status in ReceiveMsg.OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
-    counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
+    counts = capped("receive_msg", condition, [[pk] for pk in ids], MAX_COUNTED)
     waiting = dict(zip(ids, counts, strict=True))
     last_hour = MinuteCounter.objects.filter(
         minute__gte=timezone.now() - timedelta(hours=1), flow=FLOW, subject__in=ids,

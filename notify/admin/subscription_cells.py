@@ -14,7 +14,7 @@ from msgplatform.core.durations import age
 from msgplatform.doors.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import CounterQuery
-from notify.admin.health import COUNTED, Busy, Health, disabled_on, is_failing, read
+from notify.admin.health import MAX_COUNTED, Busy, Health, disabled_on, is_failing, read
 from notify.directory import waits
 from notify.messages.states import local
 from notify.models import Attempt, BizReceive, ReceiveMsg
@@ -125,8 +125,8 @@ def failing(row: BizReceive) -> str:
 @admin.display(description=_("waiting"))
 def waiting(row: Any) -> str:
     count = row.health.waiting
-    if count >= COUNTED:
-        return gettext("%d or more") % COUNTED
+    if count >= MAX_COUNTED:
+        return gettext("%d or more") % MAX_COUNTED
     return str(count) if count else nothing("0")
 
 
@@ -191,9 +191,9 @@ def card(row: Any) -> dict[str, Any]:
     for delivery_status in NOT_DELIVERED:
         # Without ORDER BY and with LIMIT the count reads a bounded part of the index.
         rows = ReceiveMsg.objects.filter(status=delivery_status, biz_receive_id=row.pk)
-        count = rows.order_by()[: COUNTED + 1].count()
+        count = rows.order_by()[: MAX_COUNTED + 1].count()
         if count:
-            text = f"{COUNTED}+" if count > COUNTED else str(count)
+            text = f"{MAX_COUNTED}+" if count > MAX_COUNTED else str(count)
             name, label = delivery_status.name.lower(), delivery_status.label
             deliveries.append({"name": name, "label": label, "count": text})
     figures = [

@@ -134,7 +134,7 @@ class DayCountsSerializer(serializers.Serializer[filtered.DayCounts]):
 class FilterTrialSerializer(serializers.Serializer[Mapping[str, Any]]):
     """The latest events of the subscription's types, newest first."""
 
-    tried = serializers.IntegerField(help_text=f"Events, at most {filtered.TRIED}")
+    tried = serializers.IntegerField(help_text=f"Events, at most {filtered.MAX_TRIED}")
     matching = serializers.IntegerField(help_text="Those that would have come")
     last_day = DayCountsSerializer()
     events = TriedMessageSerializer(many=True)

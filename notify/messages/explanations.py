@@ -24,7 +24,7 @@ from notify.models import BizMsg, BizReceive, ReceiveMsg
 # The bound of counting the deliveries ahead. Only the first few cards count, each with a query.
 MAX_AHEAD = 1000
 _AHEAD_ASKED = 5
-_COUNTED = 1000  # subscriptions of a system
+_MAX_COUNTED = 1000  # subscriptions of a system
 _MAKER = "maker"
 _Subscribed = BizReceive.Status
 
@@ -165,7 +165,7 @@ def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> It
         yield _("Nobody subscribes to %(type)s of %(system)s in the channel %(channel)s.") % what
     else:
         yield _("Nobody subscribes to %(type)s of %(system)s.") % what
-    others = BizReceive.objects.filter(biz_id=message.biz_id).order_by()[:_COUNTED].count()
+    others = BizReceive.objects.filter(biz_id=message.biz_id).order_by()[:_MAX_COUNTED].count()
     if others:
         text = ngettext(
             "Its %d subscription is for others, was made later, or is discarded.",

@@ -29,7 +29,7 @@ from notify.subscriptions.filter_conditions import MAX_WORK, Event, Node, TooLar
 from notify.subscriptions.matching import Filter, compile_filter
 
 MAX_SUBSCRIPTIONS = 100  # of one system, with a filter: each takes some microseconds and a card
-TRIED = 100  # messages on which a filter is tried with reasons
+MAX_TRIED = 100  # messages on which a filter is tried with reasons
 # Bounds of a trial's work: messages of the last day that are counted, bytes of payloads, seconds.
 MAX_COUNTED, _MAX_BYTES, _MAX_SECONDS = 10_000, 64 * 1024 * 1024, 3.0
 # Of each store so many pages are searched for the subscription's types.
@@ -136,7 +136,7 @@ def try_filter(
     subscription: BizReceive, node: Node | None, max_counted: int = MAX_COUNTED
 ) -> FilterTrial:
     """Try the filter on the latest messages of the subscription's types and channels, newest first:
-    TRIED of them with reasons, and numbers for the last day. The work is bounded, however many
+    MAX_TRIED of them with reasons, and numbers for the last day. The work is bounded, however many
     messages there are: by rows, by bytes and by time."""
     own_node = node_of(subscription)
     rule = compile_filter(subscription.event_types, subscription.channels)
@@ -148,7 +148,7 @@ def try_filter(
     last_id = 0
     for message in heapq.merge(*pages, key=lambda message: -message.pk):
         is_of_day = message.pk >= first_id
-        if not is_of_day and len(lines) >= TRIED:
+        if not is_of_day and len(lines) >= MAX_TRIED:
             break
         if message.pk == last_id:  # it is moving into the archive
             continue
@@ -161,7 +161,7 @@ def try_filter(
             day.events += 1
             day.coming += own_node is None or filter_conditions.matches(own_node, event)
             day.matching += node is None or filter_conditions.matches(node, event)
-        if len(lines) < TRIED:
+        if len(lines) < MAX_TRIED:
             why = mismatch(node, event) if node else None
             lines.append(TriedMessage(message.pk, message.event_type, message.created_at, why))
     return FilterTrial(lines, day)

@@ -1,10 +1,9 @@
 """Notify's present state: counts and ages at a bounded cost, for `/metrics` and the overview.
 
-Counts stop at COUNTED, because exhausted deliveries pile up until a person resends them. The oldest
-delivery of each subscription costs one index dive.
+Counts stop at MAX_COUNTED, because exhausted deliveries pile up until a person resends them. The
+oldest delivery of each subscription costs one index dive.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -28,19 +27,19 @@ from notify.monitor import counters
 from notify.monitor.counters import DURATION, LATENCY, Histogram
 from notify.subscriptions import limits
 
-COUNTED = 100_000
-# A metric names so many subscriptions, the worst: each is a time series in Prometheus.
-NAMED = 50
+MAX_COUNTED = 100_000
+# A metric names this number of subscriptions, the worst: each is a time series in Prometheus.
+MAX_NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 # Delivered deliveries are not counted: their number only grows until they are archived.
 NOT_DELIVERED = (*ReceiveMsg.OPEN, *ReceiveMsg.FAILED)
-_UP_TO = f"counted up to {COUNTED:,}"
+_UP_TO = f"counted up to {MAX_COUNTED:,}"
 
 
 def _count() -> dict[int | None, int]:
     """The number of undelivered deliveries by status; None: messages that are not split. A count
-    stops at COUNTED."""
+    stops at MAX_COUNTED."""
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
     return {
         None: _count_rows(unsplit, "state"),
@@ -56,7 +55,7 @@ open_counts = KeptCounts(_count)
 
 def _count_rows(rows: QuerySet[Any], column: str) -> int:
     # Count a column of the index: SQLite would look the key up in the table.
-    return rows.order_by().values(column)[:COUNTED].count()
+    return rows.order_by().values(column)[:MAX_COUNTED].count()
 
 
 def waiting_seconds(
@@ -173,13 +172,13 @@ _EXPIRED = METRICS.gauge(
 )
 _OLDEST_OF_ONE = METRICS.gauge(
     "notify_subscription_oldest_seconds",
-    f"Age of a subscription's oldest due delivery, queued or not; the {NAMED} oldest",
+    f"Age of a subscription's oldest due delivery, queued or not; the {MAX_NAMED} oldest",
     *_SUBSCRIPTION,
 )
 _SUBSCRIPTIONS = METRICS.gauge("notify_subscriptions", "Subscriptions by status", "status")
 _FAILING = METRICS.gauge(
     "notify_subscription_failing_seconds",
-    f"Since a subscription's last success, of those that fail; the {NAMED} longest",
+    f"Since a subscription's last success, of those that fail; the {MAX_NAMED} longest",
     *_SUBSCRIPTION,
 )
 _MARKER_ORDERS = METRICS.gauge("notify_marker_orders", "Result batches to be marked")
@@ -216,13 +215,13 @@ def samples() -> Iterator[Sample]:
     yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
     expired_ages = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
     yield _EXPIRED.of(max(0.0, *expired_ages, 0.0))
-    for age, wait in oldest(rows, now)[:NAMED]:
+    for age, wait in oldest(rows, now)[:MAX_NAMED]:
         yield _OLDEST_OF_ONE.of(age, **wait.labels)
     for status in _Status:
         number = sum(wait.row.status == status for wait in rows)
         yield _SUBSCRIPTIONS.of(number, status=status.name.lower())
     failing = [(wait.row.failing_since, wait) for wait in rows if wait.row.failing_since]
-    for since, wait in sorted(failing, key=lambda pair: pair[0])[:NAMED]:
+    for since, wait in sorted(failing, key=lambda pair: pair[0])[:MAX_NAMED]:
         yield _FAILING.of(max(0.0, (now - since).total_seconds()), **wait.labels)
     try:
         yield _MARKER_ORDERS.of(jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE])
@@ -246,14 +245,14 @@ def samples() -> Iterator[Sample]:
         return  # the samples of the database are not withheld for that
 
 
-def status() -> Status:
+def read_status() -> Status:
     """Notify's status for the overview. Raises errors of the database."""
     by_status = open_counts.read()
     backlog = by_status[None] + sum(by_status[status] for status in ReceiveMsg.OPEN)
     facts: dict[str, int | float | str] = {}
     for status in ReceiveMsg.OPEN:
         count = by_status[status]
-        if count >= COUNTED:  # the backlog is larger
+        if count >= MAX_COUNTED:  # the backlog is larger
             facts[str(status.label)] = _("%d or more") % count
         elif count and status == _Delivery.HELD:
             facts[str(status.label)] = count
@@ -271,6 +270,5 @@ def cumulative(histogram: Histogram, counts: Mapping[str, float]) -> list[tuple[
     total, pairs = 0.0, []
     for bucket in histogram.buckets:
         total += by_end[bucket.high]
-        end = "+Inf" if bucket.high == math.inf else str(float(bucket.high))
-        pairs.append((end, total))
+        pairs.append((bucket.upper_bound, total))
     return pairs

@@ -65,8 +65,8 @@ class AnyOf(msgspec.Struct, frozen=True):
 
 
 class Negation(msgspec.Struct, frozen=True):
-    """Matches an event that `node` does not match. `node` was made of `document`, which stands below
-    `path`."""
+    """Matches an event that `node` does not match. `document`, which stands below `path`, is what
+    `node` was made of."""
 
     node: Node
     path: str
