@@ -24,7 +24,7 @@ from notify.archive.stores import Store, reading
 from notify.maker import ending
 from notify.messages import explanations, recipients
 from notify.messages.filtered import filtered_out
-from notify.messages.states import Status, answer, local
+from notify.messages.states import Status, answer, consumer_name, local
 from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
 T = TypeVar("T")
@@ -205,7 +205,7 @@ def _entries(
     """Yield the attempts of each delivery, then the delivery's state."""
     for delivery in deliveries:
         subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
-        consumer = recipients.name(subscription, delivery.biz_receive_id)
+        consumer = consumer_name(subscription, delivery.biz_receive_id)
         for attempt in reversed(attempts.get(delivery.pk, ())):
             parts = [answer(attempt), f"{attempt.seconds:.3f} s", attempt.detail]
             title = _("%(consumer)s: attempt %(number)d")
