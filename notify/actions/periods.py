@@ -161,17 +161,14 @@ class Scope(msgspec.Struct, frozen=True):
     has_filtered: bool = False
 
 
-EVERY = Scope()
-
-
-def add_missing(message_ids: Sequence[int], scope: Scope = EVERY) -> int:
+def add_missing(message_ids: Sequence[int], scope: Scope) -> int:
     """Make the deliveries that these messages lack; returns the number of deliveries.
 
     Locks the messages, so that no archiver and no other backfill works on them at the same time.
     """
     made_count = 0
     lacking = _count_missing(message_ids, scope)
-    # The filters of others would be tried on their payloads once more, under locks.
+    # Without messages that lack nothing: locks would be held while filters are tried on them.
     remaining_ids = [pk for pk in message_ids if lacking[pk]]
     while remaining_ids:
         # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.

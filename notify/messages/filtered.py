@@ -62,9 +62,9 @@ class TriedMessage(NamedTuple):
 
 
 class DayCounts(msgspec.Struct):
-    """Messages of the last 24 hours of the subscription's types (`events`), and how many of them its
-    own filter lets through (`coming`) and the filter that is tried (`matching`). With `is_whole`
-    False only the latest were counted."""
+    """Messages of the last 24 hours of the subscription's types (`events`), and how many of them
+    match its own filter (`coming`) and the filter that is tried (`matching`). With `is_whole` False
+    only the latest were counted."""
 
     events: int = 0
     coming: int = 0
@@ -195,8 +195,8 @@ def _latest(store: Store, biz_id: int, rule: Filter) -> Iterator[Any]:
 def lets_through(
     message: Any, filters: Sequence[tuple[BizReceive, Node | None]]
 ) -> Iterator[BizReceive]:
-    """Yield the subscriptions of the message's system, each given with its filter, whose filter lets
-    the message through; all of them if the payload is unreadable, as in the maker's split."""
+    """Yield the subscriptions whose filter the message matches; all of them if the payload is
+    unreadable, as in the maker's split. `filters`: subscriptions of the message's system."""
     event, is_readable = None, True
     if any(node for _row, node in filters):
         try:

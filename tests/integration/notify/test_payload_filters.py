@@ -214,7 +214,7 @@ def test_backfill_obeys_it_or_not(biz: Biz) -> None:
     (first, second) = published(biz, {"total": 12}, {"total": 101})
     run(Maker())
     subscription(biz, "large", filter=LARGE)
-    assert periods.add_missing([first, second]) == 1
+    assert periods.add_missing([first, second], periods.Scope()) == 1
     assert (recipients(first), recipients(second)) == (set(), {"large"})
     assert periods.add_missing([first, second], periods.Scope(has_filtered=True)) == 1
     assert recipients(first) == {"large"}
@@ -420,7 +420,7 @@ def test_pages_and_backfill_go_on_with_a_filter_that_a_statement_wrote(
     run(Maker())
     BizReceive.objects.filter(pk=row.pk).update(filter=document, event_types=[])
     assert admin_client.get(f"/console/notify/{pk}").status_code == 200
-    assert periods.add_missing([pk]) == 1
+    assert periods.add_missing([pk], periods.Scope()) == 1
     assert recipients(pk) == {"all", "broken"}
 
 
