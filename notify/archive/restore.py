@@ -16,7 +16,7 @@ from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.archive import stores
-from notify.archive.due import chunks, forget_restored, note_restored
+from notify.archive.due import bounded_chunks, forget_restored, note_restored
 from notify.models import BizMsg
 
 # Columns of the hot tables that the archive does not have.
@@ -32,7 +32,7 @@ def restore(message_ids: Sequence[int], after: Callable[[], int]) -> int:
     committed.
     """
     total = 0
-    for chunk in list(chunks(sorted(message_ids), stores.cold())):
+    for chunk in list(bounded_chunks(sorted(message_ids), stores.cold())):
         restore_chunk = partial(_restore_chunk, chunk, after)
         try:
             total += transactions.retrying(restore_chunk)
