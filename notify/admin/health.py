@@ -84,8 +84,8 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     """The health by subscription id. Costs one call of Redis and four queries for all rows."""
     ids = [row.pk for row in rows]
     # The oldest due times of each subscription: one index dive for each status.
-    oldest = BizReceive.objects.filter(id__in=ids).order_by()
-    due_times = list(oldest.values_list("id", Now(), *map(first_due, ReceiveMsg.WAITING)))
+    subscriptions = BizReceive.objects.filter(id__in=ids).order_by()
+    due_times = list(subscriptions.values_list("id", Now(), *map(first_due, ReceiveMsg.WAITING)))
     # The waiting deliveries of each subscription: a range of an index, read up to MAX_COUNTED.
     statuses = ", ".join(str(int(status)) for status in ReceiveMsg.OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
@@ -125,7 +125,7 @@ def is_failing(row: BizReceive) -> bool:
     return row.failures >= MIN_FAILURES or row.failing_since <= timezone.now() - MIN_FAILING
 
 
-def troubled() -> Q:
+def needs_attention() -> Q:
     """The condition of subscriptions that need attention: failing, disabled by the platform, with
     an open breaker, or with failures. Without Redis no breaker counts as open."""
     states = presence.read_if_available() or {}

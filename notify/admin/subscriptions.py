@@ -71,7 +71,7 @@ class AttentionFilter(PickFilter):
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]
     ) -> QuerySet[BizReceive]:
-        return queryset.filter(health.troubled()) if self.value() == "yes" else queryset
+        return queryset.filter(health.needs_attention()) if self.value() == "yes" else queryset
 
 
 class SubscriptionList(HealthList):
@@ -81,7 +81,9 @@ class SubscriptionList(HealthList):
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
         attention_rank = Case(
-            When(health.troubled(), then=Value(0)), default=Value(1), output_field=IntegerField()
+            When(health.needs_attention(), then=Value(0)),
+            default=Value(1),
+            output_field=IntegerField(),
         )
         self.root_queryset = self.root_queryset.annotate(attention_rank=attention_rank)
         return super().get_queryset(request, *args, **kwargs)
@@ -255,11 +257,8 @@ class BizReceiveAdmin(ResourceAdmin):
         return fieldsets if obj else [head, *fieldsets[1:]]
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """The search fields. Only people who may change the consumer's URL search in it: the URL
-        may hold a token."""
-        may_see = request.user.has_perm("notify.change_receive")
-        may_see = may_see and not person_limits.is_limited(request)
-        return [name for name in self.search_fields if may_see or name != "receive__url"]
+        sees_urls = trials.sees_urls(request)
+        return [name for name in self.search_fields if sees_urls or name != "receive__url"]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

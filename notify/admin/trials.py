@@ -49,6 +49,12 @@ class TrialSendForm(forms.Form):
         return payload_of(self.cleaned_data["payload"])
 
 
+def sees_urls(request: HttpRequest) -> bool:
+    """True if the person sees the whole URLs of consumers, which may hold a token."""
+    may_change = request.user.has_perm("notify.change_receive")
+    return may_change and not person_limits.is_limited(request)
+
+
 def payload_of(text: str) -> str:
     """The payload in a text area. Raises ValidationError, with line and column, for a text that is
     no JSON; whatever else may be wrong intake or the consumer judges."""
@@ -87,11 +93,9 @@ def send_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpRes
     ))  # fmt: skip
     context: dict[str, Any] = {}
     if outcome:
-        may_see = request.user.has_perm("notify.change_receive")
-        may_see = may_see and not person_limits.is_limited(request)
         values = form.cleaned_data
         context = {
-            "url": outcome.url if may_see else shown_url(outcome.url),
+            "url": outcome.url if sees_urls(request) else shown_url(outcome.url),
             "mismatch": _mismatch(types.get(values["event_type"]), values["payload"]),
         }
     return show_page(
@@ -105,14 +109,14 @@ def _mismatch(entry: EventType | None, payload: str) -> str:
     if entry is None or not entry.schema:
         return ""
     try:
-        validator = json_schema.compiled(entry.schema)
-        wrong = json_schema.first_error(validator, msgspec.json.decode(payload))
+        schema = json_schema.compiled(entry.schema)
+        mismatch = json_schema.first_error(schema, msgspec.json.decode(payload))
     except (InvalidInput, RecursionError):
         return gettext("The payload could not be compared with the JSON Schema of this event type.")
-    if wrong is None:
+    if mismatch is None:
         return ""
     text = gettext("The payload does not match the JSON Schema: payload%(path)s: %(reason)s")
-    return text % {"path": wrong.path, "reason": wrong.reason}
+    return text % {"path": mismatch.path, "reason": mismatch.reason}
 
 
 class FilterForm(forms.Form):
