@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import chain
 from typing import Any
@@ -101,30 +102,32 @@ def _read_checksums() -> dict[int, int] | None:
         return dict(cursor.fetchall())
 
 
-class _Views:
-    """Selections of `known` that every turn needs, computed once for each `known`."""
+class _SubscriptionsById(dict[int, Subscription]):
+    """Subscriptions by id, and the selections of them that every turn needs."""
 
-    def __init__(self, known: Mapping[int, Subscription]) -> None:
-        self.known = known
-        self.by_queue = {row.queue: row for row in known.values()}
-        self.listened = {pk: row for pk, row in known.items() if row.is_listened}
+    @cached_property
+    def by_queue(self) -> Mapping[str, Subscription]:
+        return {row.queue: row for row in self.values()}
+
+    @cached_property
+    def listened(self) -> Mapping[int, Subscription]:
+        return {pk: row for pk, row in self.items() if row.is_listened}
 
 
-class Subscriptions(Snapshot[dict[int, Subscription]]):
+class Subscriptions(Snapshot[_SubscriptionsById]):
     """All subscriptions by id, without unusable ones."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
-        super().__init__({}, refresh_seconds)
+        super().__init__(_SubscriptionsById(), refresh_seconds)
         # Seconds by which this machine's clock is ahead of the database's clock. Leases end by the
         # database's clock.
         self.clock_ahead = 0.0
         # False at first, because an alert of an earlier process may be open.
         self._clock_is_settled = False
         self._rows = Rows(from_row, KIND, _unusable)
-        self._views = _Views({})
         self._checksums: Mapping[int, int] = {}  # of the subscriptions in `known`
 
-    def load(self) -> dict[int, Subscription]:
+    def load(self) -> _SubscriptionsById:
         """Read the rows that have changed. Reading thousands of rows would take half a second."""
         self._compare_clocks()
         checksums = _read_checksums()
@@ -146,7 +149,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         self._checksums = {
             pk: value for pk, value in (checksums or {}).items() if later_checksums.get(pk) == value
         }
-        return subscriptions
+        return _SubscriptionsById(subscriptions)
 
     def _compare_clocks(self) -> None:
         before_at = time.time()
@@ -184,17 +187,11 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def listened(self) -> Mapping[int, Subscription]:
         """Id → subscription whose deliveries a listener fetches."""
-        return self._view().listened
+        return self.known.listened
 
     def by_queue(self) -> Mapping[str, Subscription]:
         """Name of the queue → subscription."""
-        return self._view().by_queue
-
-    def _view(self) -> _Views:
-        known, views = self.known, self._views
-        if views.known is not known:
-            self._views = views = _Views(known)
-        return views
+        return self.known.by_queue
 
 
 def connect_signals() -> None:
