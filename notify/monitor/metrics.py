@@ -7,15 +7,14 @@ oldest delivery of each subscription costs one index dive.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import QuerySet
 from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.data.counting import KeptCounts
+from msgplatform.core.data.counting import KeptCounts, capped
 from msgplatform.core.flows.health import Status, Wait
 from msgplatform.core.flows.metric import Metrics, Sample
 from msgplatform.core.lazy_text import lazy_message
@@ -40,22 +39,15 @@ _UP_TO = f"counted up to {MAX_COUNTED:,}"
 def _count() -> dict[int | None, int]:
     """The number of undelivered deliveries by status; None: messages that are not split. A count
     stops at MAX_COUNTED."""
-    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
-    return {
-        None: _count_rows(unsplit, "state"),
-        **{
-            status: _count_rows(ReceiveMsg.objects.filter(status=status), "status")
-            for status in NOT_DELIVERED
-        },
-    }
+    (unsplit,) = capped("biz_msg", "state = %s", [[int(BizMsg.State.ACCEPTED)]], MAX_COUNTED)
+    counts: dict[int | None, int] = {None: unsplit}
+    statuses = [[int(status)] for status in NOT_DELIVERED]
+    numbers = capped("receive_msg", "status = %s", statuses, MAX_COUNTED)
+    counts.update(zip(NOT_DELIVERED, numbers, strict=True))
+    return counts
 
 
 open_counts = KeptCounts(_count)
-
-
-def _count_rows(rows: QuerySet[Any], column: str) -> int:
-    # Count a column of the index: SQLite would look the key up in the table.
-    return rows.order_by().values(column)[:MAX_COUNTED].count()
 
 
 def waiting_seconds(
