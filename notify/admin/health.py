@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from msgplatform.core.data.counting import capped
 from msgplatform.models import FailureGroup, MinuteCounter
+from msgplatform.monitor import failure_groups
 from notify import presence
 from notify.models import BizReceive, ReceiveMsg, first_due
-from notify.monitor import subjects
 from notify.monitor.counters import FLOW
 from notify.monitor.metrics import waiting_seconds
 
@@ -97,7 +97,8 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     )  # fmt: skip
     counters = last_hour.order_by().values_list("subject", "name").annotate(Sum("value"))
     attempts = {(subject, name): int(total) for subject, name, total in counters}
-    states, lost_counts = presence.read_if_available(), subjects.counts(ids)
+    lost_counts = failure_groups.count_by_subject(FLOW, ids)
+    states = presence.read_if_available()
     live = states or {}
     due_seconds = {
         pk: waiting_seconds(pending_due, queued_until, live.get(pk), now)

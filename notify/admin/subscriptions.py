@@ -35,11 +35,12 @@ from msgplatform.doors.admin import (
 )
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.messages.filters import MAX_SELECTION
+from msgplatform.monitor import failure_groups
 from notify import operations
 from notify.admin import health, publish, subscription_cells, trials
 from notify.admin.sandboxes import ConsumerSandboxes
 from notify.models import BizReceive
-from notify.monitor import subjects
+from notify.monitor.counters import FLOW
 from notify.setup.subscriptions import Subscription
 from notify.subscriptions import sandbox
 
@@ -184,7 +185,7 @@ def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
         return
     detail = {"probe": outcome.is_probe, "made_due": outcome.made_due}
     audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
-    failures_count = subjects.counts([row.pk]).get(row.pk, 0)
+    failures_count = failure_groups.count_by_subject(FLOW, [row.pk]).get(row.pk, 0)
     parts = []
     if outcome.is_probe:
         parts.append(

@@ -1,7 +1,6 @@
 """Subscriptions as the subject of counters and failures; the failures of subscriptions for the page
 Failures."""
 
-from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -34,11 +33,6 @@ SUBSCRIPTION = Subject(
     ),
     gettext_noop("subscription %(id)d, which was deleted"),
 )
-
-
-def counts(subscription_ids: Collection[int]) -> dict[int, int]:
-    """Subscription id → number of failures neither resent nor acknowledged, with one statement."""
-    return failure_groups.count_by_subject(FLOW, subscription_ids)
 
 
 def _open_since(group: FailureGroup) -> datetime:
