@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
@@ -153,6 +153,14 @@ class _MoreMissing(Temporary):
     """The transaction found more missing deliveries than ids were reserved before it."""
 
 
+class _Rule(NamedTuple):
+    """A subscription of a business system, and the messages that it gets."""
+
+    subscription: BizReceive
+    payload_filter: Node | None
+    filter: Filter
+
+
 class Scope(msgspec.Struct, frozen=True):
     """`subscription`: id of the subscription that is filled up, None: all. `has_filtered`: also
     messages that the subscription's filter leaves out."""
@@ -223,24 +231,24 @@ def _missing(
     subscriptions = subscriptions.exclude(status=BizReceive.Status.DISCARDED)
     if scope.subscription is not None:
         subscriptions = subscriptions.filter(id=scope.subscription)
-    rules_by_system: dict[int, list[tuple[BizReceive, Node | None, Filter]]] = defaultdict(list)
-    has_filter = False
+    rules_by_system: dict[int, list[_Rule]] = defaultdict(list)
+    has_payload_filter = False
     for row in subscriptions.order_by("id").only(
         "biz__name", "status", "event_types", "channels", "filter"
     ):
         node = None if scope.has_filtered else node_of(row)
-        has_filter = has_filter or node is not None
-        rule = compile_filter(row.event_types, row.channels)
-        rules_by_system[row.biz_id].append((row, node, rule))
-    rows = rows if has_filter else rows.defer("payload")
+        has_payload_filter = has_payload_filter or node is not None
+        rule = _Rule(row, node, compile_filter(row.event_types, row.channels))
+        rules_by_system[row.biz_id].append(rule)
+    rows = rows if has_payload_filter else rows.defer("payload")
     messages = list(rows.select_for_update() if lock else rows)
-    have = set(deliveries.values_list("msg_id", "biz_receive_id"))
+    existing_pairs = set(deliveries.values_list("msg_id", "biz_receive_id"))
     for message in messages:
         lacking = [
-            (row, node)
-            for row, node, rule in rules_by_system.get(message.biz_id, ())
-            if (message.pk, row.pk) not in have
-            and rule.matches(message.event_type, message.channel)
+            (rule.subscription, rule.payload_filter)
+            for rule in rules_by_system.get(message.biz_id, ())
+            if (message.pk, rule.subscription.pk) not in existing_pairs
+            and rule.filter.matches(message.event_type, message.channel)
         ]
         for row in lets_through(message, lacking):
             yield message, row

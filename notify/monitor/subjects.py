@@ -68,7 +68,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
             "place_filter": {**in_place, **place_bounds[group.subject]},
             "system": row.biz.name if row else "",
             "button": DELIVER_NOW if row and row.status in BizReceive.ACTIVE else None,
-            # Nobody has to be told of a listener's failures, nor of a sandbox's.
+            # Failures of a listener or a sandbox need no person.
             "is_quiet": row is not None
             and (row.receive.is_listened or sandbox.is_sandbox(row.receive.url)),
         }

@@ -183,8 +183,8 @@ def _is_one_of(value: Any, operand: Collection[Any]) -> bool:
 
 
 def _key(value: Any, level: int = 0) -> Any:
-    """A key of a JSON value, the same for equal ones: a choice is found without comparing all. One
-    that no operand can be, such as a deeper one, has a key that is equal to no other."""
+    """A key of a JSON value, the same for equal values, so that a choice is found without comparing
+    all. A value that no operand can be, such as a deeper value, has a key that equals no other."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | dict):
