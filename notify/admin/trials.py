@@ -135,8 +135,8 @@ class FilterForm(forms.Form):
 
 @person_limits.answers_limited_people
 def filter_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
-    """The view: GET tries the subscription's own filter. POST tries another filter, if the person may
-    see personal data: by filters it could be found out letter by letter."""
+    """The view: GET tries the subscription's own filter. POST tries another filter, if the person
+    may see personal data: filters of one's own could find it out letter by letter."""
     row = model_admin.row_for(request, pk, "view")
     values = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
     # Without the right to change the subscription its form posts no filter.
