@@ -26,7 +26,7 @@ from msgplatform.doors.admin import (
 from msgplatform.doors.admin.fields import JsonField, ObjectField
 from msgplatform.doors.admin.pages import show_page
 from notify.api.asyncapi import fields, messages
-from notify.api.asyncapi.messages import BINARY_HEADERS, Described, Header, Way
+from notify.api.asyncapi.messages import BINARY_HEADERS, CatalogueEntry, Header, Way
 from notify.models import EventType
 from notify.setup.event_types import SharedEventType
 from notify.subscriptions import formats
@@ -54,7 +54,7 @@ def reference_page(model_admin: ModelAdmin, request: HttpRequest) -> HttpRespons
     for word in words.split()[:10]:
         rows = rows.filter(Q(name__icontains=word) | Q(description__icontains=word))
     page = Paginator(rows, _PAGE).get_page(request.GET.get("page"))
-    entries = [(row, Described.of(row).summary) for row in page]
+    entries = [(row, CatalogueEntry(row).summary) for row in page]
     return show_page(
         model_admin, request, "notify/event_reference.html", gettext("Event reference"), opts=None,
         page=page, entries=entries, words=words, can_add=model_admin.has_add_permission(request),
@@ -66,7 +66,7 @@ def entry_page(model_admin: ModelAdmin, request: HttpRequest, id: int) -> HttpRe
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
-    entry = Described.of(row)
+    entry = CatalogueEntry(row)
     table = fields.rows(entry.schema, f"{messages.SCHEMAS}{entry.schema_key}")
     deliveries = []
     for way in Way:
@@ -85,7 +85,7 @@ def entry_page(model_admin: ModelAdmin, request: HttpRequest, id: int) -> HttpRe
     )  # fmt: skip
 
 
-def _request(entry: Described, way: Way, address: str, headers: tuple[Header, ...]) -> str:
+def _request(entry: CatalogueEntry, way: Way, address: str, headers: tuple[Header, ...]) -> str:
     content_type = formats.CONTENT_TYPES.get(way, formats.JSON)
     values = {"ce-type": entry.name, **({"ce-source": entry.source} if entry.source else {})}
     lines = [f"{header.name}: {values.get(header.name, header.example)}" for header in headers]
