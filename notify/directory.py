@@ -135,9 +135,9 @@ class Subscriptions(Snapshot[_SubscriptionsById]):
         if checksums is None or not self._checksums:
             subscriptions = self._rows.usable(rows)
         else:
-            before = self._checksums
-            changed_ids = [pk for pk, value in checksums.items() if before.get(pk) != value]
-            if not changed_ids and len(before) == len(checksums):
+            old_checksums = self._checksums
+            changed_ids = [pk for pk, value in checksums.items() if old_checksums.get(pk) != value]
+            if not changed_ids and len(old_checksums) == len(checksums):
                 self._rows.report()
                 return self.known
             changed_rows = chain.from_iterable(
@@ -245,9 +245,9 @@ def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, .
     seconds = tuple(float(wait) for wait in schedule)
     if attempts_limit is None:
         return seconds
-    last = seconds[-1:] or (DEFAULT_SCHEDULE[0],)
-    missing = max(0, attempts_limit - 1 - len(seconds))
-    return seconds[: attempts_limit - 1] + last * missing
+    last_wait = seconds[-1:] or (DEFAULT_SCHEDULE[0],)
+    missing_count = max(0, attempts_limit - 1 - len(seconds))
+    return seconds[: attempts_limit - 1] + last_wait * missing_count
 
 
 def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:

@@ -133,9 +133,9 @@ def rotate_secret(receive_id: int, mark: str, hours: float) -> Receive:
         receive = Receive.objects.select_for_update().get(pk=receive_id)
         if secret_mark(receive) != mark:
             raise Conflict("the secret was changed meanwhile")
-        old = _readable_secret(receive)
-        has_overlap = hours > 0 and bool(old)
-        receive.previous_secret = old if has_overlap else ""
+        old_secret = _readable_secret(receive)
+        has_overlap = hours > 0 and bool(old_secret)
+        receive.previous_secret = old_secret if has_overlap else ""
         receive.previous_secret_until = sql.now() + timedelta(hours=hours) if has_overlap else None
         receive.secret = signing.new_secret()
         receive.save(update_fields=["secret", "previous_secret", "previous_secret_until"])

@@ -64,16 +64,16 @@ class HeadersField(LinesField):
     def to_python(self, value: Any) -> Any:
         headers: dict[str, str] = {}
         self.masked_names = []
-        old = {name.lower(): content for name, content in self.stored_headers.items()}
+        stored_values = {name.lower(): content for name, content in self.stored_headers.items()}
 
         def read(line: str) -> None:
             name, colon, content = (part.strip() for part in line.partition(":"))
             if not colon:
                 raise ValidationError(gettext("write it as Name: value"))
             if content == limits.MASK:
-                if name.lower() not in old:
+                if name.lower() not in stored_values:
                     raise ValidationError(gettext("no value of %s is stored; write it out") % name)
-                content = old[name.lower()]
+                content = stored_values[name.lower()]
                 self.masked_names.append(name)
             if name.lower() in (key.lower() for key in headers):
                 raise ValidationError(gettext("%s is listed twice") % name)
@@ -182,11 +182,14 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         if "url" in changes:
             changes["url"] = [limits.shown_url(text) if text else None for text in changes["url"]]
         if "headers" in changes:
-            before = (form.initial.get("headers") if change else None) or {}
-            after = form.instance.headers
+            old_headers = (form.initial.get("headers") if change else None) or {}
+            headers = form.instance.headers
             # The name of a header with a new value is marked.
-            names = [n if before.get(n) in (None, after[n]) else f"{n} *" for n in after]
-            changes["headers"] = [sorted(before), sorted(names)]
+            names = [
+                name if old_headers.get(name) in (None, value) else f"{name} *"
+                for name, value in headers.items()
+            ]
+            changes["headers"] = [sorted(old_headers), sorted(names)]
         return changes
 
     def response_add(

@@ -151,12 +151,12 @@ def _headline(
         seconds = max(0.0, duration.total_seconds())
         text = _("Delivered to %(delivered)d of %(total)d in %(age)s")
         return text % {**numbers, "age": age(seconds)}
-    others = [
+    other_parts = [
         f"{count} {Status(status).label}"
         for status, count in sorted(counts.items())
         if status != Status.DELIVERED
     ]
-    return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
+    return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *other_parts])
 
 
 def _covering_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:

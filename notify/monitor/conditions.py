@@ -153,8 +153,8 @@ def _last_answer(subscription: int) -> str:
     """The latest answer to a delivery that is retried, else to a failure; '' without an answer."""
     rows = ReceiveMsg.objects.filter(status=_Delivery.PENDING, biz_receive_id=subscription)
     # The delivery with the latest attempt is due last. Behind an open breaker some had no attempt.
-    last = rows.order_by("-status", "-biz_receive_id", "-next_at")
-    values = last.values_list("updated_at", "http_status", "error")[:_MAX_LOOKED_AT]
+    latest_rows = rows.order_by("-status", "-biz_receive_id", "-next_at")
+    values = latest_rows.values_list("updated_at", "http_status", "error")[:_MAX_LOOKED_AT]
     if answers := [row for row in values if row[1] or row[2]]:
         _at, http_status, error = max(answers)
         return answer(_Delivery.PENDING, http_status, error)

@@ -143,8 +143,8 @@ def _unsplit_since() -> datetime | None:
 
 def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
     """(seconds overdue, row of `rows`), the longest first."""
-    late = [(age, wait) for wait in rows if (age := wait.oldest_seconds(now)) is not None]
-    return sorted(late, key=lambda pair: pair[0], reverse=True)
+    overdue_waits = [(age, wait) for wait in rows if (age := wait.oldest_seconds(now)) is not None]
+    return sorted(overdue_waits, key=lambda pair: pair[0], reverse=True)
 
 
 # -- /metrics ------------------------------------------------------------------------------------

@@ -115,8 +115,8 @@ def send(row: BizReceive, event_type: str = TEST_EVENT_TYPE, payload: str = "") 
     finally:
         _slots.release()
     if response is None:
-        late = 0, b"", b"", request.timeout, "timeout", "No answer came.", ""
-        response = http.Response(request, *late)
+        no_answer = 0, b"", b"", request.timeout, "timeout", "No answer came.", ""
+        response = http.Response(request, *no_answer)
     body = webhook.body_text(response, BODY_SHOWN)
     own_headers = [f"{name}: {MASK}" for name, _secret in subscription.headers]
     sent_headers = [f"content-type: {envelope.content_type}", *own_headers, *request.lines]

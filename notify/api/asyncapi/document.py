@@ -89,8 +89,8 @@ class Selection(msgspec.Struct, frozen=True):
         """A text that differs when the document does."""
         content = msgspec.json.encode([_RELEASE, settings.PUBLIC_URL, self.rows])
         digest = hashlib.sha256(content).hexdigest()[:16]
-        last = max((row.changed_at for row in self.rows), default=None)
-        return f"{last:%Y-%m-%d}.{digest}" if last else digest
+        changed_at = max((row.changed_at for row in self.rows), default=None)
+        return f"{changed_at:%Y-%m-%d}.{digest}" if changed_at else digest
 
     def document(self) -> bytes:
         """The document as JSON. Raises InvalidInput if the document is too large."""
