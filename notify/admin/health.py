@@ -38,7 +38,7 @@ class Busy(msgspec.Struct, frozen=True):
 
 class Health(msgspec.Struct, frozen=True):
     """The health of one subscription. `waiting` counts deliveries without a final status, up to
-    MAX_COUNTED. `is_known` is False while Redis is unavailable; `live` then has no meaning.
+    MAX_COUNTED. `is_known` is False while Redis is unavailable; `lane` then has no meaning.
 
     `due_seconds` is the time that the oldest due delivery has waited, queued or not, None when no
     delivery is due. `rate` is the share of attempts of the last hour that were accepted, None
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True):
 
     waiting: int
     due_seconds: float | None
-    live: presence.LaneState | None
+    lane: presence.LaneState | None
     is_known: bool
     delivered: int
     failed: int
@@ -56,16 +56,16 @@ class Health(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> Busy | None:
         """The busy state; None unless slots were full and a delivery waited MIN_BUSY_SECONDS."""
-        live = self.live
-        if live is None or live.is_open:
+        lane = self.lane
+        if lane is None or lane.is_open:
             return None
-        seconds = min(live.busy_for, self.due_seconds or 0.0)
+        seconds = min(lane.busy_for, self.due_seconds or 0.0)
         if seconds < MIN_BUSY_SECONDS:
             return None
-        rate = live.busy_per_second
+        rate = lane.busy_per_second
         left_seconds = self.waiting / rate if rate and self.waiting < MAX_COUNTED else None
         since = timezone.localtime() - timedelta(seconds=seconds)
-        return Busy(live.in_flight, since, 60 * rate, left_seconds)
+        return Busy(lane.in_flight, since, 60 * rate, left_seconds)
 
     @property
     def rate(self) -> float | None:
@@ -75,9 +75,9 @@ class Health(msgspec.Struct, frozen=True):
     @property
     def probe_at(self) -> datetime | None:
         """The time of the next probe, while the breaker is not closed."""
-        if self.live is None or not self.live.is_open:
+        if self.lane is None or not self.lane.is_open:
             return None
-        return timezone.localtime() + timedelta(seconds=self.live.retry_in)
+        return timezone.localtime() + timedelta(seconds=self.lane.retry_in)
 
 
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
@@ -99,16 +99,16 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     attempts = {(subject, name): int(total) for subject, name, total in counters}
     lost_counts = failure_groups.count_by_subject(FLOW, ids)
     states = presence.read_if_available()
-    live = states or {}
+    lanes = states or {}
     due_seconds = {
-        pk: waiting_seconds(pending_due, queued_until, live.get(pk), now)
+        pk: waiting_seconds(pending_due, queued_until, lanes.get(pk), now)
         for pk, now, pending_due, queued_until in due_times
     }
     return {
         pk: Health(
             waiting=waiting.get(pk, 0),
             due_seconds=due_seconds.get(pk),
-            live=live.get(pk),
+            lane=lanes.get(pk),
             is_known=states is not None,
             delivered=attempts.get((pk, "delivered"), 0),
             failed=attempts.get((pk, "failed"), 0),

@@ -49,7 +49,7 @@ def state(row: Any) -> SafeString:
         return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=below)
     if row.receive.is_listened and health.waiting:
         return mark(gettext("waits for a listener"), "plain")
-    if is_failing(row) or (health.live and health.live.is_open):
+    if is_failing(row) or (health.lane and health.lane.is_open):
         return mark(gettext("failing"), "bad")
     if row.failing_since:
         return mark(gettext("retrying"), "warn")
@@ -93,8 +93,8 @@ def breaker(row: Any) -> str:
     health: Health = row.health
     if not health.is_known:
         return gettext("unknown")
-    if health.live is None or not health.live.is_open:
-        return NOTHING if health.live is None else nothing(gettext("closed"))
+    if health.lane is None or not health.lane.is_open:
+        return NOTHING if health.lane is None else nothing(gettext("closed"))
     probe = formats.date_format(timezone.localtime(health.probe_at), "H:i:s")
     return mark(gettext("open, probe %s") % probe, "bad")
 
@@ -161,7 +161,7 @@ def in_flight(row: Any) -> str:
     health: Health = row.health
     if not health.is_known:
         return gettext("unknown")
-    open_now = health.live.in_flight if health.live else 0
+    open_now = health.lane.in_flight if health.lane else 0
     text = f"{open_now} / {row.in_flight_limit}"
     return text if open_now else nothing(text)
 

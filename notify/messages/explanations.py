@@ -114,11 +114,11 @@ class Circumstances(msgspec.Struct, frozen=True):
 
     def _behind_breaker(self, delivery: Any) -> str:
         """The sentence about an open breaker; '' while the breaker is closed or not known."""
-        live = (self.lanes or {}).get(delivery.biz_receive_id)
-        if live is None or not live.is_open:
+        lane = (self.lanes or {}).get(delivery.biz_receive_id)
+        if lane is None or not lane.is_open:
             return ""
-        since = local(self.now - timedelta(seconds=live.open_for))
-        probe = local(self.now + timedelta(seconds=live.retry_in))
+        since = local(self.now - timedelta(seconds=lane.open_for))
+        probe = local(self.now + timedelta(seconds=lane.retry_in))
         sentence = _(
             "Not tried: its breaker has been open since %(since)s; the next probe may go at %(at)s."
         )

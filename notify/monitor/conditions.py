@@ -116,7 +116,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     bounded number of indexed reads for each."""
     rows = [row for row in rows if row.failing_since][:MAX_DESCRIBED]
     counts = capped("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
-    states = presence.read_if_available() or {}
+    lanes = presence.read_if_available() or {}
     texts: dict[int, str] = {}
     for row, count in zip(rows, counts, strict=True):
         assert row.failing_since  # noqa: S101 - the others were left out above
@@ -139,9 +139,9 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
                 count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
                 age=age((now - oldest).total_seconds() if oldest else None),
             )
-        live = states.get(row.pk)
-        if live and live.is_open:
-            at = timezone.localtime(now + timedelta(seconds=live.retry_in))
+        lane = lanes.get(row.pk)
+        if lane and lane.is_open:
+            at = timezone.localtime(now + timedelta(seconds=lane.retry_in))
             text = lazy_message(
                 "%(text)s Next probe at %(at)s.", text=text, at=at.strftime("%H:%M:%S")
             )
@@ -200,9 +200,9 @@ def examine() -> Iterator[Finding]:
     for seconds, wait in late_waits[:_MAX_SHOWN]:
         names = "{biz} → {consumer}".format(**wait.labels)
         speed = ""
-        if (live := wait.live) and live.busy_for:
-            per_minute = 60 * live.busy_per_second
-            speed = f", {live.in_flight} requests are open, {per_minute:.0f} a minute are answered"
+        if (lane := wait.lane) and lane.busy_for:
+            per_minute = 60 * lane.busy_per_second
+            speed = f", {lane.in_flight} requests are open, {per_minute:.0f} a minute are answered"
         yield Finding(
             "warn", f"Notify: a delivery for {names} has waited for {age(seconds)}{speed}",
             "if the consumer bears more, raise the subscription's in-flight or rate limit",

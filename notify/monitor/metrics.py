@@ -53,7 +53,7 @@ open_counts = KeptCounts(_count)
 def waiting_seconds(
     pending_due: datetime | None,
     queued_until: datetime | None,
-    live: presence.LaneState | None,
+    lane: presence.LaneState | None,
     now: datetime,
 ) -> float | None:
     """Seconds that a subscription's oldest due delivery has waited; None when none is due.
@@ -68,8 +68,8 @@ def waiting_seconds(
     if queued_until:
         claimed_at = queued_until - timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
         ages.append(max(0.0, (now - claimed_at).total_seconds()))
-        if live:
-            ages.append(live.oldest_for)
+        if lane:
+            ages.append(lane.oldest_for)
     return max(ages, default=None)
 
 
@@ -79,7 +79,7 @@ class Waiting(NamedTuple):
     row: BizReceive
     pending: datetime | None  # the due time of the oldest pending delivery
     queued: datetime | None  # the first end of a queued delivery's lease
-    live: presence.LaneState | None
+    lane: presence.LaneState | None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -91,12 +91,12 @@ class Waiting(NamedTuple):
         or disabled, or waits for a listener."""
         if self.row.status not in BizReceive.ACTIVE or self.row.receive.is_listened:
             return None
-        return waiting_seconds(self.pending, self.queued, self.live, now)
+        return waiting_seconds(self.pending, self.queued, self.lane, now)
 
 
 def read_waiting() -> list[Waiting]:
     """Read all subscriptions. Without Redis a queued delivery counts from its claim."""
-    live = presence.read_if_available() or {}
+    lanes = presence.read_if_available() or {}
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status",
         "failing_since",
@@ -107,7 +107,7 @@ def read_waiting() -> list[Waiting]:
     )
     first_pending, first_queued = first_due(_Delivery.PENDING), first_due(_Delivery.QUEUED)
     rows = rows.annotate(pending=first_pending, queued=first_queued).order_by("id")
-    return [Waiting(row, row.pending, row.queued, live.get(row.pk)) for row in rows]
+    return [Waiting(row, row.pending, row.queued, lanes.get(row.pk)) for row in rows]
 
 
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
