@@ -191,7 +191,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("ok", "Notify: no subscription fails")
     # Subscriptions that do not fail, with deliveries that wait for longer than the alert allows.
     minutes = settings.ALERT_BACKLOG_MINUTES
-    ages = metrics.oldest(metrics.read_waiting(), sql.now()) if minutes else []
+    ages = metrics.longest_waits(metrics.read_waiting(), sql.now()) if minutes else []
     late_waits = [
         (seconds, wait)
         for seconds, wait in ages

@@ -113,7 +113,7 @@ def read_waiting() -> list[Waiting]:
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
     """Seconds that the oldest due delivery, or unsplit message, has waited; None when nothing is
     due."""
-    ages = [age for age, _which in oldest(rows, now)]
+    ages = [age for age, _wait in longest_waits(rows, now)]
     if since := _unsplit_since():
         ages.append(max(0.0, (now - since).total_seconds()))
     return max(ages, default=None)
@@ -123,7 +123,7 @@ def waits() -> Iterator[Wait]:
     """Yield the wait of the oldest due delivery, without subscriptions whose failing has an
     alert; and the wait of the oldest unsplit message."""
     now, after = sql.now(), limits.failing_alert_after()
-    for age, wait in oldest(read_waiting(), now):
+    for age, wait in longest_waits(read_waiting(), now):
         since = wait.row.failing_since
         if not (after and since and since <= now - after):
             text = gettext_noop("A delivery for %(biz)s → %(consumer)s")
@@ -141,8 +141,8 @@ def _unsplit_since() -> datetime | None:
     return unsplit.values_list("created_at", flat=True).first()
 
 
-def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
-    """(seconds overdue, row of `rows`), the longest first."""
+def longest_waits(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
+    """Pairs (seconds overdue, row of `rows`), the longest first."""
     overdue_waits = [(age, wait) for wait in rows if (age := wait.oldest_seconds(now)) is not None]
     return sorted(overdue_waits, key=lambda pair: pair[0], reverse=True)
 
@@ -207,7 +207,7 @@ def samples() -> Iterator[Sample]:
     yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
     expired_ages = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
     yield _EXPIRED.of(max(0.0, *expired_ages, 0.0))
-    for age, wait in oldest(rows, now)[:MAX_NAMED]:
+    for age, wait in longest_waits(rows, now)[:MAX_NAMED]:
         yield _OLDEST_OF_ONE.of(age, **wait.labels)
     for status in _Status:
         number = sum(wait.row.status == status for wait in rows)
@@ -249,7 +249,7 @@ def read_status() -> Status:
         elif count and status == _Delivery.HELD:
             facts[str(status.label)] = count
     rows, now = read_waiting(), sql.now()
-    oldest_by = {str(wait.row.pk): age for age, wait in oldest(rows, now)}
+    oldest_by = {str(wait.row.pk): age for age, wait in longest_waits(rows, now)}
     return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by)
 
 
