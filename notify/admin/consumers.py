@@ -10,7 +10,6 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -218,10 +217,7 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         if form.is_valid():
             hours, mark = form.cleaned_data["hours"], form.cleaned_data["seen"]
             try:
-                # One transaction, so that every rotation has its line in the audit log.
-                with transaction.atomic():
-                    consumer = operations.rotate_secret(pk, mark, hours)
-                    audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)
+                consumer = operations.rotate_secret(pk, mark, hours, partial(audit, request))
             except Conflict:
                 text = gettext("The secret was rotated meanwhile; nothing was changed. Look again.")
                 messages.error(request, text)

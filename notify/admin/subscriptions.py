@@ -174,17 +174,15 @@ def deliver_now_view(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> 
 
 
 def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
-    """Deliver now, write the audit log, and show the outcome or the error as a message."""
+    """Deliver now, and show the outcome or the error as a message."""
     try:
-        outcome = operations.deliver_now(row)
+        outcome = operations.deliver_now(row, partial(audit, request))
     except NotNow as error:
         messages.error(request, translated(error.args[0]))
         return
     except RedisError:
         messages.error(request, gettext("Redis does not answer: nothing was started. Try again."))
         return
-    detail = {"probe": outcome.is_probe, "made_due": outcome.made_due}
-    audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
     failures_count = failure_groups.count_by_subject(FLOW, [row.pk]).get(row.pk, 0)
     parts = []
     if outcome.is_probe:
