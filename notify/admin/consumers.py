@@ -79,8 +79,7 @@ class HeadersField(LinesField):
             self.check_item({name: content})
             headers[name] = content
 
-        for _nothing in self.each_line(str(value or ""), read):
-            pass
+        list(self.each_line(str(value or ""), read))  # raises the errors of all lines
         return headers
 
 
