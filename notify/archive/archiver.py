@@ -70,8 +70,8 @@ def move(message_ids: Sequence[int], due: Due) -> int:
             if not moving_ids:
                 return 0
             moving_set = set(moving_ids)
-            deliveries = [pk for pk, message_id, _status in rows if message_id in moving_set]
-            parts = stores.parts(stores.hot(), stores.cold(), moving_ids, deliveries, _ADDED)
+            delivery_ids = [pk for pk, message_id, _status in rows if message_id in moving_set]
+            parts = stores.parts(stores.hot(), stores.cold(), moving_ids, delivery_ids, _ADDED)
             # The archive commits before the hot rows are deleted. An archiver that dies in between
             # leaves archived rows. They do not count while the hot rows exist, and the next move
             # replaces them.

@@ -54,10 +54,9 @@ def _restore_chunk(message_ids: list[int], after: Callable[[], int]) -> int:
         archived_ids = _present(cold, message_ids)
         forget_restored([pk for pk in message_ids if pk not in hot_ids | archived_ids])
         coming_ids = [pk for pk in message_ids if pk in archived_ids and pk not in hot_ids]
-        deliveries = list(
-            cold.deliveries_of(coming_ids).order_by("id").values_list("id", flat=True)
-        )
-        parts = stores.parts(cold, stores.hot(), coming_ids, deliveries, _MESSAGE, _DELIVERY)
+        deliveries = cold.deliveries_of(coming_ids).order_by("id")
+        delivery_ids = list(deliveries.values_list("id", flat=True))
+        parts = stores.parts(cold, stores.hot(), coming_ids, delivery_ids, _MESSAGE, _DELIVERY)
         for part in parts:
             part.copy()
         failpoint("restore_after_copy")

@@ -79,16 +79,16 @@ def cold() -> Store:
 def parts(
     source: Store,
     target: Store,
-    messages: list[int],
-    deliveries: list[int],
+    message_ids: list[int],
+    delivery_ids: list[int],
     columns_of_message: Mapping[str, Any],
     columns_of_delivery: Mapping[str, Any] | None = None,
 ) -> list[Part]:
     """The rows of messages to copy between the stores, with columns that only the target has."""
     return [
-        Part(source._messages, target._messages, "id", messages, columns_of_message),
-        Part(source._deliveries, target._deliveries, "id", deliveries, columns_of_delivery or {}),
-        Part(source._attempts, target._attempts, "copy_id", deliveries),
+        Part(source._messages, target._messages, "id", message_ids, columns_of_message),
+        Part(source._deliveries, target._deliveries, "id", delivery_ids, columns_of_delivery or {}),
+        Part(source._attempts, target._attempts, "copy_id", delivery_ids),
     ]
 
 
