@@ -15,13 +15,13 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
-from notify import person_data
 from notify.actions import periods, resend
 from notify.flow import FLOW
 from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.messages import filtered
 from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
+from notify.person_data.stores import stores
 from notify.subscriptions import formats, payload_filter, sandbox
 from tests.support.management import Manager
 from tests.support.notify_plans import ROWS, fill, rows_read
@@ -469,7 +469,7 @@ class TestOtherDoors:
 
     def test_an_erasure_takes_a_number_out_of_it(self, biz: Biz) -> None:
         subscription(biz, "shop", filter={"data": {"phone": {"$neq": "13812345678"}, "total": 1}})
-        store = next(store for store in person_data.stores() if store.name == "notify.filters")
+        store = next(store for store in stores() if store.name == "notify.filters")
         person = Person(phones=frozenset({"13812345678"}))
         assert store.erase(person, store.find(person, "").rows) == 1
         row = BizReceive.objects.get()
