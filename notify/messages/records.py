@@ -6,6 +6,7 @@ Each message has its deliveries as `listed_deliveries`, each delivery the name o
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from copy import copy
 from itertools import accumulate
 from typing import Any
 
@@ -61,7 +62,8 @@ def record(biz_id: int, id: int, has_payload: bool) -> Any:
                 _add_deliveries(store, [message])
                 _add_attempts(store, message.listed_deliveries)
                 _add_consumers([message])
-                message.listed_filtered = filtered_out(store, message)
+                # A copy, because filters read the payload, and the answer has what was read.
+                message.listed_filtered = filtered_out(store, copy(message))
                 return message
     return None
 

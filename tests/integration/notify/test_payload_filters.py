@@ -198,6 +198,21 @@ def test_page_and_api_say_why(biz: Biz, admin_client: Client) -> None:
     assert "its filter of today lets it through" in card.why
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_filter_that_is_asked_shows_no_payload(is_sealed: bool) -> None:
+    intake.forget()
+    biz = Biz.objects.create(name="cellar", encrypts_payloads=is_sealed)
+    subscription(biz, "large", filter=LARGE)
+    (pk,) = published(biz, {"total": 12})
+    run(Maker())
+    headers = {"Authorization": f"Bearer {keys.create(biz, 'test', ['events:read'])[1]}"}
+    message = Client().get(f"/api/v1/messages/{pk}", headers=headers).json()
+    assert len(message["filtered"]) == 1
+    assert "payload" not in message
+    message = Client().get(f"/api/v1/messages/{pk}?expand=payload", headers=headers).json()
+    assert (len(message["filtered"]), message["payload"]) == (1, {"total": 12})
+
+
 def test_what_lacks_a_delivery_for_another_reason_is_not_filtered(biz: Biz) -> None:
     subscription(biz, "shop")
     manager, address = Manager("manage:subscriptions"), "subscriptions/orders/shop"
