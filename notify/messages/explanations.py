@@ -146,9 +146,9 @@ def _ahead(delivery: ReceiveMsg) -> int:
     return rows.order_by()[:MAX_AHEAD].count()
 
 
-def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> Iterator[Value]:
+def no_recipient_reasons(message: Any, biz: Biz | None) -> Iterator[Value]:
     """The reasons why the message has no delivery: sentences, and links to what helps."""
-    if not is_archived and message.state == BizMsg.State.ACCEPTED:
+    if message.state == BizMsg.State.ACCEPTED:
         yield _("It waits for a maker, which makes a delivery for each subscription that wants it.")
         try:
             if not any(beat.role == "maker" for beat in heartbeats.alive()):

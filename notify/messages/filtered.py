@@ -80,7 +80,7 @@ class FilterTrial(NamedTuple):
 def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
     """The subscriptions of the message's system whose filter excludes the message, by id; none
     before the message is split."""
-    if not store.cold and message.state == BizMsg.State.ACCEPTED:
+    if message.state == BizMsg.State.ACCEPTED:
         return []
     rows = BizReceive.objects.filter(biz_id=message.biz_id, created_at__lte=message.created_at)
     rows = rows.exclude(filter=None).exclude(status=BizReceive.Status.DISCARDED)

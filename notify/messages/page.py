@@ -128,7 +128,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
         cursor=cursor,
         no_recipient_reasons=[]
         if counts or excluded_rows
-        else list(explanations.no_recipient_reasons(message, biz, store.cold)),
+        else list(explanations.no_recipient_reasons(message, biz)),
         resend_effect=_resend_effect(store, message, counts),
         call=call,
         has_file=True,
