@@ -80,7 +80,7 @@ class Replay:
 
     def page(self, position: str, limit: int) -> Page:
         page = select_ids(self._sources, self._values, position, limit)
-        pairs = self._deliveries(page.ids)
+        pairs = self._pairs(page.ids)
         if len(pairs) <= limit:
             return Page([pk for pk, _ in pairs], page.position)
         # A page has whole messages, because the position is a message: the messages before the
@@ -90,36 +90,37 @@ class Replay:
         page_pairs = page_pairs or [pair for pair in pairs if pair[1] == first_beyond]
         return Page([pk for pk, _ in page_pairs], str(page_pairs[-1][1]))
 
-    def _deliveries(self, messages: Sequence[int]) -> list[tuple[int, int]]:
-        """The deliveries to send: (delivery, message), in the order of the messages."""
+    def _pairs(self, message_ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Pairs (delivery, message) of the deliveries to send, in the order of the messages."""
 
-        def hot_ids() -> set[int]:
-            return set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
+        def read_hot_ids() -> set[int]:
+            rows = BizMsg.objects.filter(id__in=message_ids)
+            return set(rows.values_list("id", flat=True))
 
         # A message that was brought back is in both stores: its hot deliveries count. The ids are
         # read again after the deliveries: the archiver or a restore may have moved a message
         # meanwhile, whose deliveries would be read from neither store.
         while True:
-            hot = hot_ids()
-            pairs = self._resent(stores.hot(), sorted(hot))
-            if hot_ids() == hot:
+            hot_ids = read_hot_ids()
+            pairs = self._pairs_of(stores.hot(), sorted(hot_ids))
+            if read_hot_ids() == hot_ids:
                 break
         with reading(stores.cold()):
-            pairs += self._resent(stores.cold(), [pk for pk in messages if pk not in hot])
+            other_ids = [pk for pk in message_ids if pk not in hot_ids]
+            pairs += self._pairs_of(stores.cold(), other_ids)
         return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
-    def _with_deliveries(self, store: Store, _values: Values, messages: Sequence[int]) -> set[int]:
-        return {message_id for _pk, message_id in self._resent(store, messages)}
+    def _with_deliveries(self, store: Store, _values: Values, ids: Sequence[int]) -> set[int]:
+        return {message_id for _pk, message_id in self._pairs_of(store, ids)}
 
-    def _resent(self, store: Store, messages: Sequence[int]) -> list[tuple[int, int]]:
-        """The deliveries of these messages that are resent: (delivery, message)."""
-        rows = store.deliveries.filter(msg_id__in=messages).order_by()
+    def _pairs_of(self, store: Store, message_ids: Sequence[int]) -> list[tuple[int, int]]:
+        rows = store.deliveries.filter(msg_id__in=message_ids).order_by()
         if "subscription" in self._values:
             rows = rows.filter(biz_receive_id=self._values["subscription"])
         # A column instead of a WHERE: with the status in WHERE, MariaDB reads the index of statuses
-        is_resent = ExpressionWrapper(self._condition(), BooleanField())
-        columns = rows.values_list("id", "msg_id", is_resent)
-        return [(pk, message_id) for pk, message_id, is_meant in columns if is_meant]
+        condition = ExpressionWrapper(self._condition(), BooleanField())
+        columns = rows.values_list("id", "msg_id", condition)
+        return [(pk, message_id) for pk, message_id, is_resent in columns if is_resent]
 
     def _condition(self) -> Q:
         return is_ended(self.statuses, self._begun)
