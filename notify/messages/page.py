@@ -33,26 +33,26 @@ _RESENDING = ("resend", "replay", "replay_failed")  # actions
 _COMMAND_BYTES = 64 * 1024  # larger payloads are not in the command that repeats a request
 
 
-def page(id: str, after: str = "") -> Page | None:
+def page(id_text: str, after: str = "") -> Page | None:
     """The page, with the recipients after the cursor `after`. Raises Unavailable when the message
     is not in the hot tables and the archive cannot be read, and InvalidInput for a wrong cursor."""
-    return _read(id, lambda store, message: _page(store, message, after))
+    return _read(id_text, lambda store, message: _page(store, message, after))
 
 
-def file(id: str) -> File | None:
+def file(id_text: str) -> File | None:
     """The whole payload of a message, byte for byte. Raises as `page` does."""
     return _read(
-        id,
+        id_text,
         lambda _store, message: File(
             f"{message.event_type}-{message.pk}.json", "application/json", bytes(message.payload)
         ),
     )
 
 
-def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
+def _read(id_text: str, build: Callable[[Store, Any], T]) -> T | None:
     """The result of `build` for the message; None for an unknown id."""
     try:
-        message_id = number(id)
+        message_id = number(id_text)
     except InvalidInput:
         return None
     for store in stores.both():

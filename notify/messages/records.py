@@ -49,13 +49,13 @@ def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, Any]:
     return {message.pk: message for message in page}
 
 
-def record(biz_id: int, id: int, has_payload: bool) -> Any:
+def record(biz_id: int, message_id: int, has_payload: bool) -> Any:
     """One message of a system with its deliveries, their attempts (`listed_attempts`) and the
     subscriptions that filter it out (`listed_filtered`); None for an unknown id. Raises Unavailable
     when the message is not in the hot tables and the archive cannot be read."""
     for store in stores.both():
         with reading(store):
-            rows = _rows(store, biz_id).filter(id=id)
+            rows = _rows(store, biz_id).filter(id=message_id)
             if message := (rows if has_payload else rows.defer("payload")).first():
                 if has_payload:
                     stores.unseal(message)

@@ -122,9 +122,11 @@ class Consumer(Resource):
             return
         # A listener has no URL.
         new_place, old_place = (
-            destinations.origin(url) if url else _("a listener") for url in (row.url, before.row.url)
+            destinations.origin(url) if url else _("a listener")
+            for url in (row.url, before.row.url)
         )
-        if new_place != old_place and Receive._meta.get_field("headers").value_from_object(before.row):
+        headers = Receive._meta.get_field("headers").value_from_object(before.row)
+        if headers and new_place != old_place:
             words = _("The stored headers were entered for %(old)s: write their values again for "
                       "%(new)s.")  # fmt: skip
             yield "headers", words % {"old": old_place, "new": new_place}
