@@ -198,14 +198,13 @@ class Relay(Worker):
         request: list[Due] = []
         row_limit, request_bytes = self._max_rows, 0
         for row in self.store.due(claim):
-            max_allowed = min(row_limit, max(1, self.batch >> min(row.attempts, 32)))
-            is_too_large = request_bytes + row.size > MAX_REQUEST_BYTES
-            if request and (is_too_large or len(request) >= max_allowed):
+            limit_of_row = max(1, self.batch >> min(row.attempts, 32))
+            is_full = len(request) >= min(row_limit, limit_of_row)
+            if request and (is_full or request_bytes + row.size > MAX_REQUEST_BYTES):
                 yield request
                 request, row_limit, request_bytes = [], self._max_rows, 0
-                max_allowed = max(1, self.batch >> min(row.attempts, 32))
             request.append(row)
-            row_limit, request_bytes = min(row_limit, max_allowed), request_bytes + row.size
+            row_limit, request_bytes = min(row_limit, limit_of_row), request_bytes + row.size
         if request:
             yield request
 
