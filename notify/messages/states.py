@@ -80,7 +80,7 @@ class _Group(msgspec.Struct, frozen=True):
     attempts: int  # the most attempts of a delivery
     subscription: int  # the lowest id
     changed_at: datetime  # the latest change
-    next_at: datetime | None  # the earliest time
+    next_at: datetime | None = None  # the earliest time
 
 
 def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int, Hit]:
@@ -153,7 +153,7 @@ def _groups(store: Store, deliveries: QuerySet[Any]) -> Mapping[int, list[_Group
         figures.append(Min("next_at"))
     columns = deliveries.order_by().values_list("msg_id", "status", "http_status", "error")
     for message_id, *row in columns.annotate(*figures):
-        groups[message_id].append(_Group(*row, *([None] if store.cold else [])))
+        groups[message_id].append(_Group(*row))
     return groups
 
 
