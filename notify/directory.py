@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import chain
 from typing import Any
@@ -101,30 +102,32 @@ def _read_checksums() -> dict[int, int] | None:
         return dict(cursor.fetchall())
 
 
-class _Views:
-    """Selections of `known` that every turn needs, computed once for each `known`."""
+class _SubscriptionsById(dict[int, Subscription]):
+    """Subscriptions by id, and the selections of them that every turn needs."""
 
-    def __init__(self, known: Mapping[int, Subscription]) -> None:
-        self.known = known
-        self.by_queue = {row.queue: row for row in known.values()}
-        self.listened = {pk: row for pk, row in known.items() if row.is_listened}
+    @cached_property
+    def by_queue(self) -> Mapping[str, Subscription]:
+        return {row.queue: row for row in self.values()}
+
+    @cached_property
+    def listened(self) -> Mapping[int, Subscription]:
+        return {pk: row for pk, row in self.items() if row.is_listened}
 
 
-class Subscriptions(Snapshot[dict[int, Subscription]]):
+class Subscriptions(Snapshot[_SubscriptionsById]):
     """All subscriptions by id, without unusable ones."""
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
-        super().__init__({}, refresh_seconds)
+        super().__init__(_SubscriptionsById(), refresh_seconds)
         # Seconds by which this machine's clock is ahead of the database's clock. Leases end by the
         # database's clock.
         self.clock_ahead = 0.0
         # False at first, because an alert of an earlier process may be open.
         self._clock_is_settled = False
         self._rows = Rows(from_row, KIND, _unusable)
-        self._views = _Views({})
         self._checksums: Mapping[int, int] = {}  # of the subscriptions in `known`
 
-    def load(self) -> dict[int, Subscription]:
+    def load(self) -> _SubscriptionsById:
         """Read the rows that have changed. Reading thousands of rows would take half a second."""
         self._compare_clocks()
         checksums = _read_checksums()
@@ -132,9 +135,9 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         if checksums is None or not self._checksums:
             subscriptions = self._rows.usable(rows)
         else:
-            before = self._checksums
-            changed_ids = [pk for pk, value in checksums.items() if before.get(pk) != value]
-            if not changed_ids and len(before) == len(checksums):
+            old_checksums = self._checksums
+            changed_ids = [pk for pk, value in checksums.items() if old_checksums.get(pk) != value]
+            if not changed_ids and len(old_checksums) == len(checksums):
                 self._rows.report()
                 return self.known
             changed_rows = chain.from_iterable(
@@ -146,7 +149,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         self._checksums = {
             pk: value for pk, value in (checksums or {}).items() if later_checksums.get(pk) == value
         }
-        return subscriptions
+        return _SubscriptionsById(subscriptions)
 
     def _compare_clocks(self) -> None:
         before_at = time.time()
@@ -156,18 +159,14 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         is_wrong = abs(self.clock_ahead) >= CLOCK_TOLERANCE_SECONDS
         if not is_wrong and self._clock_is_settled:
             return
-        host = socket.gethostname()
+        host, seconds = socket.gethostname(), f"{self.clock_ahead:+.0f}"
         text = _(
             "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
             "more than five minutes; synchronise both machines' clocks."
         )
-        condition = alerts.Condition.of(
-            f"notify.clock:{host}",
-            _("The clock of %(host)s differs from the database's"),
-            text,
-            host=host,
-            seconds=f"{self.clock_ahead:+.0f}",
-        )
+        title = _("The clock of %(host)s differs from the database's")
+        key = f"notify.clock:{host}"
+        condition = alerts.Condition.of(key, title, text, host=host, seconds=seconds)
         was_settled = alerts.reconcile([condition.key], [condition] if is_wrong else [])
         self._clock_is_settled = was_settled and not is_wrong
 
@@ -188,17 +187,11 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def listened(self) -> Mapping[int, Subscription]:
         """Id → subscription whose deliveries a listener fetches."""
-        return self._view().listened
+        return self.known.listened
 
     def by_queue(self) -> Mapping[str, Subscription]:
         """Name of the queue → subscription."""
-        return self._view().by_queue
-
-    def _view(self) -> _Views:
-        known, views = self.known, self._views
-        if views.known is not known:
-            self._views = views = _Views(known)
-        return views
+        return self.known.by_queue
 
 
 def connect_signals() -> None:
@@ -207,7 +200,7 @@ def connect_signals() -> None:
         post_save.connect(_send_signal, sender=model, dispatch_uid=f"{model.__name__} saved")
 
 
-def _send_signal(using: str, **_: Any) -> None:
+def _send_signal(using: str, **_arguments: Any) -> None:
     transaction.on_commit(signals.SUBSCRIPTIONS.send, using=using)
 
 
@@ -252,9 +245,9 @@ def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, .
     seconds = tuple(float(wait) for wait in schedule)
     if attempts_limit is None:
         return seconds
-    last = seconds[-1:] or (DEFAULT_SCHEDULE[0],)
-    missing = max(0, attempts_limit - 1 - len(seconds))
-    return seconds[: attempts_limit - 1] + last * missing
+    last_wait = seconds[-1:] or (DEFAULT_SCHEDULE[0],)
+    missing_count = max(0, attempts_limit - 1 - len(seconds))
+    return seconds[: attempts_limit - 1] + last_wait * missing_count
 
 
 def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:

@@ -18,7 +18,7 @@ from notify.messages.index import MESSAGES
 from notify.models import BizReceive, IdempotencyKey, Receive
 from notify.monitor import conditions, first_steps, metrics, subjects
 from notify.monitor.activity import ACTIVITY
-from notify.person_data import stores
+from notify.person_data.stores import stores
 
 # A request in flight is waited for: a request that is cut off would be delivered twice.
 _SENDER = Daemon("run_sender", priority=520, stop_seconds=75, help="delivers")
@@ -86,7 +86,7 @@ FLOW = Flow(
     kept=kept_data,
     actions=ACTIONS,
     health=Health(
-        read_status=metrics.status,
+        read_status=metrics.read_status,
         oldest_waits=metrics.waits,
         conditions=conditions.conditions,
         condition_kinds=conditions.KINDS,

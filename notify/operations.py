@@ -69,12 +69,13 @@ class DeliverNowOutcome(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-def deliver_now(row: BizReceive) -> DeliverNowOutcome:
+def deliver_now(row: BizReceive, audit: Callable[..., object]) -> DeliverNowOutcome:
     """Deliver at once, because a person says that the consumer works again.
 
     If the breaker is open, the next probe is due at once, and its success lets all others follow.
-    Deliveries that wait for their next attempt are due at once too. Raises RedisError, and NotNow
-    for a subscription that delivers nothing at present.
+    Deliveries that wait for their next attempt are due at once too. `audit` is called with an
+    action, the subscription and the outcome. Raises RedisError, and NotNow for a subscription that
+    delivers nothing at present.
     """
     if row.status not in BizReceive.ACTIVE:
         status = _Status(row.status).label
@@ -100,6 +101,7 @@ def deliver_now(row: BizReceive) -> DeliverNowOutcome:
         has_more |= count == _PAGE and rows.exists()
     signals.MAKER.send()
     signals.LISTENERS.send()
+    audit("subscription_deliver_now", f"{row} #{row.pk}", probe=is_probe, made_due=made_due)
     return DeliverNowOutcome(is_probe, made_due, has_more)
 
 
@@ -121,24 +123,29 @@ def secret_mark(receive: Receive) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else "unreadable"
 
 
-def rotate_secret(receive_id: int, mark: str, hours: float) -> Receive:
+def rotate_secret(
+    receive_id: int, mark: str, hours: float, audit: Callable[..., object]
+) -> Receive:
     """Give the consumer a new secret. The present secret signs too for `hours` (0 to 168).
 
     `mark` is the `secret_mark` of the secret that the operator saw. Raises Conflict when the
     present secret has another mark: a form that is sent twice must not rotate twice, or the secret
     that the consumer still uses would stop signing. A secret that cannot be decrypted is replaced
-    at once. Raises Receive.DoesNotExist.
+    at once. `audit` is called with an action, the consumer and the hours. Raises
+    Receive.DoesNotExist.
     """
     with transaction.atomic():
         receive = Receive.objects.select_for_update().get(pk=receive_id)
         if secret_mark(receive) != mark:
             raise Conflict("the secret was changed meanwhile")
-        old = _readable_secret(receive)
-        has_overlap = hours > 0 and bool(old)
-        receive.previous_secret = old if has_overlap else ""
+        old_secret = _readable_secret(receive)
+        has_overlap = hours > 0 and bool(old_secret)
+        receive.previous_secret = old_secret if has_overlap else ""
         receive.previous_secret_until = sql.now() + timedelta(hours=hours) if has_overlap else None
         receive.secret = signing.new_secret()
         receive.save(update_fields=["secret", "previous_secret", "previous_secret_until"])
+        # In the transaction, so that every rotation has its line in the audit log.
+        audit("consumer_secret_rotated", receive.name, old_signs_hours=hours)
     return receive
 
 

@@ -55,7 +55,7 @@ _lanes = Presence(
     work_redis,
     "notify:live",
     LaneState,
-    lambda live: _STALE_OPEN_SECONDS if live.is_open else STALE_SECONDS,
+    lambda lane: _STALE_OPEN_SECONDS if lane.is_open else STALE_SECONDS,
 )
 _senders = Presence(work_redis, "notify:sender", bool, STALE_SECONDS)
 _dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)

@@ -123,8 +123,8 @@ def judge(headers: Mapping[str, str], prefix: str, body: bytes, keys: Sequence[b
     if not (message_id and entries and stamp.isdecimal() and len(stamp) < 16):
         return UNSIGNED
     for key in keys:
-        right = signing.sign([key], message_id, int(stamp), body)
-        if any(hmac.compare_digest(right.encode(), entry.encode()) for entry in entries.split()):
+        signature = signing.sign([key], message_id, int(stamp), body).encode()
+        if any(hmac.compare_digest(signature, entry.encode()) for entry in entries.split()):
             if abs(time.time() - int(stamp)) > TOLERANCE_SECONDS:
                 return STALE
             return CURRENT if key == keys[0] else PREVIOUS
@@ -144,7 +144,7 @@ def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse
     try:
         behaviour = sandbox_store.take_behaviour()
         status = status_of(behaviour)
-        lower = {name.lower(): value for name, value in request.headers.items()}
+        lower_headers = {name.lower(): value for name, value in request.headers.items()}
         prefix = row.receive.header_prefix
         # Values of the consumer's own headers are masked, because they may be keys.
         try:
@@ -158,11 +158,11 @@ def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse
         ]
         sandbox_store.keep(
             Call(
-                lower.get(f"{prefix}-id", "")[:64],
+                lower_headers.get(f"{prefix}-id", "")[:64],
                 dict(sorted(headers)[:_MAX_HEADERS]),
                 request.body[:MAX_BODY_BYTES].decode("utf-8", "replace"),
                 len(request.body),
-                judge(lower, prefix, request.body, row.receive.keys()),
+                judge(lower_headers, prefix, request.body, row.receive.keys()),
                 status,
                 behaviour.delay,
             )

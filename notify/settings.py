@@ -24,6 +24,6 @@ NOTIFY_ROTATION_HOURS = env.number("NOTIFY_ROTATION_HOURS", 24, 0, 168)
 NOTIFY_KEEP_DAYS = env.number("NOTIFY_KEEP_DAYS", 7, 0, 3650)
 # Days until a message with a delivery that failed for good moves to the archive.
 NOTIFY_KEEP_FAILED_DAYS = env.number("NOTIFY_KEEP_FAILED_DAYS", 30, 0, 3650)
-# So many days after they were accepted the archive deletes messages, and not before
-# NOTIFY_KEEP_FAILED_DAYS; at least a week more than the default schedule takes; 0: never.
+# Days from acceptance until the archive deletes a message; never fewer than
+# NOTIFY_KEEP_FAILED_DAYS, and at least a week more than the default schedule takes; 0: never.
 NOTIFY_ARCHIVE_DAYS = env.integer("NOTIFY_ARCHIVE_DAYS", 365, 0, 36500)

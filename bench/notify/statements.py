@@ -70,8 +70,8 @@ def record(heavy: Heavy) -> plans.Recorder:
     # enough.
     page = seen.step("Archiver: a page", lambda: list(walk.candidates(0, 2**62)[:PAGE]))
     due = walk.Due(2**62, 0)
-    able = seen.step("Archiver: which may move", lambda: walk.movable(page, due))
-    seen.step("Archiver: cut into chunks", lambda: list(walk.chunks(able, stores.hot())))
+    able = seen.step("Archiver: which may move", lambda: due.read_movable(page))
+    seen.step("Archiver: cut into chunks", lambda: list(walk.bounded_chunks(able, stores.hot())))
     seen.step("Archiver: move a chunk", lambda: move(able, due))
     return seen
 

@@ -3,7 +3,7 @@ resent deliveries."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.utils.translation import gettext, gettext_lazy as _
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ from notify.models import BizReceive, ReceiveMsg
 
 T = TypeVar("T")
 _CHUNK = 2000
-_SHOWN_BREAKERS = 10
+_MAX_BREAKERS = 10
 _Status = ReceiveMsg.Status
 _ENDINGS: Mapping[int, Ending] = {
     _Status.DELIVERED: "arrived", _Status.EXHAUSTED: "failed", _Status.POISON: "failed",
@@ -36,14 +36,20 @@ _ENDINGS: Mapping[int, Ending] = {
 Kind = tuple[int, str]
 
 
+class _Delivery(NamedTuple):
+    message: int
+    subscription: int
+    status: int
+
+
 def describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
     """Yield each delivery's id, (subscription, event type), and the time of acceptance."""
     for chunk_ids in chunks(list(delivery_ids), _CHUNK):
-        rows = _deliveries(chunk_ids)
-        types = _types({message for message, _subscription, _status in rows.values()})
-        for pk, (message, subscription, _status) in rows.items():
-            at = id_numbers.datetime_of(message)
-            yield pk, (subscription, types.get(message, "?")), at
+        deliveries = _deliveries(chunk_ids)
+        types = _types({delivery.message for delivery in deliveries.values()})
+        for pk, delivery in deliveries.items():
+            kind = delivery.subscription, types.get(delivery.message, "?")
+            yield pk, kind, id_numbers.datetime_of(delivery.message)
 
 
 def describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
@@ -56,20 +62,16 @@ def describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
 
 def show_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:
     subscription_ids = {subscription for subscription, _event_type in tally.groups}
-    rows = BizReceive.objects.filter(id__in=subscription_ids).select_related("biz", "receive")
-    subscriptions = {row.pk: row for row in rows}
+    subscriptions = BizReceive.objects.select_related("biz", "receive").in_bulk(subscription_ids)
     titles = {
         (pk, event_type): f"{subscriptions.get(pk, pk)} · {event_type}"
         for pk, event_type in tally.groups
     }
-    deliveries_by_id = _deliveries(tally.sample)
-    sample = _message_lines(
-        [deliveries_by_id[pk][0] for pk in tally.sample if pk in deliveries_by_id]
-    )
     # The preview has a rate limit only when all deliveries are for one subscription.
-    (only,) = subscriptions.values() if len(subscriptions) == 1 else (None,)
-    counts = tally.preview(started_at, titles, sample, only.rate_limit if only else None)
-    return replace(counts, notices=_open_breakers(subscriptions.values()))
+    limits = [row.rate_limit for row in subscriptions.values()]
+    rate_limit = limits[0] if len(limits) == 1 else None
+    preview = tally.preview(started_at, titles, _lines(tally.sample), rate_limit)
+    return replace(preview, notices=_open_breakers(subscriptions.values()))
 
 
 def show_messages(tally: Tally[Kind], started_at: datetime) -> Preview:
@@ -79,17 +81,14 @@ def show_messages(tally: Tally[Kind], started_at: datetime) -> Preview:
 
 def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
     """The outcomes of these deliveries. Raises Unavailable when the archive cannot be read."""
-    rows = _deliveries([int(pk) for pk in delivery_ids])
-    return {
-        str(pk): _ENDINGS.get(status, "waiting")
-        for pk, (_message, _subscription, status) in rows.items()
-    }
+    deliveries = _deliveries(list(map(int, delivery_ids)))
+    return {str(pk): _ENDINGS.get(row.status, "waiting") for pk, row in deliveries.items()}
 
 
 def why_waiting(delivery_ids: Sequence[str]) -> list[str]:
     """A sentence about each open breaker behind which deliveries of these wait."""
-    rows = _deliveries([int(pk) for pk in delivery_ids]).values()
-    ids = {subscription for _message, subscription, status in rows if status not in _ENDINGS}
+    deliveries = _deliveries(list(map(int, delivery_ids))).values()
+    ids = {row.subscription for row in deliveries if row.status not in _ENDINGS}
     return _open_breakers(BizReceive.objects.filter(id__in=ids).select_related("biz", "receive"))
 
 
@@ -105,27 +104,28 @@ def _open_breakers(subscriptions: Iterable[BizReceive]) -> list[str]:
         text % {"subscription": row, "at": local(now + timedelta(seconds=lanes[row.pk].retry_in))}
         for row in subscriptions
         if row.pk in lanes and lanes[row.pk].is_open
-    ][:_SHOWN_BREAKERS]
+    ][:_MAX_BREAKERS]
 
 
 def lines(delivery_ids: Sequence[str]) -> list[Hit]:
     """The messages of these deliveries, each once. Raises Unavailable as `outcome` does."""
-    rows = _deliveries([int(pk) for pk in delivery_ids])
-    return _message_lines([rows[int(pk)][0] for pk in delivery_ids if int(pk) in rows])
+    return _lines(list(map(int, delivery_ids)))
 
 
-def _deliveries(delivery_ids: Collection[int]) -> dict[int, tuple[int, int, int]]:
-    """Delivery id → (message, subscription, status), of the deliveries in both stores."""
-    columns = ("id", "msg_id", "biz_receive_id", "status")
-    return _anywhere(
-        delivery_ids,
-        lambda store, ids: {
-            pk: (message, subscription, status)
-            for pk, message, subscription, status in store.deliveries.filter(id__in=ids)
-            .order_by()
-            .values_list(*columns)
-        },
-    )
+def _lines(delivery_ids: Sequence[int]) -> list[Hit]:
+    deliveries = _deliveries(delivery_ids)
+    return _message_lines([deliveries[pk].message for pk in delivery_ids if pk in deliveries])
+
+
+def _deliveries(delivery_ids: Collection[int]) -> dict[int, _Delivery]:
+    """The deliveries in both stores, by id."""
+
+    def read(store: Store, ids: list[int]) -> dict[int, _Delivery]:
+        rows = store.deliveries.filter(id__in=ids).order_by()
+        columns = rows.values_list("id", "msg_id", "biz_receive_id", "status")
+        return {pk: _Delivery(*values) for pk, *values in columns}
+
+    return _anywhere(delivery_ids, read)
 
 
 def _types(message_ids: Collection[int]) -> dict[int, str]:
@@ -164,7 +164,7 @@ _OF_DELIVERIES: Mapping[str, Any] = {
 _PERIOD = {
     "since": filters.SINCE, "until": filters.UNTIL, "event_type": EVENT_TYPE,
 }  # fmt: skip
-_FAILED = statuses(
+_STATUS = statuses(
     (*FAILED.values(), ReceiveMsg.Status.DELIVERED),
     _("Poison ones need somebody to look at them first; delivered ones are named by their ids"),
     nothing=_("exhausted, unless ids are given"),
@@ -177,7 +177,7 @@ ACTIONS: Mapping[str, BulkAction] = {
         fields={
             "subscription": SUBSCRIPTION,
             "biz": filters.BIZ,
-            "status": _FAILED,
+            "status": _STATUS,
             "answer": FilterField(
                 _("Answer"),
                 _("How the last attempt ended, as the page Failures shows it: HTTP 503"),

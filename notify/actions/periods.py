@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
@@ -80,7 +80,7 @@ class Replay:
 
     def page(self, position: str, limit: int) -> Page:
         page = select_ids(self._sources, self._values, position, limit)
-        pairs = self._deliveries(page.ids)
+        pairs = self._pairs(page.ids)
         if len(pairs) <= limit:
             return Page([pk for pk, _ in pairs], page.position)
         # A page has whole messages, because the position is a message: the messages before the
@@ -90,36 +90,37 @@ class Replay:
         page_pairs = page_pairs or [pair for pair in pairs if pair[1] == first_beyond]
         return Page([pk for pk, _ in page_pairs], str(page_pairs[-1][1]))
 
-    def _deliveries(self, messages: Sequence[int]) -> list[tuple[int, int]]:
-        """The deliveries to send: (delivery, message), in the order of the messages."""
+    def _pairs(self, message_ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Pairs (delivery, message) of the deliveries to send, in the order of the messages."""
 
-        def hot_ids() -> set[int]:
-            return set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
+        def read_hot_ids() -> set[int]:
+            rows = BizMsg.objects.filter(id__in=message_ids)
+            return set(rows.values_list("id", flat=True))
 
         # A message that was brought back is in both stores: its hot deliveries count. The ids are
         # read again after the deliveries: the archiver or a restore may have moved a message
         # meanwhile, whose deliveries would be read from neither store.
         while True:
-            hot = hot_ids()
-            pairs = self._resent(stores.hot(), sorted(hot))
-            if hot_ids() == hot:
+            hot_ids = read_hot_ids()
+            pairs = self._pairs_of(stores.hot(), sorted(hot_ids))
+            if read_hot_ids() == hot_ids:
                 break
         with reading(stores.cold()):
-            pairs += self._resent(stores.cold(), [pk for pk in messages if pk not in hot])
+            other_ids = [pk for pk in message_ids if pk not in hot_ids]
+            pairs += self._pairs_of(stores.cold(), other_ids)
         return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
-    def _with_deliveries(self, store: Store, _values: Values, messages: Sequence[int]) -> set[int]:
-        return {message_id for _pk, message_id in self._resent(store, messages)}
+    def _with_deliveries(self, store: Store, _values: Values, ids: Sequence[int]) -> set[int]:
+        return {message_id for _pk, message_id in self._pairs_of(store, ids)}
 
-    def _resent(self, store: Store, messages: Sequence[int]) -> list[tuple[int, int]]:
-        """The deliveries of these messages that are resent: (delivery, message)."""
-        rows = store.deliveries.filter(msg_id__in=messages).order_by()
+    def _pairs_of(self, store: Store, message_ids: Sequence[int]) -> list[tuple[int, int]]:
+        rows = store.deliveries.filter(msg_id__in=message_ids).order_by()
         if "subscription" in self._values:
             rows = rows.filter(biz_receive_id=self._values["subscription"])
         # A column instead of a WHERE: with the status in WHERE, MariaDB reads the index of statuses
-        is_resent = ExpressionWrapper(self._condition(), BooleanField())
-        columns = rows.values_list("id", "msg_id", is_resent)
-        return [(pk, message_id) for pk, message_id, is_meant in columns if is_meant]
+        condition = ExpressionWrapper(self._condition(), BooleanField())
+        columns = rows.values_list("id", "msg_id", condition)
+        return [(pk, message_id) for pk, message_id, is_resent in columns if is_resent]
 
     def _condition(self) -> Q:
         return is_ended(self.statuses, self._begun)
@@ -153,6 +154,14 @@ class _MoreMissing(Temporary):
     """The transaction found more missing deliveries than ids were reserved before it."""
 
 
+class _Rule(NamedTuple):
+    """A subscription of a business system, and the messages that it gets."""
+
+    subscription: BizReceive
+    payload_filter: Node | None
+    filter: Filter
+
+
 class Scope(msgspec.Struct, frozen=True):
     """`subscription`: id of the subscription that is filled up, None: all. `has_filtered`: also
     messages that the subscription's filter leaves out."""
@@ -161,17 +170,14 @@ class Scope(msgspec.Struct, frozen=True):
     has_filtered: bool = False
 
 
-EVERY = Scope()
-
-
-def add_missing(message_ids: Sequence[int], scope: Scope = EVERY) -> int:
+def add_missing(message_ids: Sequence[int], scope: Scope) -> int:
     """Make the deliveries that these messages lack; returns the number of deliveries.
 
     Locks the messages, so that no archiver and no other backfill works on them at the same time.
     """
     made_count = 0
     lacking = _count_missing(message_ids, scope)
-    # The filters of others would be tried on their payloads once more, under locks.
+    # Without messages that lack nothing: locks would be held while filters are tried on them.
     remaining_ids = [pk for pk in message_ids if lacking[pk]]
     while remaining_ids:
         # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.
@@ -226,24 +232,24 @@ def _missing(
     subscriptions = subscriptions.exclude(status=BizReceive.Status.DISCARDED)
     if scope.subscription is not None:
         subscriptions = subscriptions.filter(id=scope.subscription)
-    rules_by_system: dict[int, list[tuple[BizReceive, Node | None, Filter]]] = defaultdict(list)
-    has_filter = False
+    rules_by_system: dict[int, list[_Rule]] = defaultdict(list)
+    has_payload_filter = False
     for row in subscriptions.order_by("id").only(
         "biz__name", "status", "event_types", "channels", "filter"
     ):
         node = None if scope.has_filtered else node_of(row)
-        has_filter = has_filter or node is not None
-        rule = compile_filter(row.event_types, row.channels)
-        rules_by_system[row.biz_id].append((row, node, rule))
-    rows = rows if has_filter else rows.defer("payload")
+        has_payload_filter = has_payload_filter or node is not None
+        rule = _Rule(row, node, compile_filter(row.event_types, row.channels))
+        rules_by_system[row.biz_id].append(rule)
+    rows = rows if has_payload_filter else rows.defer("payload")
     messages = list(rows.select_for_update() if lock else rows)
-    have = set(deliveries.values_list("msg_id", "biz_receive_id"))
+    existing_pairs = set(deliveries.values_list("msg_id", "biz_receive_id"))
     for message in messages:
         lacking = [
-            (row, node)
-            for row, node, rule in rules_by_system.get(message.biz_id, ())
-            if (message.pk, row.pk) not in have
-            and rule.matches(message.event_type, message.channel)
+            (rule.subscription, rule.payload_filter)
+            for rule in rules_by_system.get(message.biz_id, ())
+            if (message.pk, rule.subscription.pk) not in existing_pairs
+            and rule.filter.matches(message.event_type, message.channel)
         ]
         for row in lets_through(message, lacking):
             yield message, row

@@ -39,6 +39,7 @@ _ANEW: Mapping[str, Any] = {
 }
 # Deliveries in one statement, and messages in one restore.
 CHUNK = 500
+_COLUMNS = ("id", "msg_id", *failures.COLUMNS)  # of a delivery, which a filter checks
 
 
 def resend_deliveries(
@@ -72,14 +73,15 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
             rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk_ids).order_by("id")
             matching_rows = [
                 row
-                for row in rows.values_list(*failures.COLUMNS, "id")
-                if row[0] in statuses and row[4] <= started_at
-                if not ending.is_erased(row[0], row[3])
+                for row in rows.values_list(*failures.COLUMNS, "id", named=True)
+                if row.status in statuses
+                and row.updated_at <= started_at
+                and not ending.is_erased(row.status, row.error)
             ]
             if not matching_rows:
                 return 0
             failures.take_back(row[:-1] for row in matching_rows)
-            deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in matching_rows])
+            deliveries = ReceiveMsg.objects.filter(id__in=[row.id for row in matching_rows])
             return claims.update_by_key(deliveries, _ANEW)
 
     id_chunks = chunks(list(delivery_ids), CHUNK)
@@ -87,8 +89,8 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
 
 
 def ended(store: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
-    """The store's deliveries in one of the statuses that last changed before `started_at`. Without
-    deliveries that an erasure ended."""
+    """The store's deliveries in one of the statuses that have not changed since `started_at`.
+    Without deliveries that an erasure ended."""
     return store.deliveries.filter(is_ended(statuses, started_at))
 
 
@@ -153,18 +155,14 @@ class FailedDeliveries:
     def _find_named(self, store: Store, ids: Sequence[int]) -> set[int]:
         with reading(store):
             rows = ended(store, self._statuses, self._begun).order_by()
-            rows_by_id = rows.values_list(
-                "biz_id", "biz_receive_id",
-                "id", "msg_id", "updated_at", "status", "http_status", "error",
-            )  # fmt: skip
-            named_rows = [*rows_by_id.filter(id__in=ids), *rows_by_id.filter(msg_id__in=ids)]
+            columns = rows.values_list("biz_id", *_COLUMNS, named=True)
             biz, subscription = (self._values.get(name) for name in ("biz", "subscription"))
-            of_filter = [
-                row[2:]
-                for row in named_rows
-                if biz in (None, row[0]) and subscription in (None, row[1])
+            matching_rows = [
+                row
+                for row in (*columns.filter(id__in=ids), *columns.filter(msg_id__in=ids))
+                if biz in (None, row.biz_id) and subscription in (None, row.biz_receive_id)
             ]
-            return self._matching(of_filter, store)
+            return self._matching(matching_rows, store)
 
     def _read(self, subscription: int, key: str, size: int) -> list[Row]:
         """Read a page in the order of the index (status, biz_receive, next_at), so that every page
@@ -183,35 +181,33 @@ class FailedDeliveries:
                 rows = rows.filter(next_at__gte=next_at)
             rows = rows.filter(condition)
         rows_in_order = rows.order_by("next_at", "id") if by_time else rows.order_by("id")
-        columns = ("id", "msg_id", "updated_at", "status", "http_status", "error", "next_at")
-        page = list(rows_in_order.values_list(*columns)[:size])
-        matching_ids = self._matching([row[:-1] for row in page], stores.hot())
-        return [Row(pk, f"{at.isoformat()},{pk}", pk in matching_ids) for pk, *_, at in page]
+        page = list(rows_in_order.values_list(*_COLUMNS, "next_at", named=True)[:size])
+        matching_ids = self._matching(page, stores.hot())
+        return [
+            Row(row.id, f"{row.next_at.isoformat()},{row.id}", row.id in matching_ids)
+            for row in page
+        ]
 
-    def _matching(self, rows: Sequence[tuple[Any, ...]], store: Store) -> set[int]:
-        min_id = self._values.get("since", 0)
-        below = self._values.get("until", MAX_ID)
+    def _matching(self, rows: Iterable[Any], store: Store) -> set[int]:
+        """The ids of deliveries that match the filter. `rows` have _COLUMNS of the store's rows."""
+        min_id, below = self._values.get("since", 0), self._values.get("until", MAX_ID)
         failed_since = self._values.get("failed_since")
         message_by_delivery = {
-            delivery_id: message_id
-            for delivery_id, message_id, updated_at, *outcome in rows
-            if min_id <= message_id < below
-            and (failed_since is None or failed_since <= updated_at)
-            and updated_at <= self._begun
-            and not ending.is_erased(outcome[0], outcome[2])
-            and self._values.get("answer") in (None, failures.answer(*outcome))
+            row.id: row.msg_id
+            for row in rows
+            if min_id <= row.msg_id < below
+            and (failed_since is None or failed_since <= row.updated_at)
+            and row.updated_at <= self._begun
+            and not ending.is_erased(row.status, row.error)
+            and self._values.get("answer")
+            in (None, failures.answer(row.status, row.http_status, row.error))
         }
         # The event type is a column of messages, so it is read last, for the remaining deliveries.
         if "event_type" in self._values and message_by_delivery:
             messages = store.messages.filter(id__in=set(message_by_delivery.values()))
-            right = set(
-                messages.filter(event_type=self._values["event_type"]).values_list("id", flat=True)
-            )
-            message_by_delivery = {
-                pk: message_id
-                for pk, message_id in message_by_delivery.items()
-                if message_id in right
-            }
+            messages = messages.filter(event_type=self._values["event_type"])
+            ids = set(messages.values_list("id", flat=True))
+            return {pk for pk, message_id in message_by_delivery.items() if message_id in ids}
         return set(message_by_delivery)
 
 
@@ -246,6 +242,6 @@ def _deliveries(message_id: int) -> dict[int, tuple[int, str]]:
     for store in stores.both():
         with reading(store):
             rows = store.deliveries_of([message_id]).order_by("id")
-            if error_rows := list(rows.values_list("id", "status", "error")):
-                return {pk: (status, error) for pk, status, error in error_rows}
+            if deliveries := list(rows.values_list("id", "status", "error")):
+                return {pk: (status, error) for pk, status, error in deliveries}
     return {}

@@ -10,7 +10,6 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -64,24 +63,23 @@ class HeadersField(LinesField):
     def to_python(self, value: Any) -> Any:
         headers: dict[str, str] = {}
         self.masked_names = []
-        old = {name.lower(): content for name, content in self.stored_headers.items()}
+        stored_values = {name.lower(): content for name, content in self.stored_headers.items()}
 
         def read(line: str) -> None:
             name, colon, content = (part.strip() for part in line.partition(":"))
             if not colon:
                 raise ValidationError(gettext("write it as Name: value"))
             if content == limits.MASK:
-                if name.lower() not in old:
+                if name.lower() not in stored_values:
                     raise ValidationError(gettext("no value of %s is stored; write it out") % name)
-                content = old[name.lower()]
+                content = stored_values[name.lower()]
                 self.masked_names.append(name)
             if name.lower() in (key.lower() for key in headers):
                 raise ValidationError(gettext("%s is listed twice") % name)
             self.check_item({name: content})
             headers[name] = content
 
-        for _item in self.read_lines(str(value or ""), read):
-            pass
+        list(self.read_lines(str(value or ""), read))  # raises the errors of all lines
         return headers
 
 
@@ -182,11 +180,14 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         if "url" in changes:
             changes["url"] = [limits.shown_url(text) if text else None for text in changes["url"]]
         if "headers" in changes:
-            before = (form.initial.get("headers") if change else None) or {}
-            after = form.instance.headers
+            old_headers = (form.initial.get("headers") if change else None) or {}
+            headers = form.instance.headers
             # The name of a header with a new value is marked.
-            names = [n if before.get(n) in (None, after[n]) else f"{n} *" for n in after]
-            changes["headers"] = [sorted(before), sorted(names)]
+            names = [
+                name if old_headers.get(name) in (None, value) else f"{name} *"
+                for name, value in headers.items()
+            ]
+            changes["headers"] = [sorted(old_headers), sorted(names)]
         return changes
 
     def response_add(
@@ -215,10 +216,7 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         if form.is_valid():
             hours, mark = form.cleaned_data["hours"], form.cleaned_data["seen"]
             try:
-                # One transaction, so that every rotation has its line in the audit log.
-                with transaction.atomic():
-                    consumer = operations.rotate_secret(pk, mark, hours)
-                    audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)
+                consumer = operations.rotate_secret(pk, mark, hours, partial(audit, request))
             except Conflict:
                 text = gettext("The secret was rotated meanwhile; nothing was changed. Look again.")
                 messages.error(request, text)

@@ -26,7 +26,7 @@ from msgplatform.doors.admin import (
 from msgplatform.doors.admin.fields import JsonField, ObjectField
 from msgplatform.doors.admin.pages import show_page
 from notify.api.asyncapi import fields, messages
-from notify.api.asyncapi.messages import BINARY_HEADERS, Described, Header, Way
+from notify.api.asyncapi.messages import BINARY_HEADERS, CatalogueEntry, Header, Way
 from notify.models import EventType
 from notify.setup.event_types import SharedEventType
 from notify.subscriptions import formats
@@ -34,6 +34,8 @@ from notify.subscriptions import formats
 # -- the reference of events ----------------------------------------------------------------------
 _PAGE = 50
 _MAX_EXAMPLE = 20_000  # characters that are shown
+_AUTHORIZATION = Header("authorization", "", "Bearer mp_…")
+_HAS_SCHEMA = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -43,29 +45,28 @@ class Request(msgspec.Struct, frozen=True):
     text: str
 
 
-def reference_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
-    if not admin.has_view_permission(request):
+def reference_page(model_admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
+    if not model_admin.has_view_permission(request):
         raise PermissionDenied
     words = request.GET.get("q", "").strip()
-    has_schema = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
     rows = EventType.objects.select_related("biz").defer("example", "schema")
-    rows = rows.annotate(with_schema=has_schema).order_by("name", "owner")
+    rows = rows.annotate(with_schema=_HAS_SCHEMA).order_by("name", "owner")
     for word in words.split()[:10]:
         rows = rows.filter(Q(name__icontains=word) | Q(description__icontains=word))
     page = Paginator(rows, _PAGE).get_page(request.GET.get("page"))
-    entries = [(row, Described.of(row).summary) for row in page]
+    entries = [(row, CatalogueEntry(row).summary) for row in page]
     return show_page(
-        admin, request, "notify/event_reference.html", gettext("Event reference"), opts=None,
-        page=page, entries=entries, words=words, can_add=admin.has_add_permission(request),
+        model_admin, request, "notify/event_reference.html", gettext("Event reference"), opts=None,
+        page=page, entries=entries, words=words, can_add=model_admin.has_add_permission(request),
         document=reverse("asyncapi"),
     )  # fmt: skip
 
 
-def entry_page(admin: ModelAdmin, request: HttpRequest, id: int) -> HttpResponse:
-    if not admin.has_view_permission(request):
+def entry_page(model_admin: ModelAdmin, request: HttpRequest, id: int) -> HttpResponse:
+    if not model_admin.has_view_permission(request):
         raise PermissionDenied
     row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
-    entry = Described.of(row)
+    entry = CatalogueEntry(row)
     table = fields.rows(entry.schema, f"{messages.SCHEMAS}{entry.schema_key}")
     deliveries = []
     for way in Way:
@@ -75,19 +76,16 @@ def entry_page(admin: ModelAdmin, request: HttpRequest, id: int) -> HttpResponse
             text = _request(entry, way, "/your/path", headers)
             deliveries.append(Request(way.label, text))
     return show_page(
-        admin, request, "notify/event_reference_entry.html", gettext("Event %s") % row.name,
+        model_admin, request, "notify/event_reference_entry.html", gettext("Event %s") % row.name,
         opts=None, row=row, entry=entry, fields=table, is_cut=len(table) == fields.MAX_ROWS,
         deliveries=deliveries, headers=BINARY_HEADERS,
         publication=_request(entry, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
-        can_change=admin.has_change_permission(request, row),
+        can_change=model_admin.has_change_permission(request, row),
         document=f"{reverse('asyncapi')}?event_type={row.name}",
     )  # fmt: skip
 
 
-_AUTHORIZATION = Header("authorization", "", "Bearer mp_…")
-
-
-def _request(entry: Described, way: Way, address: str, headers: tuple[Header, ...]) -> str:
+def _request(entry: CatalogueEntry, way: Way, address: str, headers: tuple[Header, ...]) -> str:
     content_type = formats.CONTENT_TYPES.get(way, formats.JSON)
     values = {"ce-type": entry.name, **({"ce-source": entry.source} if entry.source else {})}
     lines = [f"{header.name}: {values.get(header.name, header.example)}" for header in headers]
@@ -131,8 +129,7 @@ class EventTypeAdmin(ResourceAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventType]:
         """The entries without the long columns, which the page of one entry reads."""
         rows: QuerySet[EventType] = super().get_queryset(request)
-        condition = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
-        return rows.annotate(with_schema=condition).defer("example", "schema")
+        return rows.annotate(with_schema=_HAS_SCHEMA).defer("example", "schema")
 
     def limited_rows(
         self, rows: QuerySet[EventType], system_ids: frozenset[int]

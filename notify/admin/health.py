@@ -11,15 +11,15 @@ from django.utils import timezone
 
 from msgplatform.core.data.counting import count_up_to
 from msgplatform.models import FailureGroup, MinuteCounter
+from msgplatform.monitor import failure_groups
 from notify import presence
 from notify.models import BizReceive, ReceiveMsg, first_due
-from notify.monitor import subjects
 from notify.monitor.counters import FLOW
 from notify.monitor.metrics import waiting_seconds
 
 _Status = BizReceive.Status
 # The bound of counting: a subscription may have a million waiting deliveries.
-COUNTED = 10_000
+MAX_COUNTED = 10_000
 # A subscription counts as busy after this time. A burst is over sooner.
 MIN_BUSY_SECONDS = 20.0
 # A subscription is failing after this number of failures in a row, or this time; before, retrying.
@@ -38,7 +38,7 @@ class Busy(msgspec.Struct, frozen=True):
 
 class Health(msgspec.Struct, frozen=True):
     """The health of one subscription. `waiting` counts deliveries without a final status, up to
-    COUNTED. `is_known` is False while Redis is unavailable; `live` then has no meaning.
+    MAX_COUNTED. `is_known` is False while Redis is unavailable; `lane` then has no meaning.
 
     `due_seconds` is the time that the oldest due delivery has waited, queued or not, None when no
     delivery is due. `rate` is the share of attempts of the last hour that were accepted, None
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True):
 
     waiting: int
     due_seconds: float | None
-    live: presence.LaneState | None
+    lane: presence.LaneState | None
     is_known: bool
     delivered: int
     failed: int
@@ -56,16 +56,16 @@ class Health(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> Busy | None:
         """The busy state; None unless slots were full and a delivery waited MIN_BUSY_SECONDS."""
-        live = self.live
-        if live is None or live.is_open:
+        lane = self.lane
+        if lane is None or lane.is_open:
             return None
-        seconds = min(live.busy_for, self.due_seconds or 0.0)
+        seconds = min(lane.busy_for, self.due_seconds or 0.0)
         if seconds < MIN_BUSY_SECONDS:
             return None
-        rate = live.busy_per_second
-        left_seconds = self.waiting / rate if rate and self.waiting < COUNTED else None
+        rate = lane.busy_per_second
+        left_seconds = self.waiting / rate if rate and self.waiting < MAX_COUNTED else None
         since = timezone.localtime() - timedelta(seconds=seconds)
-        return Busy(live.in_flight, since, 60 * rate, left_seconds)
+        return Busy(lane.in_flight, since, 60 * rate, left_seconds)
 
     @property
     def rate(self) -> float | None:
@@ -75,21 +75,21 @@ class Health(msgspec.Struct, frozen=True):
     @property
     def probe_at(self) -> datetime | None:
         """The time of the next probe, while the breaker is not closed."""
-        if self.live is None or not self.live.is_open:
+        if self.lane is None or not self.lane.is_open:
             return None
-        return timezone.localtime() + timedelta(seconds=self.live.retry_in)
+        return timezone.localtime() + timedelta(seconds=self.lane.retry_in)
 
 
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     """The health by subscription id. Costs one call of Redis and four queries for all rows."""
     ids = [row.pk for row in rows]
     # The oldest due times of each subscription: one index dive for each status.
-    oldest = BizReceive.objects.filter(id__in=ids).order_by()
-    due_times = list(oldest.values_list("id", Now(), *map(first_due, ReceiveMsg.WAITING)))
-    # The waiting deliveries of each subscription: a range of an index, read up to COUNTED.
+    subscriptions = BizReceive.objects.filter(id__in=ids).order_by()
+    due_times = list(subscriptions.values_list("id", Now(), *map(first_due, ReceiveMsg.WAITING)))
+    # The waiting deliveries of each subscription: a range of an index, read up to MAX_COUNTED.
     statuses = ", ".join(str(int(status)) for status in ReceiveMsg.OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
-    counts = count_up_to("receive_msg", condition, [[pk] for pk in ids], COUNTED)
+    counts = count_up_to("receive_msg", condition, [[pk] for pk in ids], MAX_COUNTED)
     waiting = dict(zip(ids, counts, strict=True))
     last_hour = MinuteCounter.objects.filter(
         minute__gte=timezone.now() - timedelta(hours=1), flow=FLOW, subject__in=ids,
@@ -97,17 +97,18 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     )  # fmt: skip
     counters = last_hour.order_by().values_list("subject", "name").annotate(Sum("value"))
     attempts = {(subject, name): int(total) for subject, name, total in counters}
-    states, lost_counts = presence.read_if_available(), subjects.counts(ids)
-    live = states or {}
+    lost_counts = failure_groups.count_by_subject(FLOW, ids)
+    states = presence.read_if_available()
+    lanes = states or {}
     due_seconds = {
-        pk: waiting_seconds(pending_due, queued_until, live.get(pk), now)
+        pk: waiting_seconds(pending_due, queued_until, lanes.get(pk), now)
         for pk, now, pending_due, queued_until in due_times
     }
     return {
         pk: Health(
             waiting=waiting.get(pk, 0),
             due_seconds=due_seconds.get(pk),
-            live=live.get(pk),
+            lane=lanes.get(pk),
             is_known=states is not None,
             delivered=attempts.get((pk, "delivered"), 0),
             failed=attempts.get((pk, "failed"), 0),
@@ -125,7 +126,7 @@ def is_failing(row: BizReceive) -> bool:
     return row.failures >= MIN_FAILURES or row.failing_since <= timezone.now() - MIN_FAILING
 
 
-def troubled() -> Q:
+def needs_attention() -> Q:
     """The condition of subscriptions that need attention: failing, disabled by the platform, with
     an open breaker, or with failures. Without Redis no breaker counts as open."""
     states = presence.read_if_available() or {}

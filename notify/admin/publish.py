@@ -1,8 +1,10 @@
 """Publish a test event from the console. The event is real and goes through the intake."""
 
 import json
+import re
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -16,9 +18,12 @@ from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
+<<<<<<< HEAD
 from msgplatform.core.lazy_text import translate_text
+=======
+>>>>>>> h/a-notify
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
-from msgplatform.doors.admin.pages import show_page
+from msgplatform.doors.admin.pages import send_form, show_page
 from msgplatform.models import Biz
 from notify.admin.trials import payload_of
 from notify.intake import catalogue, intake
@@ -89,7 +94,12 @@ def page(model_admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     )
     choice: Any = form.fields["system"]
     choice.queryset = systems
-    if form.is_valid() and (message := _publish(request, form)):
+    message = send_form(form, partial(_publish, request), {
+        Conflict: _("This form was sent before, with other values. Open it anew."),
+        OutcomeUnknown: _("It is not known whether it was stored. Send it once more."),
+        Unavailable: _("The database does not answer: nothing was stored."),
+    })  # fmt: skip
+    if message:
         next_url = next_page(request)
         if not next_url:
             return redirect("console:message", "notify", message)
@@ -112,9 +122,9 @@ def _types(system: str) -> QuerySet[EventType]:
     return EventType.objects.filter(Q(owner=0) | Q(biz__name=system)).order_by("name", "-owner")
 
 
-def _publish(request: HttpRequest, form: PublishForm) -> str:
-    """Publish the event; returns the message's id. '': refused, and the form has the reason."""
-    values = form.cleaned_data
+def _publish(request: HttpRequest, values: Mapping[str, Any]) -> str:
+    """Publish the event; returns the message's id. Raises InvalidInput, Conflict and the errors of
+    `intake.publish`."""
     biz, event_type, payload = values["system"].pk, values["event_type"], values["payload"].encode()
     try:
         catalogue.check(biz, event_type, payload)
@@ -122,6 +132,7 @@ def _publish(request: HttpRequest, form: PublishForm) -> str:
         verdict = intake.publish(event)
         verdict.raise_rejected()
     except InvalidInput as error:
+<<<<<<< HEAD
         field = error.field.partition(".")[0].partition("[")[0]
         form.add_error(field if field in form.fields else None, translate_text(error.args[0]))
         return ""
@@ -134,6 +145,10 @@ def _publish(request: HttpRequest, form: PublishForm) -> str:
     except Unavailable:
         form.add_error(None, gettext("The database does not answer: nothing was stored."))
         return ""
+=======
+        # The form has a field for the whole payload, not for the place in it.
+        raise InvalidInput(error.args[0], re.split(r"[.[]", error.field)[0]) from None
+>>>>>>> h/a-notify
     if verdict.outcome == "created":
         audit(request, "event_published", str(verdict.id), event_type=event_type)
     return str(verdict.id)

@@ -1,8 +1,7 @@
 """Sandboxes of consumers in the console. A sandbox of a business system is a consumer, and the
 subscription that joins the two."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -27,42 +26,6 @@ from notify.subscriptions import formats, limits, sandbox
 # Four attempts in two minutes, so that a person who tests failures sees the retries.
 SCHEDULE = [5, 30, 60]
 IN_FLIGHT = 4
-_TAKEN = gettext_noop("A consumer %(name)s exists already, and is no sandbox.")
-
-
-def name_of(biz: Biz) -> str:
-    return f"sandbox-{biz.name}"[:64]
-
-
-@transaction.atomic
-def make(
-    biz: Biz, event_types: Sequence[str], format: str, audit: Callable[..., object]
-) -> BizReceive:
-    """Make or change the subscription of the system's sandbox to these event types in this format.
-    `audit` is called with an action and its target. Raises InvalidInput when another consumer has
-    the name."""
-    name = name_of(biz)
-    consumer, is_new = Receive.objects.get_or_create(
-        name=name, defaults={"url": sandbox.URL, "title": f"Sandbox · {biz}"[:200]}
-    )
-    if not sandbox.is_sandbox(consumer.url):
-        raise InvalidInput(lazy_message(_TAKEN, name=name), "system")
-    if is_new:
-        audit("consumer_added", name)
-    row, is_new = BizReceive.objects.get_or_create(
-        biz=biz, receive=consumer, defaults={"schedule": SCHEDULE, "in_flight_limit": IN_FLIGHT}
-    )
-    row.event_types, row.format = list(event_types), format
-    for field, value in {"status": BizReceive.Status.NORMAL, **BizReceive.RESUMED}.items():
-        setattr(row, field, value)
-    row.save()
-    audit(
-        "subscription_added" if is_new else "subscription_changed",
-        f"{row} #{row.pk}",
-        event_types=row.event_types,
-        format=format,
-    )
-    return row
 
 
 def sandboxes() -> list[BizReceive]:
@@ -116,9 +79,31 @@ class ConsumerSandboxes(SandboxPages):
     view_permissions = ("notify.view_bizmsg",)
     answers_limited_people = True
 
+    @transaction.atomic
     def make(self, request: HttpRequest, values: Mapping[str, Any]) -> BizReceive:
-        record = partial(audit, request)
-        return make(values["system"], values["event_types"], values["format"], record)
+        """Make or change the subscription of the system's sandbox. Raises InvalidInput when another
+        consumer has the name."""
+        biz: Biz = values["system"]
+        name = f"sandbox-{biz.name}"[:64]
+        consumer, is_new = Receive.objects.get_or_create(
+            name=name, defaults={"url": sandbox.URL, "title": f"Sandbox · {biz}"[:200]}
+        )
+        if not sandbox.is_sandbox(consumer.url):
+            text = gettext_noop("A consumer %(name)s exists already, and is no sandbox.")
+            raise InvalidInput(lazy_message(text, name=name), "system")
+        if is_new:
+            audit(request, "consumer_added", name)
+        row, is_new = BizReceive.objects.get_or_create(
+            biz=biz, receive=consumer, defaults={"schedule": SCHEDULE, "in_flight_limit": IN_FLIGHT}
+        )
+        row.event_types, row.format = list(values["event_types"]), values["format"]
+        for field, value in {"status": BizReceive.Status.NORMAL, **BizReceive.RESUMED}.items():
+            setattr(row, field, value)
+        row.save()
+        action = "subscription_added" if is_new else "subscription_changed"
+        target, event_types = f"{row} #{row.pk}", row.event_types
+        audit(request, action, target, event_types=event_types, format=row.format)
+        return row
 
     def list_context(self, request: HttpRequest) -> Mapping[str, Any]:
         rows = []

@@ -10,11 +10,12 @@ from django.utils import formats, timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _
 
+from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
 from msgplatform.doors.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import CounterQuery
-from notify.admin.health import COUNTED, Busy, Health, disabled_on, is_failing, read
+from notify.admin.health import MAX_COUNTED, Busy, Health, disabled_on, is_failing, read
 from notify.directory import waits
 from notify.messages.states import local
 from notify.models import Attempt, BizReceive, ReceiveMsg
@@ -48,7 +49,7 @@ def state(row: Any) -> SafeString:
         return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=below)
     if row.receive.is_listened and health.waiting:
         return mark(gettext("waits for a listener"), "plain")
-    if is_failing(row) or (health.live and health.live.is_open):
+    if is_failing(row) or (health.lane and health.lane.is_open):
         return mark(gettext("failing"), "bad")
     if row.failing_since:
         return mark(gettext("retrying"), "warn")
@@ -92,8 +93,8 @@ def breaker(row: Any) -> str:
     health: Health = row.health
     if not health.is_known:
         return gettext("unknown")
-    if health.live is None or not health.live.is_open:
-        return NOTHING if health.live is None else nothing(gettext("closed"))
+    if health.lane is None or not health.lane.is_open:
+        return NOTHING if health.lane is None else nothing(gettext("closed"))
     probe = formats.date_format(timezone.localtime(health.probe_at), "H:i:s")
     return mark(gettext("open, probe %s") % probe, "bad")
 
@@ -125,8 +126,8 @@ def failing(row: BizReceive) -> str:
 @admin.display(description=_("waiting"))
 def waiting(row: Any) -> str:
     count = row.health.waiting
-    if count >= COUNTED:
-        return gettext("%d or more") % COUNTED
+    if count >= MAX_COUNTED:
+        return gettext("%d or more") % MAX_COUNTED
     return str(count) if count else nothing("0")
 
 
@@ -160,7 +161,7 @@ def in_flight(row: Any) -> str:
     health: Health = row.health
     if not health.is_known:
         return gettext("unknown")
-    open_now = health.live.in_flight if health.live else 0
+    open_now = health.lane.in_flight if health.lane else 0
     text = f"{open_now} / {row.in_flight_limit}"
     return text if open_now else nothing(text)
 
@@ -187,15 +188,19 @@ def card(row: Any) -> dict[str, Any]:
         Line(gettext("failed attempts"), failure_counts, "lost", as_bars=True),
     ]
     times = labels([point.at for point in points])
-    deliveries = []
-    for delivery_status in NOT_DELIVERED:
-        # Without ORDER BY and with LIMIT the count reads a bounded part of the index.
-        rows = ReceiveMsg.objects.filter(status=delivery_status, biz_receive_id=row.pk)
-        count = rows.order_by()[: COUNTED + 1].count()
-        if count:
-            text = f"{COUNTED}+" if count > COUNTED else str(count)
-            name, label = delivery_status.name.lower(), delivery_status.label
-            deliveries.append({"name": name, "label": label, "count": text})
+    # One count more than is shown, to tell "10000" from "10000+".
+    keys = [[int(status), row.pk] for status in NOT_DELIVERED]
+    condition = "status = %s AND biz_receive_id = %s"
+    counts = count_up_to("receive_msg", condition, keys, MAX_COUNTED + 1)
+    deliveries = [
+        {
+            "name": status.name.lower(),
+            "label": status.label,
+            "count": f"{MAX_COUNTED}+" if count > MAX_COUNTED else str(count),
+        }
+        for status, count in zip(NOT_DELIVERED, counts, strict=True)
+        if count
+    ]
     figures = [
         (gettext("waiting"), waiting(row)),
         (gettext("oldest due"), oldest_due(row)),

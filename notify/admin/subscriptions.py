@@ -35,11 +35,12 @@ from msgplatform.doors.admin import (
 )
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.messages.filters import MAX_SELECTION
+from msgplatform.monitor import failure_groups
 from notify import operations
 from notify.admin import health, publish, subscription_cells, trials
 from notify.admin.sandboxes import ConsumerSandboxes
 from notify.models import BizReceive
-from notify.monitor import subjects
+from notify.monitor.counters import FLOW
 from notify.setup.subscriptions import Subscription
 from notify.subscriptions import sandbox
 
@@ -71,7 +72,7 @@ class AttentionFilter(PickFilter):
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]
     ) -> QuerySet[BizReceive]:
-        return queryset.filter(health.troubled()) if self.value() == "yes" else queryset
+        return queryset.filter(health.needs_attention()) if self.value() == "yes" else queryset
 
 
 class SubscriptionList(HealthList):
@@ -81,7 +82,9 @@ class SubscriptionList(HealthList):
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
         attention_rank = Case(
-            When(health.troubled(), then=Value(0)), default=Value(1), output_field=IntegerField()
+            When(health.needs_attention(), then=Value(0)),
+            default=Value(1),
+            output_field=IntegerField(),
         )
         self.root_queryset = self.root_queryset.annotate(attention_rank=attention_rank)
         return super().get_queryset(request, *args, **kwargs)
@@ -171,18 +174,16 @@ def deliver_now_view(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> 
 
 
 def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
-    """Deliver now, write the audit log, and show the outcome or the error as a message."""
+    """Deliver now, and show the outcome or the error as a message."""
     try:
-        outcome = operations.deliver_now(row)
+        outcome = operations.deliver_now(row, partial(audit, request))
     except NotNow as error:
         messages.error(request, translate_text(error.args[0]))
         return
     except RedisError:
         messages.error(request, gettext("Redis does not answer: nothing was started. Try again."))
         return
-    detail = {"probe": outcome.is_probe, "made_due": outcome.made_due}
-    audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
-    failures_count = subjects.counts([row.pk]).get(row.pk, 0)
+    failures_count = failure_groups.count_by_subject(FLOW, [row.pk]).get(row.pk, 0)
     parts = []
     if outcome.is_probe:
         parts.append(
@@ -255,11 +256,8 @@ class BizReceiveAdmin(ResourceAdmin):
         return fieldsets if obj else [head, *fieldsets[1:]]
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """The search fields. Only people who may change the consumer's URL search in it: the URL
-        may hold a token."""
-        may_see = request.user.has_perm("notify.change_receive")
-        may_see = may_see and not person_limits.is_limited(request)
-        return [name for name in self.search_fields if may_see or name != "receive__url"]
+        sees_urls = trials.sees_urls(request)
+        return [name for name in self.search_fields if sees_urls or name != "receive__url"]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -41,12 +41,18 @@ class TrialSendForm(forms.Form):
 
     def __init__(self, types: dict[str, EventType], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = [trial_send.EVENT_TYPE, *types]
+        names = [trial_send.TEST_EVENT_TYPE, *types]
         choice: Any = self.fields["event_type"]
         choice.choices = [(name, name) for name in dict.fromkeys(names)]
 
     def clean_payload(self) -> str:
         return payload_of(self.cleaned_data["payload"])
+
+
+def sees_urls(request: HttpRequest) -> bool:
+    """True if the person sees the whole URLs of consumers, which may hold a token."""
+    may_change = request.user.has_perm("notify.change_receive")
+    return may_change and not person_limits.is_limited(request)
 
 
 def payload_of(text: str) -> str:
@@ -75,7 +81,7 @@ def send_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpRes
     entries = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
     rows = entries.order_by("name", "owner").defer("schema", "example", "description")[:_MAX_TYPES]
     types = {entry.name: entry for entry in rows}
-    usual = {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
+    usual = {"event_type": trial_send.TEST_EVENT_TYPE, "payload": trial_send.usual_payload(row)}
     initial = usual
     if entry := types.get(request.GET.get("event_type", "")):
         example = {} if entry.example is None else entry.example
@@ -87,11 +93,9 @@ def send_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpRes
     ))  # fmt: skip
     context: dict[str, Any] = {}
     if outcome:
-        may_see = request.user.has_perm("notify.change_receive")
-        may_see = may_see and not person_limits.is_limited(request)
         values = form.cleaned_data
         context = {
-            "url": outcome.url if may_see else shown_url(outcome.url),
+            "url": outcome.url if sees_urls(request) else shown_url(outcome.url),
             "mismatch": _mismatch(types.get(values["event_type"]), values["payload"]),
         }
     return show_page(
@@ -105,14 +109,14 @@ def _mismatch(entry: EventType | None, payload: str) -> str:
     if entry is None or not entry.schema:
         return ""
     try:
-        validator = json_schema.compile_schema(entry.schema)
-        wrong = json_schema.first_error(validator, msgspec.json.decode(payload))
+        schema = json_schema.compile_schema(entry.schema)
+        mismatch = json_schema.first_error(schema, msgspec.json.decode(payload))
     except (InvalidInput, RecursionError):
         return gettext("The payload could not be compared with the JSON Schema of this event type.")
-    if wrong is None:
+    if mismatch is None:
         return ""
     text = gettext("The payload does not match the JSON Schema: payload%(path)s: %(reason)s")
-    return text % {"path": wrong.path, "reason": wrong.reason}
+    return text % {"path": mismatch.path, "reason": mismatch.reason}
 
 
 class FilterForm(forms.Form):
@@ -131,8 +135,8 @@ class FilterForm(forms.Form):
 
 @person_limits.answers_limited_people
 def filter_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
-    """The view: GET tries the subscription's own filter, POST another one, for people who may see
-    personal data: with filters of their own others would find it out letter by letter."""
+    """The view: GET tries the subscription's own filter. POST tries another filter, if the person
+    may see personal data: filters of one's own could find it out letter by letter."""
     row = model_admin.row_for(request, pk, "view")
     values = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
     # Without the right to change the subscription its form posts no filter.

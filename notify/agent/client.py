@@ -4,6 +4,7 @@ Only a whole answer that names an outcome for every event counts. Any other answ
 with 200, a proxy's error, a cut body) says nothing about any event.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from msgplatform.core.http.engine import AddressGuard, Request, Response, engine_from_settings
+from msgplatform.core.http.response import retry_after
 from notify.agent.store import Event, Refusal
 
 PATH = "/api/v1/messages/batch"
@@ -148,13 +150,8 @@ def understand(response: Response, sent_count: int) -> Answer:
         return Answer(Kind.TOO_MUCH, detail, is_condemned=is_condemned)
     if status == 500:
         return Answer(Kind.BROKEN, detail)
-    retry_after = 0.0
-    for line in response.headers.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"retry-after" and value.strip().isdigit():
-            retry_after = float(value)
-            break
     # A server that did not get the whole request in time says 408, a proxy that waited for the
     # intake in vain 504.
     is_slow = status in (408, 504)
-    return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after, is_slow=is_slow)
+    seconds = retry_after(response.headers, time.time())
+    return Answer(Kind.UNAVAILABLE, detail, retry_after=seconds, is_slow=is_slow)

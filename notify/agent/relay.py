@@ -35,7 +35,7 @@ from msgplatform.core.data.claims import Claim
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.rates.backoff import Backoff, delay
 from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
-from notify.agent.store import MAX_COUNTED, Due, Event, Measure, Refusal, Store
+from notify.agent.store import MAX_COUNTED, Due, Event, Refusal, Store
 
 log = logging.get(__name__)
 
@@ -51,7 +51,7 @@ _SLICE_SECONDS = 2.0  # a longer pause is cut into slices, so that heartbeats go
 # Seconds until a row is sent again after the intake broke on it for the n-th time. Short while the
 # request is halved to find the row, long when the row is alone.
 _BROKEN_SCHEDULE = (1, 1, 2, 2, 4, 4, 8, 8, 15, 30, 60, 300, 900, 3600)
-_BROKEN_IN_A_ROW = 2  # broken requests after which the rows are not to blame
+_MAX_BROKEN = 2  # broken requests in a row, after which the rows are not to blame
 _UP_TO = f"counted up to {MAX_COUNTED:,}"
 
 
@@ -62,30 +62,18 @@ class Figures:
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
         gauge = partial(Gauge, registry=registry)
-        self._pending = gauge("outbox_pending", f"Rows that wait in the outbox; {_UP_TO}")
-        self._oldest = gauge("outbox_oldest_seconds", "Age of the oldest row")
-        self._dead = gauge("outbox_dead", f"Rows that the intake refused; {_UP_TO}")
-        self._measured = gauge("outbox_measured_timestamp_seconds", "When the tables were counted")
-        self._up = gauge("outbox_intake_up", "1 when it answered last time")
-        self._relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=registry)
+        self.pending = gauge("outbox_pending", f"Rows that wait in the outbox; {_UP_TO}")
+        self.oldest = gauge("outbox_oldest_seconds", "Age of the oldest row")
+        self.dead = gauge("outbox_dead", f"Rows that the intake refused; {_UP_TO}")
+        self.counted_at = gauge("outbox_measured_timestamp_seconds", "When the tables were counted")
+        self.intake_up = gauge("outbox_intake_up", "1 when it answered last time")
+        self.relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=registry)
         for result in ("created", "duplicate", "refused"):
-            self._relayed.labels(result)
+            self.relayed.labels(result)
 
     def serve(self, host: str, port: int) -> None:
         """Answer Prometheus from a thread. Raises OSError when the port is taken."""
         start_http_server(port, host, registry=self.registry)
-
-    def set_measure(self, measure: Measure) -> None:
-        self._pending.set(measure.pending)
-        self._oldest.set(measure.oldest)
-        self._dead.set(measure.dead)
-        self._measured.set(time.time())
-
-    def count_relayed(self, result: str, rows: int) -> None:
-        self._relayed.labels(result).inc(rows)
-
-    def set_intake_up(self, is_up: bool) -> None:
-        self._up.set(is_up)
 
 
 class Relay(Worker):
@@ -115,7 +103,7 @@ class Relay(Worker):
         self._trouble = trouble or Backoff(first=0.5, factor=2.0, cap=25.0)
         self._lease = lease
         self._max_rows = batch  # events in a request; less while the intake is slow
-        self._broken = 0  # in a row
+        self._broken_count = 0  # requests in a row
         self._unavailable_since = 0.0
         self._resume_at = 0.0
         self._next_measure = Every(_MEASURE_SECONDS)
@@ -126,7 +114,10 @@ class Relay(Worker):
             measure = self.store.measure()
             self._next_measure.restart()  # after the query, so that a slow database gets a pause
             self.heartbeat.lag = round(measure.oldest, 1) if measure.pending else None
-            self.figures.set_measure(measure)
+            self.figures.pending.set(measure.pending)
+            self.figures.oldest.set(measure.oldest)
+            self.figures.dead.set(measure.dead)
+            self.figures.measured_at.set(time.time())
         pause = self._resume_at - time.monotonic()
         if pause > 0:
             self.stopping.wait(min(pause, _SLICE_SECONDS))
@@ -149,13 +140,13 @@ class Relay(Worker):
     # -- one claim -------------------------------------------------------------------------------
     def _relay(self, claim: Claim, lease_end: float) -> None:
         """Send the claim request by request; rows that are not sent are given back."""
-        todo = deque(self._requests(claim))
-        while todo:
+        requests = deque(self._requests(claim))
+        while requests:
             is_late = time.monotonic() + self.client.timeout + MARGIN_SECONDS > lease_end
             if is_late or self.stopping:
-                self.store.release(claim, _ids(todo))
+                self.store.release(claim, _ids(requests))
                 return
-            request = todo.popleft()
+            request = requests.popleft()
             # The Agent refuses a row that would make the intake refuse the whole request.
             refusals: dict[int, Refusal] = {}
             for row in request:
@@ -187,18 +178,18 @@ class Relay(Worker):
                 self._settle_verdicts(claim, events, answer)
             elif answer.kind is Kind.TOO_MUCH and len(request) > 1:
                 middle = len(request) // 2
-                todo.extendleft([request[middle:], request[:middle]])
+                requests.extendleft([request[middle:], request[:middle]])
             elif answer.kind is Kind.TOO_MUCH and answer.is_condemned:
                 self._settle(claim, [], {request[0].id: Refusal("invalid", answer.detail)})
             elif answer.kind is Kind.UNAVAILABLE and answer.is_slow and len(request) == 1:
                 self.store.release(claim, _ids([request]), LEASE_SECONDS, answer.detail)
-                self._pause(claim, _ids(todo), answer)
+                self._pause(claim, _ids(requests), answer)
                 return
             elif answer.kind is Kind.UNAVAILABLE:
-                self._pause(claim, _ids([request, *todo]), answer)
+                self._pause(claim, _ids([request, *requests]), answer)
                 return
             elif not self._push_back(claim, request, answer):
-                self._pause(claim, _ids(todo), answer)
+                self._pause(claim, _ids(requests), answer)
                 return
 
     def _requests(self, claim: Claim) -> Iterator[Sequence[Due]]:
@@ -207,14 +198,13 @@ class Relay(Worker):
         request: list[Due] = []
         row_limit, request_bytes = self._max_rows, 0
         for row in self.store.due(claim):
-            max_allowed = min(row_limit, max(1, self.batch >> min(row.attempts, 32)))
-            is_too_large = request_bytes + row.size > MAX_REQUEST_BYTES
-            if request and (is_too_large or len(request) >= max_allowed):
+            limit_of_row = max(1, self.batch >> min(row.attempts, 32))
+            is_full = len(request) >= min(row_limit, limit_of_row)
+            if request and (is_full or request_bytes + row.size > MAX_REQUEST_BYTES):
                 yield request
                 request, row_limit, request_bytes = [], self._max_rows, 0
-                max_allowed = max(1, self.batch >> min(row.attempts, 32))
             request.append(row)
-            row_limit, request_bytes = min(row_limit, max_allowed), request_bytes + row.size
+            row_limit, request_bytes = min(row_limit, limit_of_row), request_bytes + row.size
         if request:
             yield request
 
@@ -222,8 +212,8 @@ class Relay(Worker):
     def _settle_verdicts(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:
         """Settle events by the intake's verdicts: the intake works."""
         self._trouble.reset()
-        self._broken = 0
-        self.figures.set_intake_up(True)
+        self._broken_count = 0
+        self.figures.intake_up.set(1)
         if self._unavailable_since:
             seconds = round(time.monotonic() - self._unavailable_since)
             log.info("agent_intake_back", seconds=seconds)
@@ -235,8 +225,9 @@ class Relay(Worker):
         if settled_count < len(events):
             log.warning("agent_overtaken", rows=len(events) - settled_count)
         self.heartbeat.done += len(delivered_ids)
-        self.figures.count_relayed("created", len(delivered_ids) - answer.duplicates)
-        self.figures.count_relayed("duplicate", answer.duplicates)
+        created_count = len(delivered_ids) - answer.duplicates
+        self.figures.relayed.labels("created").inc(created_count)
+        self.figures.relayed.labels("duplicate").inc(answer.duplicates)
 
     def _settle(
         self, claim: Claim, delivered_ids: Sequence[int], refusals: dict[int, Refusal]
@@ -259,7 +250,7 @@ class Relay(Worker):
             bisect.isolate(ids, settle, leave, bisect.is_unanswered, self.store.alias)
         )
         self.heartbeat.failed += len(refusals)
-        self.figures.count_relayed("refused", len(refusals))
+        self.figures.relayed.labels("refused").inc(len(refusals))
         for row_id, refusal in list(refusals.items())[:10]:
             log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)
         return settled_count
@@ -272,19 +263,19 @@ class Relay(Worker):
         log.error("agent_intake_broke", rows=len(request), first=request[0].id, why=answer.detail,
                   again_in=round(seconds, 1))  # fmt: skip
         if len(request) > 1 or not request[0].attempts:
-            self._broken += 1  # not for a row that broke a request alone before
-        return self._broken < _BROKEN_IN_A_ROW
+            self._broken_count += 1  # not for a row that broke a request alone before
+        return self._broken_count < _MAX_BROKEN
 
     def _pause(self, claim: Claim, ids: Sequence[int], answer: Answer) -> None:
         """Give the rows back, and send nothing for a while: the intake is unavailable."""
-        self._broken = 0
+        self._broken_count = 0
         if answer.is_slow:
             self._max_rows = max(1, self._max_rows // 2)
         now = time.monotonic()
         self._unavailable_since = self._unavailable_since or now
         seconds = max(self._trouble.next(), min(answer.retry_after, 30.0))
         self._resume_at = now + seconds
-        self.figures.set_intake_up(False)
+        self.figures.intake_up.set(0)
         seconds_away = round(now - self._unavailable_since)
         report = log.error if seconds_away >= _LONG_TROUBLE else log.warning
         report(

@@ -146,11 +146,11 @@ class Store:
             is_scheduled = (
                 f"next_at > {engine.now()} AND claimed_by = '' AND attempts = 0 AND last_error = ''"
             )
-            first = (
+            rows_sql = (
                 f"SELECT CASE WHEN {is_scheduled} THEN NULL ELSE created_at END AS created_at "  # noqa: S608
                 f"FROM outbox ORDER BY id LIMIT {MAX_COUNTED}"
             )
-            cursor.execute(f"SELECT COUNT(*), {age} FROM ({first}) AS first_rows", ())  # noqa: S608
+            cursor.execute(f"SELECT COUNT(*), {age} FROM ({rows_sql}) AS first_rows", ())  # noqa: S608
             pending, oldest = cursor.fetchone()
             dead_ids = f"SELECT id FROM outbox_dead LIMIT {MAX_COUNTED}"  # noqa: S608
             cursor.execute(f"SELECT COUNT(*) FROM ({dead_ids}) AS some_rows")  # noqa: S608
@@ -214,12 +214,12 @@ class Store:
                 ids_by_refusal.setdefault(refusals[row_id], []).append(row_id)
             moved_count = 0
             for refusal, ids in ids_by_refusal.items():
-                why = (refusal.code[:32], refusal.reason[:_TEXT_LENGTH])
+                reason = (refusal.code[:32], refusal.reason[:_TEXT_LENGTH])
                 for condition, parameters in _claimed_conditions(claim, ids):
                     cursor.execute(
                         f"INSERT INTO outbox_dead ({columns}, code, reason) "  # noqa: S608
                         f"SELECT {columns}, %s, %s FROM outbox WHERE {condition}",
-                        (*why, *parameters),
+                        (*reason, *parameters),
                     )
                     moved_count += cursor.rowcount
             failpoint("agent_dead_before_commit")
@@ -229,10 +229,10 @@ class Store:
             return deleted_count + self._delete(cursor, claim, delivered_ids)
 
     def _delete(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> int:
-        what = engines.of(self.alias).delete_by_key("outbox")
+        delete_sql = engines.of(self.alias).delete_by_key("outbox")
         deleted_count = 0
         for condition, parameters in _claimed_conditions(claim, ids):
-            cursor.execute(f"{what} WHERE {condition}", parameters)
+            cursor.execute(f"{delete_sql} WHERE {condition}", parameters)
             deleted_count += cursor.rowcount
         return deleted_count
 

@@ -1,6 +1,5 @@
 """JSON shapes of answers. Every id is a string: JavaScript rounds beyond 2^53."""
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -8,11 +7,8 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.fields import SkipField
 
-from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.messages.filtered import FilteredOut
 from notify.models import Attempt, BizMsg, ReceiveMsg
-
-EVENT_TYPE = EVENT_TYPE_PATTERN
 
 
 class NameField(serializers.ChoiceField):
@@ -41,17 +37,17 @@ class DeliverySerializer(serializers.ModelSerializer[ReceiveMsg]):
         "attempts failed), poison (it could not be sent) and skipped (not wanted any more), until "
         "an operator sends them again.",
     )
-    next_at = serializers.SerializerMethodField(
-        help_text="When it is tried again; null when no attempt is waiting for its time"
+    next_at = serializers.DateTimeField(
+        source="next_attempt_at",
+        read_only=True,
+        allow_null=True,
+        help_text="When it is tried again; null when no attempt is waiting for its time",
     )
 
     class Meta:
         model = ReceiveMsg
         fields = ["id", "subscription", "consumer", "status", "send_times", "http_status", "error",
                   "next_at", "updated_at"]  # fmt: skip
-
-    def get_next_at(self, delivery: ReceiveMsg) -> datetime | None:
-        return delivery.next_attempt_at
 
 
 class MessageSerializer(serializers.ModelSerializer[BizMsg]):
@@ -85,7 +81,7 @@ class TriedDeliverySerializer(DeliverySerializer):
 class PayloadField(serializers.JSONField):
     """The bytes as they were published; left out when they were not read."""
 
-    def get_attribute(self, message: BizMsg) -> Any:
+    def get_attribute(self, message: Any) -> Any:
         # Reading a deferred payload would be a query for each message of a list.
         if "payload" in message.get_deferred_fields():
             raise SkipField

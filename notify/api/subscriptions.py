@@ -82,12 +82,8 @@ class DeliverNowView(APIView):
         paused, disabled or discarded: resume it instead.
         """
         row = subscription_of(request, system, consumer)
-        result = operations.deliver_now(row)
-        audit(
-            request, "subscription_deliver_now", f"{row} #{row.pk}",
-            probe=result.is_probe, made_due=result.made_due,
-        )  # fmt: skip
-        return Response(StartedSerializer(result).data)
+        outcome = operations.deliver_now(row, partial(audit, request))
+        return Response(StartedSerializer(outcome).data)
 
 
 class SubscriptionListView(ResourceListView):
@@ -160,10 +156,8 @@ class RotateView(APIView):
         if row is None:
             raise Http404("There is no such consumer.")
         try:
-            # One transaction, so that every rotation has its line in the audit log.
-            with transaction.atomic():
-                row = operations.rotate_secret(row.pk, body.fingerprint, hours)
-                audit(request, "consumer_secret_rotated", row.name, old_signs_hours=hours)
+            record = partial(audit, request)
+            row = operations.rotate_secret(row.pk, body.fingerprint, hours, record)
         except Conflict:
             raise NotNow("The secret has another fingerprint: read the consumer again.") from None
         except Receive.DoesNotExist:

@@ -17,12 +17,12 @@ from msgplatform.doors.api.bodies import field, text
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.management.resources import audit
 from msgplatform.doors.api.schema import operation
-from notify.api.serializers import EVENT_TYPE
 from notify.api.subscriptions import subscription_of
 from notify.intake import intake
 from notify.messages import filtered
 from notify.sender import trial_send
 from notify.subscriptions import limits, payload_filter
+from notify.subscriptions.matching import EVENT_TYPE_PATTERN
 
 _NULL = msgspec.Raw(b"null")
 _MAX_BODY_BYTES = limits.MAX_PAYLOAD_BYTES + 4096
@@ -33,7 +33,9 @@ class TestSendBody(msgspec.Struct, forbid_unknown_fields=True):
 
     __test__ = False  # to pytest the name looks like a test's
 
-    event_type: Annotated[str | None, text("Left out: webhook.test", 128, EVENT_TYPE)] = None
+    event_type: Annotated[str | None, text("Left out: webhook.test", 128, EVENT_TYPE_PATTERN)] = (
+        None
+    )
     payload: Annotated[
         msgspec.Raw, field("Any JSON, at most 256 KiB; left out or null: a short usual one")
     ] = msgspec.field(default_factory=lambda: _NULL)  # a default of its own has no schema
@@ -81,7 +83,7 @@ class SubscriptionTestView(APIView):
         others are being tried, 409 when the subscription cannot be used.
         """
         body = decode(request, TestSendBody, _MAX_BODY_BYTES)
-        event_type = trial_send.EVENT_TYPE if body.event_type is None else body.event_type
+        event_type = trial_send.TEST_EVENT_TYPE if body.event_type is None else body.event_type
         intake.check_event_type(event_type)
         try:
             payload = "" if body.payload == _NULL else bytes(body.payload).decode()
@@ -132,7 +134,7 @@ class DayCountsSerializer(serializers.Serializer[filtered.DayCounts]):
 class FilterTrialSerializer(serializers.Serializer[Mapping[str, Any]]):
     """The latest events of the subscription's types, newest first."""
 
-    tried = serializers.IntegerField(help_text=f"Events, at most {filtered.TRIED}")
+    tried = serializers.IntegerField(help_text=f"Events, at most {filtered.MAX_TRIED}")
     matching = serializers.IntegerField(help_text="Those that would have come")
     last_day = DayCountsSerializer()
     events = TriedMessageSerializer(many=True)

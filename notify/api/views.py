@@ -1,7 +1,7 @@
 """Notify's REST endpoints under /api/v1/."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from django.http import Http404, HttpResponse
@@ -29,12 +29,13 @@ from msgplatform.doors.api.query import NAME, QueryView
 from msgplatform.doors.api.schema import operation
 from msgplatform.messages import filters
 from notify.api import cloud_events
-from notify.api.serializers import EVENT_TYPE, MessageDetailSerializer, MessageSerializer
+from notify.api.serializers import MessageDetailSerializer, MessageSerializer
 from notify.intake import catalogue, intake
 from notify.messages import records
 from notify.messages.index import MESSAGES
 from notify.models import BizMsg, BizReceive
 from notify.subscriptions import limits
+from notify.subscriptions.matching import EVENT_TYPE_PATTERN
 
 # The bound of a payload, and bytes for the envelope around the payload.
 MAX_MESSAGE_BYTES = limits.MAX_PAYLOAD_BYTES + 4096
@@ -48,7 +49,11 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
 
     event_type: Annotated[
         str,
-        text("Letters, digits and _ - : / in parts joined by dots: order.paid", 128, EVENT_TYPE),
+        text(
+            "Letters, digits and _ - : / in parts joined by dots: order.paid",
+            128,
+            EVENT_TYPE_PATTERN,
+        ),
     ]
     # Exactly the bytes that were sent.
     payload: Annotated[
@@ -231,7 +236,7 @@ class MessageView(QueryView, RetrieveAPIView[BizMsg]):
         )
     ]
 
-    def get_object(self) -> BizMsg:
+    def get_object(self) -> Any:
         biz = caller_of(self.request).biz_id
         message = records.record(biz, self.kwargs["pk"], "expand" in self.query_values)
         if message is None:

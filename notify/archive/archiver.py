@@ -28,7 +28,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from notify.archive import retention, stores
-from notify.archive.due import Due, candidates, chunks, due, forget_restored, movable, restored_page
+from notify.archive.due import Due, bounded_chunks, candidates, forget_restored, restored_page
 from notify.models import BizMsg, ColdBizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
 # Seconds between two rounds. Messages move at an age of days, so a round may be late.
@@ -66,12 +66,12 @@ def move(message_ids: Sequence[int], due: Due) -> int:
             rows = list(delivery_rows.order_by().values_list("id", "msg_id", "status"))
             for _id, message_id, status in rows:
                 statuses[message_id].add(status)
-            going = due.find_movable(statuses)
-            if not going:
+            moving_ids = due.find_movable(statuses)
+            if not moving_ids:
                 return 0
-            going_ids = set(going)
-            deliveries = [pk for pk, message_id, _status in rows if message_id in going_ids]
-            parts = stores.parts(stores.hot(), stores.cold(), going, deliveries, _ADDED)
+            moving_set = set(moving_ids)
+            delivery_ids = [pk for pk, message_id, _status in rows if message_id in moving_set]
+            parts = stores.parts(stores.hot(), stores.cold(), moving_ids, delivery_ids, _ADDED)
             # The archive commits before the hot rows are deleted. An archiver that dies in between
             # leaves archived rows. They do not count while the hot rows exist, and the next move
             # replaces them.
@@ -81,9 +81,9 @@ def move(message_ids: Sequence[int], due: Due) -> int:
             failpoint("archiver_after_verify")
             for part, count in reversed(list(zip(parts, counts, strict=True))):
                 part.delete(count)
-            forget_restored(going)
+            forget_restored(moving_ids)
             failpoint("archiver_before_delete_commit")
-        return len(going)
+        return len(moving_ids)
 
     # Connect first, so that nothing is locked when the archive is unavailable.
     connections[cold_alias()].ensure_connection()
@@ -141,13 +141,13 @@ class Archiver(Worker):
         page = self._refused or self._walk.page(looked_at) or restored_page(looked_at)
         self.heartbeat.lag = self._walk.lag(now)
         if page:
-            limits, done_before = due(now), self.heartbeat.done
+            due, done_before = Due.at(now), self.heartbeat.done
             try:
                 lock_error: bisect.ItemsLocked | None = None
-                for chunk in chunks(movable(page, limits), stores.hot()):
-                    move_some = partial(self._move, due=limits)
+                for chunk in bounded_chunks(due.read_movable(page), stores.hot()):
+                    move_chunk = partial(self._move, due=due)
                     try:
-                        bisect.isolate(chunk, move_some, self._set_aside, _is_unavailable)
+                        bisect.isolate(chunk, move_chunk, self._set_aside, _is_unavailable)
                     except bisect.ItemsLocked as error:
                         lock_error = error  # other chunks must not wait
                 if lock_error:

@@ -6,13 +6,14 @@ once, or would not be looked at for a year. So restored messages have times of t
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Self
 
 import msgspec
 from django.db.models import Count, QuerySet
 from django.db.models.functions import Length, Now
 
 from msgplatform.core.archive.description import horizon
-from msgplatform.core.data import chunks as cut, ids as id_numbers, sql
+from msgplatform.core.data import chunks, ids as id_numbers, sql
 from notify.archive import retention
 from notify.archive.stores import Store
 from notify.models import BizMsg, ReceiveMsg, RestoredMsg
@@ -29,26 +30,36 @@ _FAILED = frozenset(ReceiveMsg.FAILED)
 
 class Due(msgspec.Struct, frozen=True):
     """Messages below these ids are old enough: `well` for messages whose deliveries all ended well,
-    `failed` for messages with a failed delivery. A restored message is as old as its return."""
+    `failed`, which is not higher, for messages with a failed delivery. A restored message is as old
+    as its return."""
 
     well: int
     failed: int
 
+    @classmethod
+    def at(cls, now: datetime) -> Self:
+        return cls(horizon(now, retention.keep()), horizon(now, retention.keep_failed()))
+
+    def read_movable(self, message_ids: Sequence[int]) -> list[int]:
+        """The messages without deliveries, or whose deliveries all ended long enough ago.
+
+        Locks nothing: `move` reads the rows again under its locks.
+        """
+        statuses: dict[int, set[int]] = {pk: set() for pk in message_ids}
+        rows = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
+        for message_id, status in rows.values_list("msg_id", "status"):
+            statuses[message_id].add(status)
+        return self.find_movable(statuses)
+
     def find_movable(self, statuses: Mapping[int, set[int]]) -> list[int]:
         """The messages that may move, by the statuses of their deliveries."""
-        ages = restored_as(statuses)
+        ids_of_return = restored_as(statuses)
         movable_ids = []
         for message_id, ends in statuses.items():
-            age = ages.get(message_id, message_id)
-            if age >= self.well or not ends <= _WELL | _FAILED:
-                continue
-            if age < self.failed or not ends & _FAILED:
+            limit = self.failed if ends & _FAILED else self.well
+            if ids_of_return.get(message_id, message_id) < limit and ends <= _WELL | _FAILED:
                 movable_ids.append(message_id)
         return movable_ids
-
-
-def due(now: datetime) -> Due:
-    return Due(horizon(now, retention.keep()), horizon(now, retention.keep_failed()))
 
 
 def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:
@@ -57,19 +68,7 @@ def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:
     return rows.order_by("id").values_list("id", flat=True)
 
 
-def movable(message_ids: Sequence[int], due: Due) -> list[int]:
-    """The messages without deliveries, or whose deliveries all ended long enough ago.
-
-    Locks nothing: `move` reads the rows again under its locks.
-    """
-    statuses: dict[int, set[int]] = {pk: set() for pk in message_ids}
-    rows = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
-    for message_id, status in rows.values_list("msg_id", "status"):
-        statuses[message_id].add(status)
-    return due.find_movable(statuses)
-
-
-def chunks(message_ids: Sequence[int], store: Store) -> Iterator[list[int]]:
+def bounded_chunks(message_ids: Sequence[int], store: Store) -> Iterator[list[int]]:
     """Cut by payload bytes and number of deliveries; at least one message in each chunk."""
     message_sizes = store.messages.filter(id__in=message_ids).annotate(size=Length("payload"))
     sizes = dict(message_sizes.order_by().values_list("id", "size"))
@@ -100,7 +99,7 @@ def note_restored(message_ids: Sequence[int]) -> None:
 
 
 def forget_restored(message_ids: Sequence[int]) -> None:
-    for chunk in cut(message_ids, RESTORED_PAGE):
+    for chunk in chunks(message_ids, RESTORED_PAGE):
         RestoredMsg.objects.filter(id__in=chunk).delete()
 
 

@@ -16,7 +16,7 @@ from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.archive import stores
-from notify.archive.due import chunks, forget_restored, note_restored
+from notify.archive.due import bounded_chunks, forget_restored, note_restored
 from notify.models import BizMsg
 
 # Columns of the hot tables that the archive does not have.
@@ -32,7 +32,7 @@ def restore(message_ids: Sequence[int], after: Callable[[], int]) -> int:
     committed.
     """
     total = 0
-    for chunk in list(chunks(sorted(message_ids), stores.cold())):
+    for chunk in list(bounded_chunks(sorted(message_ids), stores.cold())):
         restore_chunk = partial(_restore_chunk, chunk, after)
         try:
             total += transactions.retrying(restore_chunk)
@@ -54,10 +54,9 @@ def _restore_chunk(message_ids: list[int], after: Callable[[], int]) -> int:
         archived_ids = _present(cold, message_ids)
         forget_restored([pk for pk in message_ids if pk not in hot_ids | archived_ids])
         coming_ids = [pk for pk in message_ids if pk in archived_ids and pk not in hot_ids]
-        deliveries = list(
-            cold.deliveries_of(coming_ids).order_by("id").values_list("id", flat=True)
-        )
-        parts = stores.parts(cold, stores.hot(), coming_ids, deliveries, _MESSAGE, _DELIVERY)
+        deliveries = cold.deliveries_of(coming_ids).order_by("id")
+        delivery_ids = list(deliveries.values_list("id", flat=True))
+        parts = stores.parts(cold, stores.hot(), coming_ids, delivery_ids, _MESSAGE, _DELIVERY)
         for part in parts:
             part.copy()
         failpoint("restore_after_copy")

@@ -106,15 +106,17 @@ def remove_answers(now: datetime) -> bool:
         next_cursor = min([end, *(cursor for cursor in cursors.values() if cursor > start)])
         pages = [_page(store, start, next_cursor) for store in stores.both()]
         new_cursor = min([next_cursor, *(page[-1][0] + 1 for page in pages if len(page) == PAGE)])
-        by_id = {pk: copy for page in pages for pk, copy in page if pk < new_cursor}
-        deliveries: set[int] = set()
+        attempts = [(pk, delivery) for page in pages for pk, delivery in page if pk < new_cursor]
+        delivery_ids: set[int] = set()
         for store in stores.both():
-            rows = store.deliveries.filter(id__in=set(by_id.values()), biz_receive_id__in=ids)
-            deliveries.update(rows.order_by().values_list("id", flat=True))
-        if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):
-            transactions.retrying(partial(_empty_hot, attempts, sorted(deliveries)))
+            rows = store.deliveries.filter(biz_receive_id__in=ids)
+            rows = rows.filter(id__in={delivery for _pk, delivery in attempts})
+            delivery_ids.update(rows.order_by().values_list("id", flat=True))
+        # An attempt that moves meanwhile is in both stores.
+        if attempt_ids := sorted({pk for pk, delivery in attempts if delivery in delivery_ids}):
+            transactions.retrying(partial(_empty_hot, attempt_ids, sorted(delivery_ids)))
             # After the commit, so that an archive that hangs locks no hot deliveries.
-            _empty(stores.cold(), attempts)
+            _empty(stores.cold(), attempt_ids)
         # A failure group has the text of its newest answer.
         groups = FailureGroup.objects.filter(
             flow=FLOW, subject__in=ids, last_at__lt=now - timedelta(seconds=seconds)
@@ -131,15 +133,15 @@ def _page(store: stores.Store, start: int, end: int) -> list[tuple[int, int]]:
     return list(rows.values_list("id", "copy_id")[:PAGE])
 
 
-def _empty_hot(attempts: Sequence[int], deliveries: Sequence[int]) -> None:
+def _empty_hot(attempt_ids: Sequence[int], delivery_ids: Sequence[int]) -> None:
     with transaction.atomic(durable=True):
         # An archiver locks the deliveries whose attempts it copies. When this statement returns, a
         # copy is committed in the archive, or a later copy has no answers.
-        list(ReceiveMsg.objects.select_for_update().filter(id__in=deliveries).order_by("id"))
-        _empty(stores.hot(), attempts)
+        list(ReceiveMsg.objects.select_for_update().filter(id__in=delivery_ids).order_by("id"))
+        _empty(stores.hot(), attempt_ids)
 
 
-def _empty(store: stores.Store, attempts: Sequence[int]) -> None:
-    for chunk in chunks(attempts, claims.CHUNK):
+def _empty(store: stores.Store, attempt_ids: Sequence[int]) -> None:
+    for chunk in chunks(attempt_ids, claims.CHUNK):
         rows = store.attempts.filter(id__in=chunk).exclude(**_EMPTY)
         claims.update_by_key(rows, _EMPTY, store.using)

@@ -27,7 +27,7 @@ log = logging.get(__name__)
 
 # The number of a web worker's sixteen threads that may read an archive in another database.
 _MAX_READS, _MAX_WAIT_SECONDS = 4, 0.2
-# A read that takes longer than `_LONG_SECONDS` and fails met a server that hangs.
+# A read that takes longer than `_LONG_SECONDS` and fails has met a server that hangs.
 _LONG_SECONDS, _AWAY_SECONDS = 1.0, 5.0
 _UNREADABLE = gettext_noop(
     "The archive cannot be read at present; older messages are missing here."
@@ -79,16 +79,16 @@ def cold() -> Store:
 def parts(
     source: Store,
     target: Store,
-    messages: list[int],
-    deliveries: list[int],
+    message_ids: list[int],
+    delivery_ids: list[int],
     columns_of_message: Mapping[str, Any],
     columns_of_delivery: Mapping[str, Any] | None = None,
 ) -> list[Part]:
     """The rows of messages to copy between the stores, with columns that only the target has."""
     return [
-        Part(source._messages, target._messages, "id", messages, columns_of_message),
-        Part(source._deliveries, target._deliveries, "id", deliveries, columns_of_delivery or {}),
-        Part(source._attempts, target._attempts, "copy_id", deliveries),
+        Part(source._messages, target._messages, "id", message_ids, columns_of_message),
+        Part(source._deliveries, target._deliveries, "id", delivery_ids, columns_of_delivery or {}),
+        Part(source._attempts, target._attempts, "copy_id", delivery_ids),
     ]
 
 
@@ -115,7 +115,7 @@ class Places:
         self._of_thread = threading.local()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def take(self) -> Iterator[None]:
         """Take a place; a thread that has a place keeps it for inner reads. Raises Unavailable."""
         if getattr(self._of_thread, "has_place", False):
             yield
@@ -157,7 +157,7 @@ def reading(store: Store) -> Iterator[None]:
         yield
         return
     try:
-        with _places.one():
+        with _places.take():
             yield
     # ProgrammingError: the archive's tables do not exist.
     except (OperationalError, InterfaceError, ProgrammingError) as error:

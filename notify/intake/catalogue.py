@@ -51,23 +51,23 @@ class _EventTypes(Snapshot[_Catalogue]):
     def __init__(self) -> None:
         super().__init__(_Catalogue(), REFRESH_SECONDS)
         # The key is a row's id and its last change, so that only changed rows are compiled.
-        self._compiled: dict[tuple[int, datetime], _Schema] = {}
+        self._schemas: dict[tuple[int, datetime], _Schema] = {}
 
     def load(self) -> _Catalogue:
         systems = Biz.objects.filter(validates_events=True).values_list("id", flat=True)
         validating = frozenset(systems)
         if not validating:
-            self._compiled = {}
+            self._schemas = {}
             return _Catalogue()
-        relevant = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
-        rows = EventType.objects.filter(relevant).order_by("id")
+        is_relevant = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
+        rows = EventType.objects.filter(is_relevant).order_by("id")
         versions = {
             (pk, changed_at): (owner, name)
             for pk, changed_at, owner, name in rows.values_list("id", "changed_at", "owner", "name")
         }
-        self._compile([version for version in versions if version not in self._compiled])
-        self._compiled = {v: self._compiled[v] for v in versions if v in self._compiled}
-        return _Catalogue(validating, {versions[v]: schema for v, schema in self._compiled.items()})
+        self._compile([version for version in versions if version not in self._schemas])
+        self._schemas = {v: self._schemas[v] for v in versions if v in self._schemas}
+        return _Catalogue(validating, {versions[v]: schema for v, schema in self._schemas.items()})
 
     def _compile(self, versions: list[tuple[int, datetime]]) -> None:
         rows = EventType.objects.in_bulk([pk for pk, _changed_at in versions])
@@ -77,16 +77,16 @@ class _EventTypes(Snapshot[_Catalogue]):
                 continue  # the row changed meanwhile: read it next time
             try:
                 schema = row.schema and json_schema.compile_schema(row.schema)
-                self._compiled[pk, changed_at] = schema or None
+                self._schemas[pk, changed_at] = schema or None
             except InvalidInput as error:  # the schema was not written by the form of this release
                 log.error("schema_unusable", event_type=row.name, why=str(error))
-                self._compiled[pk, changed_at] = _Unusable(str(error))
+                self._schemas[pk, changed_at] = _Unusable(str(error))
         weight = 0
-        for version, schema in self._compiled.items():
+        for version, schema in self._schemas.items():
             if isinstance(schema, json_schema.Schema) and schema.quick:
                 weight += schema.quick.weight
                 if weight > MAX_QUICK_WEIGHT:
-                    self._compiled[version] = msgspec.structs.replace(schema, quick=None)
+                    self._schemas[version] = msgspec.structs.replace(schema, quick=None)
 
 
 @lru_cache(maxsize=1)
@@ -117,24 +117,22 @@ def passes_at_once(biz: int, event_type: str, payload: msgspec.Raw) -> bool:
 
 def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:
     """Raises InvalidInput, naming path and reason, for a payload that does not match."""
-    types = _event_types()
-    types.refresh()
-    if biz not in types.known.validating:
+    event_types = _event_types()
+    event_types.refresh()
+    if biz not in event_types.known.validating:
         return
-    schema = types.known.schema(biz, event_type)
+    schema = event_types.known.schema(biz, event_type)
     if schema is None:
         return
     if isinstance(schema, _Unusable):  # no payload can be validated
         words = f"it cannot be validated until the JSON Schema of {event_type} is corrected"
         raise InvalidInput(f"{words}: {schema.reason}", "payload")
     try:
-        wrong = json_schema.first_error(schema, msgspec.json.decode(payload))
+        mismatch = json_schema.first_error(schema, msgspec.json.decode(payload))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return  # the intake says so
     except RecursionError:
         raise InvalidInput("it is nested too deeply for its JSON Schema", "payload") from None
-    if wrong:
-        raise InvalidInput(
-            f"{wrong.reason} (by the JSON Schema of {event_type})",
-            f"payload{wrong.path}"[:_MAX_PATH],
-        )
+    if mismatch:
+        text = f"{mismatch.reason} (by the JSON Schema of {event_type})"
+        raise InvalidInput(text, f"payload{mismatch.path}"[:_MAX_PATH])

@@ -47,8 +47,8 @@ from notify.subscriptions import limits
 # The beginning of a listener's claim; a sender's is 32 hexadecimal digits.
 CLAIM_PREFIX = "listen-"
 _CLAIM_LENGTH = 32
-# The number of looks for a row when another process changes each row that was found.
-_TRIES = 5
+# The number of looks for a row, while another process changes each row before it is leased.
+_MAX_LOOKS = 5
 # Seconds that a place is kept after a request, for the listener's next request.
 GRACE_SECONDS = 10.0
 _KEY = "notify:listener:"  # string by subscription, expiring: the name of the listener
@@ -105,12 +105,12 @@ def take_place(subscription: int, listener: str, seconds: float, takes_over: boo
 
 
 def lease_next(subscription: Subscription) -> Lease | None:
-    """Lease the oldest due delivery, or again the delivery that a listener has; None when nothing
-    is due. A delivery that cannot be sent is set aside, as a maker does. Raises Unavailable when
-    the key of a payload is missing: this delivery and the later deliveries wait."""
+    """Lease the oldest due delivery, or once more the delivery that a listener has; None when
+    nothing is due. A delivery that cannot be sent is set aside, as a maker does. Raises Unavailable
+    when the key of a payload is missing: this delivery and the later deliveries wait."""
     if not subscription.is_active:
         return None
-    for _try in range(_TRIES):
+    for _look in range(_MAX_LOOKS):
         row = _next_row(subscription.id)
         if row is None:
             return None
@@ -137,8 +137,7 @@ def lease_next(subscription: Subscription) -> Lease | None:
         lease = timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
         values = {"status": _Status.QUEUED, "claimed_by": claim, "next_at": Now() + lease}
         claims.update_by_key(rows, {**values, "updated_at": Now()})
-        # Asked for, not counted: an UPDATE that was repeated after a lost connection changes no
-        # row.
+        # Read, not counted: an UPDATE that was repeated after a lost connection changes no row.
         leased_rows = ReceiveMsg.objects.filter(id=row.id, claimed_by=claim)
         until = leased_rows.values_list("next_at", flat=True).first()
         if until is not None:
@@ -157,13 +156,13 @@ def lease_next(subscription: Subscription) -> Lease | None:
 
 def _next_row(subscription: int) -> _Row | None:
     """The next delivery. Costs two index dives, however many deliveries wait."""
-    out, now = _first(subscription, _Status.QUEUED)
-    if out:
+    queued_row, now = _first(subscription, _Status.QUEUED)
+    if queued_row:
         # A sender may have a delivery from before the consumer was switched to listening.
-        is_listeners = out.claimed_by.startswith(CLAIM_PREFIX)
-        return out if is_listeners or out.next_at <= now else None
-    pending, now = _first(subscription, _Status.PENDING)
-    return pending if pending and pending.next_at <= now else None
+        is_listeners = queued_row.claimed_by.startswith(CLAIM_PREFIX)
+        return queued_row if is_listeners or queued_row.next_at <= now else None
+    pending_row, now = _first(subscription, _Status.PENDING)
+    return pending_row if pending_row and pending_row.next_at <= now else None
 
 
 def _first(subscription: int, status: int) -> tuple[_Row | None, Any]:
@@ -231,7 +230,7 @@ def record(subscription: Subscription, row: ReceiveMsg, claim: str, response: Re
 
 
 # -- waking those who wait -----------------------------------------------------------------------
-# Between two queries: at least, and at most while somebody waits.
+# The pause between two queries while a listener waits.
 MIN_SECONDS, MAX_SECONDS = 1.0, 5.0
 _UNTIL_WOKEN = 86_400.0
 _PREFIX = "notify.listen:"

@@ -21,19 +21,17 @@ from notify.maker import ending, expiry
 from notify.messages.states import Status, local
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
-# The bound of counting the deliveries ahead. Only the first few cards count, each with a query.
-MAX_AHEAD = 1000
-_AHEAD_ASKED = 5
-_COUNTED = 1000  # subscriptions of a system
-_MAKER = "maker"
-_Subscribed = BizReceive.Status
+MAX_AHEAD = 1000  # deliveries ahead that are counted
+_MAX_AHEAD_CARDS = 5  # cards that count them, each with a query
+_MAX_COUNTED = 1000  # subscriptions of a system
+_SubscriptionStatus = BizReceive.Status
 
 
 class Circumstances(msgspec.Struct, frozen=True):
     """The state of subscriptions and their lanes on which deliveries depend, read once for a page.
 
     A deleted subscription is not among `subscriptions`. `lanes` is None while Redis is unavailable.
-    `ahead` has, for a few of the due deliveries, the number of deliveries that are due before.
+    `ahead`: for a few due deliveries, the number of deliveries that are due before each.
     """
 
     subscriptions: dict[int, BizReceive]
@@ -50,7 +48,8 @@ class Circumstances(msgspec.Struct, frozen=True):
         lanes = presence.read_if_available() if open_rows else {}
         now = sql.now()
         due = [row for row in open_rows if row.status == Status.PENDING and row.next_at <= now]
-        return cls(subscriptions, lanes, {row.pk: _ahead(row) for row in due[:_AHEAD_ASKED]}, now)
+        ahead = {row.pk: _ahead(row) for row in due[:_MAX_AHEAD_CARDS]}
+        return cls(subscriptions, lanes, ahead, now)
 
     def why(self, delivery: Any) -> str:
         """The reason for the state of a delivery, a sentence; '' for a state that needs none."""
@@ -93,7 +92,7 @@ class Circumstances(msgspec.Struct, frozen=True):
         subscription = self.subscriptions.get(delivery.biz_receive_id)
         if subscription is None:
             return _("Its subscription was deleted.")
-        if subscription.status == _Subscribed.DISCARDED:
+        if subscription.status == _SubscriptionStatus.DISCARDED:
             return _("Its subscription is discarded: it will be skipped.")
         if subscription.status in BizReceive.HOLDING:
             return self._explain_hold(delivery)
@@ -103,10 +102,8 @@ class Circumstances(msgspec.Struct, frozen=True):
             return _("The last attempt failed; it waits for the next one.")
         if self._is_listened(delivery):
             return _("It waits for a listener: msgp listen on an engineer's machine fetches it.")
-        if self.lanes is None:
-            return _("It waits for its turn.")
         ahead = self.ahead.get(delivery.pk)
-        if ahead is None:
+        if self.lanes is None or ahead is None:
             return _("It waits for its turn.")
         if ahead >= MAX_AHEAD:
             return _("It waits for its turn: %d or more before it.") % MAX_AHEAD
@@ -117,11 +114,11 @@ class Circumstances(msgspec.Struct, frozen=True):
 
     def _behind_breaker(self, delivery: Any) -> str:
         """The sentence about an open breaker; '' while the breaker is closed or not known."""
-        live = (self.lanes or {}).get(delivery.biz_receive_id)
-        if live is None or not live.is_open:
+        lane = (self.lanes or {}).get(delivery.biz_receive_id)
+        if lane is None or not lane.is_open:
             return ""
-        since = local(self.now - timedelta(seconds=live.open_for))
-        probe = local(self.now + timedelta(seconds=live.retry_in))
+        since = local(self.now - timedelta(seconds=lane.open_for))
+        probe = local(self.now + timedelta(seconds=lane.retry_in))
         sentence = _(
             "Not tried: its breaker has been open since %(since)s; the next probe may go at %(at)s."
         )
@@ -131,10 +128,10 @@ class Circumstances(msgspec.Struct, frozen=True):
         subscription = self.subscriptions.get(delivery.biz_receive_id)
         if subscription is None:
             return _("Its subscription was deleted.")
-        if subscription.status == _Subscribed.DISABLED:
+        if subscription.status == _SubscriptionStatus.DISABLED:
             why = subscription.why_disabled or _("too many failures")
             return _("Held: the platform disabled its subscription: %s") % why
-        if subscription.status == _Subscribed.PAUSED:
+        if subscription.status == _SubscriptionStatus.PAUSED:
             return _("Held: its subscription is paused.")
         return _("Held; its subscription was resumed, so it goes on soon.")
 
@@ -149,37 +146,37 @@ def _ahead(delivery: ReceiveMsg) -> int:
     return rows.order_by()[:MAX_AHEAD].count()
 
 
-def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> Iterator[Value]:
+def no_recipient_reasons(message: Any, biz: Biz | None) -> Iterator[Value]:
     """The reasons why the message has no delivery: sentences, and links to what helps."""
-    if not is_archived and message.state == BizMsg.State.ACCEPTED:
+    if message.state == BizMsg.State.ACCEPTED:
         yield _("It waits for a maker, which makes a delivery for each subscription that wants it.")
         try:
-            if not any(beat.role == _MAKER for beat in heartbeats.alive()):
+            if not any(beat.role == "maker" for beat in heartbeats.alive()):
                 yield _("No maker runs: start run_maker.")
         except RedisError:
             yield _("Redis is unavailable: whether a maker runs is not known.")
         return
-    what = {"type": message.event_type, "system": biz or message.biz_id}
+    names = {"type": message.event_type, "system": biz or message.biz_id}
     if message.channel:
-        what["channel"] = message.channel
-        yield _("Nobody subscribes to %(type)s of %(system)s in the channel %(channel)s.") % what
+        names["channel"] = message.channel
+        yield _("Nobody subscribes to %(type)s of %(system)s in the channel %(channel)s.") % names
     else:
-        yield _("Nobody subscribes to %(type)s of %(system)s.") % what
-    others = BizReceive.objects.filter(biz_id=message.biz_id).order_by()[:_COUNTED].count()
-    if others:
+        yield _("Nobody subscribes to %(type)s of %(system)s.") % names
+    other_count = BizReceive.objects.filter(biz_id=message.biz_id).order_by()[:_MAX_COUNTED].count()
+    if other_count:
         text = ngettext(
             "Its %d subscription is for others, was made later, or is discarded.",
             "Its %d subscriptions are for others, were made later, or are discarded.",
-            others,
+            other_count,
         )
-        yield text % others
+        yield text % other_count
     query = urlencode({"biz": message.biz_id, "event_types": message.event_type})
     yield PageLink(
         _("Add a subscription"),
         f"{reverse('admin:notify_bizreceive_add')}?{query}",
         "notify.add_bizreceive",
     )
-    if not others:
+    if not other_count:
         return
     # A backfill adds messages that were accepted before the subscription was made.
     query = urlencode(

@@ -13,8 +13,7 @@ from msgplatform.doors.api.converters import ID
 from msgplatform.messages import filters
 from notify.messages.states import ACCEPTED
 from notify.models import BizMsg, BizReceive, EventType, ReceiveMsg
-
-EVENT_TYPE_PATTERN = r"^[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*$"
+from notify.subscriptions import matching
 
 
 def _read_subscription(text: str, field: str) -> int:
@@ -100,7 +99,7 @@ EVENT_TYPE = FilterField(
     "name",
     options=_event_types,
     parameter_help="Only events of exactly this type",
-    schema={"pattern": EVENT_TYPE_PATTERN, "maxLength": 128},
+    schema={"pattern": matching.EVENT_TYPE_PATTERN, "maxLength": 128},
 )
 FIELDS: Fields = {
     "id": filters.message_id(gettext_lazy("A message's or a delivery's id")),

@@ -29,18 +29,17 @@ from notify.subscriptions.filter_conditions import MAX_WORK, Event, Node, TooLar
 from notify.subscriptions.matching import Filter, compile_filter
 
 MAX_SUBSCRIPTIONS = 100  # of one system, with a filter: each takes some microseconds and a card
-TRIED = 100  # messages on which a filter is tried with reasons
+MAX_TRIED = 100  # messages on which a filter is tried with reasons
 # Bounds of a trial's work: messages of the last day that are counted, bytes of payloads, seconds.
 MAX_COUNTED, _MAX_BYTES, _MAX_SECONDS = 10_000, 64 * 1024 * 1024, 3.0
-# Of each store so many pages are searched for the subscription's types.
-_MAX_PAGES = 50
+_MAX_PAGES = 50  # of each store, which are searched for the subscription's types
 _MAX_SHOWN = 60  # characters of a value in a reason
 _READ, _PAGE = 1_000, 100  # rows of a statement: without payloads, with them
 
 
 class Mismatch(NamedTuple):
-    """The condition that an event does not meet, as sentences; `masked` is without its values, and
-    without those of the filter that it is said to have."""
+    """The condition that an event does not meet, as a sentence; `masked` leaves out the event's
+    values, and operands of the filter that equal them."""
 
     reason: str
     masked: str
@@ -63,9 +62,9 @@ class TriedMessage(NamedTuple):
 
 
 class DayCounts(msgspec.Struct):
-    """Messages of the last 24 hours: all of the subscription's types, those that its own filter
-    lets through, and those that match the filter that is tried. With `is_whole` False only the
-    latest were counted."""
+    """Messages of the last 24 hours of the subscription's types (`events`), and how many of them
+    match its own filter (`coming`) and the filter that is tried (`matching`). With `is_whole` False
+    only the latest were counted."""
 
     events: int = 0
     coming: int = 0
@@ -81,7 +80,7 @@ class FilterTrial(NamedTuple):
 def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
     """The subscriptions of the message's system whose filter excludes the message, by id; none
     before the message is split."""
-    if not store.cold and message.state == BizMsg.State.ACCEPTED:
+    if message.state == BizMsg.State.ACCEPTED:
         return []
     rows = BizReceive.objects.filter(biz_id=message.biz_id, created_at__lte=message.created_at)
     rows = rows.exclude(filter=None).exclude(status=BizReceive.Status.DISCARDED)
@@ -110,7 +109,8 @@ def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
 
 
 def node_of(subscription: BizReceive) -> Node | None:
-    """Its filter. None without one, and for a document that is none: it holds nothing back."""
+    """The subscription's filter. None without a filter, and for an invalid document, which excludes
+    nothing."""
     try:
         return payload_filter.compiled(subscription.filter)
     except ValidationError:
@@ -120,7 +120,8 @@ def node_of(subscription: BizReceive) -> Node | None:
 def _why(
     subscription: BizReceive, node: Node, message: Any, event: Event | None
 ) -> Mismatch | None:
-    """None when it lacks the delivery for another reason, such as the event types of then."""
+    """The reason why the filter `node` excludes the message; None if the delivery is missing for
+    another reason, such as earlier event types of the subscription."""
     why = mismatch(node, event)
     since = subscription.filter_since
     if why and since and since > message.created_at:
@@ -136,7 +137,7 @@ def try_filter(
     subscription: BizReceive, node: Node | None, max_counted: int = MAX_COUNTED
 ) -> FilterTrial:
     """Try the filter on the latest messages of the subscription's types and channels, newest first:
-    TRIED of them with reasons, and numbers for the last day. The work is bounded, however many
+    MAX_TRIED of them with reasons, and numbers for the last day. The work is bounded, however many
     messages there are: by rows, by bytes and by time."""
     own_node = node_of(subscription)
     rule = compile_filter(subscription.event_types, subscription.channels)
@@ -148,7 +149,7 @@ def try_filter(
     last_id = 0
     for message in heapq.merge(*pages, key=lambda message: -message.pk):
         is_of_day = message.pk >= first_id
-        if not is_of_day and len(lines) >= TRIED:
+        if not is_of_day and len(lines) >= MAX_TRIED:
             break
         if message.pk == last_id:  # it is moving into the archive
             continue
@@ -161,7 +162,7 @@ def try_filter(
             day.events += 1
             day.coming += own_node is None or filter_conditions.matches(own_node, event)
             day.matching += node is None or filter_conditions.matches(node, event)
-        if len(lines) < TRIED:
+        if len(lines) < MAX_TRIED:
             why = mismatch(node, event) if node else None
             lines.append(TriedMessage(message.pk, message.event_type, message.created_at, why))
     return FilterTrial(lines, day)
@@ -194,16 +195,15 @@ def _latest(store: Store, biz_id: int, rule: Filter) -> Iterator[Any]:
 def lets_through(
     message: Any, filters: Sequence[tuple[BizReceive, Node | None]]
 ) -> Iterator[BizReceive]:
-    """Yield the subscriptions, each given with its filter, that the message matches; all of them
-    if the payload is unreadable, as in the maker's split."""
-    event, is_read, is_readable = None, False, True
+    """Yield the subscriptions whose filter the message matches; all of them if the payload is
+    unreadable, as in the maker's split. `filters`: subscriptions of the message's system."""
+    event, is_readable = None, True
+    if any(node for _row, node in filters):
+        try:
+            event = _read(message, filters[0][0].biz)
+        except (Undecryptable, UnicodeDecodeError):
+            is_readable = False
     for row, node in filters:
-        if node and not is_read:
-            is_read = True
-            try:
-                event = _read(message, row.biz)
-            except (Undecryptable, UnicodeDecodeError):
-                is_readable = False
         if node is None or not is_readable or filter_conditions.matches(node, event):
             yield row
 

@@ -140,7 +140,7 @@ def _of_owner(source: Source, values: Values) -> Reader | None:
 def _archived_deliveries(field: str, column: str) -> Index:
     """Indexes of archived deliveries go on with the message's id."""
 
-    def open(_source: Source, values: Values) -> Reader | None:
+    def read_deliveries(_source: Source, values: Values) -> Reader | None:
         value = values[field] if field == "subscription" else STATUSES.get(values[field])
         if value is None:  # an archived message is not waiting to be split
             return read_ids((), values)
@@ -149,19 +149,19 @@ def _archived_deliveries(field: str, column: str) -> Index:
         rows = stores.cold().deliveries.filter(**{column: value}).order_by("-msg_id").distinct()
         return read_parts([rows], values, "msg_id")
 
-    return Index((field,), open)
+    return Index((field,), read_deliveries)
 
 
 def messages_of(store: Store, values: Values) -> Source:
     """The messages of a store that match this filter."""
 
-    def with_delivery(values: Values, ids: Sequence[int]) -> set[int]:
-        status = values.get("status")
-        if status == ACCEPTED and "subscription" not in values:
+    def with_delivery(checked_values: Values, ids: Sequence[int]) -> set[int]:
+        status, subscription = (checked_values.get(name) for name in ("status", "subscription"))
+        if status == ACCEPTED and subscription is None:
             return set(ids)
         rows = store.deliveries_of(ids)
-        if "subscription" in values:
-            rows = rows.filter(biz_receive_id=values["subscription"])
+        if subscription is not None:
+            rows = rows.filter(biz_receive_id=subscription)
         if status in STATUSES:
             rows = rows.filter(status=STATUSES[status])
         return set(rows.order_by().values_list("msg_id", flat=True))

@@ -24,7 +24,7 @@ from notify.archive.stores import Store, reading
 from notify.maker import ending
 from notify.messages import explanations, recipients
 from notify.messages.filtered import filtered_out
-from notify.messages.states import Status, answer, local
+from notify.messages.states import Status, answer, consumer_name, local
 from notify.models import BizMsg, IdempotencyKey, ReceiveMsg, RestoredMsg
 
 T = TypeVar("T")
@@ -33,26 +33,26 @@ _RESENDING = ("resend", "replay", "replay_failed")  # actions
 _COMMAND_BYTES = 64 * 1024  # larger payloads are not in the command that repeats a request
 
 
-def page(id: str, after: str = "") -> Page | None:
+def page(id_text: str, after: str = "") -> Page | None:
     """The page, with the recipients after the cursor `after`. Raises Unavailable when the message
     is not in the hot tables and the archive cannot be read, and InvalidInput for a wrong cursor."""
-    return _read(id, lambda store, message: _page(store, message, after))
+    return _read(id_text, lambda store, message: _page(store, message, after))
 
 
-def file(id: str) -> File | None:
+def file(id_text: str) -> File | None:
     """The whole payload of a message, byte for byte. Raises as `page` does."""
     return _read(
-        id,
+        id_text,
         lambda _store, message: File(
             f"{message.event_type}-{message.pk}.json", "application/json", bytes(message.payload)
         ),
     )
 
 
-def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
+def _read(id_text: str, build: Callable[[Store, Any], T]) -> T | None:
     """The result of `build` for the message; None for an unknown id."""
     try:
-        message_id = number(id)
+        message_id = number(id_text)
     except InvalidInput:
         return None
     for store in stores.both():
@@ -128,7 +128,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
         cursor=cursor,
         no_recipient_reasons=[]
         if counts or excluded_rows
-        else list(explanations.no_recipient_reasons(message, biz, store.cold)),
+        else list(explanations.no_recipient_reasons(message, biz)),
         resend_effect=_resend_effect(store, message, counts),
         call=call,
         has_file=True,
@@ -151,12 +151,12 @@ def _headline(
         seconds = max(0.0, duration.total_seconds())
         text = _("Delivered to %(delivered)d of %(total)d in %(age)s")
         return text % {**numbers, "age": age(seconds)}
-    others = [
+    other_parts = [
         f"{count} {Status(status).label}"
         for status, count in sorted(counts.items())
         if status != Status.DELIVERED
     ]
-    return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
+    return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *other_parts])
 
 
 def _covering_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:
@@ -205,7 +205,7 @@ def _entries(
     """Yield the attempts of each delivery, then the delivery's state."""
     for delivery in deliveries:
         subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
-        consumer = recipients.name(subscription, delivery.biz_receive_id)
+        consumer = consumer_name(subscription, delivery.biz_receive_id)
         for attempt in reversed(attempts.get(delivery.pk, ())):
             parts = [answer(attempt), f"{attempt.seconds:.3f} s", attempt.detail]
             title = _("%(consumer)s: attempt %(number)d")

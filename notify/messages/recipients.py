@@ -40,12 +40,12 @@ _SIGNATURE_NOTE = gettext_lazy(
 def read(store: Store, message_id: int, after: str) -> tuple[list[Any], str]:
     """The next deliveries after a cursor: failed deliveries first, then open ones, then the rest;
     and the next cursor, '' at the end. Raises InvalidInput for a wrong cursor."""
-    first = Case(
+    place_in_page = Case(
         When(status__in=ReceiveMsg.FAILED, then=Value(0)),
         When(status__in=ReceiveMsg.OPEN, then=Value(1)),
         default=Value(2),
     )
-    rows = store.deliveries_of([message_id]).annotate(place_in_page=first)
+    rows = store.deliveries_of([message_id]).annotate(place_in_page=place_in_page)
     if after:
         rank, _comma, last = after.partition("-")
         if rank not in ("0", "1", "2"):
@@ -93,13 +93,6 @@ def filtered_card(row: FilteredOut) -> Recipient:
     )
 
 
-def name(subscription: BizReceive | None, subscription_id: int) -> str:
-    """The consumer's name."""
-    if subscription is None:
-        return _("subscription %d, which was deleted") % subscription_id
-    return str(subscription.receive)
-
-
 def card(
     message: Any,
     delivery: Any,
@@ -109,7 +102,7 @@ def card(
 ) -> Recipient:
     """The card of a delivery, with the command that repeats its request if `has_command`."""
     subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
-    consumer = name(subscription, delivery.biz_receive_id)
+    consumer = states.consumer_name(subscription, delivery.biz_receive_id)
     status = Status(delivery.status)
     is_waiting = status == Status.PENDING and delivery.next_at > circumstances.now
     notes = []

@@ -1,66 +1,69 @@
-"""Messages with their deliveries for the API, hot and archived messages alike.
+"""Messages with their deliveries for the API: rows of the hot tables and of the archive alike.
 
-An archived message is a `BizMsg` too, made from the archive's row, with `archived` set.
+Each message has its deliveries as `listed_deliveries`, each delivery the name of its consumer as
+`listed_consumer`, None after its subscription was deleted.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db.models import DEFERRED, Count, Model, QuerySet
+from django.db.models import Count, QuerySet
 
 from msgplatform.core.data import chunks
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.filtered import filtered_out
-from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
+from notify.models import BizReceive
 
 _CHUNK = 500  # deliveries of one statement
 MAX_DELIVERIES = 10_000  # on a page with more than one message
 # Attempts of a message, but at least the latest of each delivery. An attempt may have some KiB.
 MAX_ATTEMPTS = 500
-_Row = TypeVar("_Row", bound=Model)
 
 
-def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, BizMsg]:
+def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, Any]:
     """These messages of a system in this order, with their deliveries. Only the first messages
     with at most MAX_DELIVERIES together are returned. Raises Unavailable when a message may be in
     the archive and the archive cannot be read."""
-    messages: dict[int, BizMsg] = {}
+    messages: dict[int, Any] = {}
     counts: dict[int, int] = {}
     for store in stores.both():
         # A message that was brought back is in both stores; the hot row counts.
         if other_ids := [pk for pk in ids if pk not in messages]:
             with reading(store):
-                rows = list(_rows(store, biz_id).filter(id__in=other_ids).defer("payload"))
-                messages |= {row.pk: _message(store, row) for row in rows}
-                deliveries = store.deliveries_of([row.pk for row in rows]).order_by()
+                rows = _rows(store, biz_id).filter(id__in=other_ids).defer("payload").in_bulk()
+                messages |= rows
+                deliveries = store.deliveries_of(list(rows)).order_by()
                 counts |= dict(deliveries.values_list("msg_id").annotate(Count("id")))
     page = [messages[pk] for pk in ids if pk in messages]
     sums = accumulate(counts.get(message.pk, 0) for message in page)
     page = page[: max(1, sum(count <= MAX_DELIVERIES for count in sums))]
     for store in stores.both():
         with reading(store):
-            _add_deliveries(store, [row for row in page if row.archived == store.cold])
+            own_messages = [row for row in page if isinstance(row, store.messages.model)]
+            _add_deliveries(store, own_messages)
     _add_consumers(page)
     return {message.pk: message for message in page}
 
 
-def record(biz_id: int, id: int, has_payload: bool) -> BizMsg | None:
-    """One message of a system with its deliveries and their attempts; None for an unknown id.
-    Raises Unavailable when the message is not in the hot tables and the archive cannot be read."""
+def record(biz_id: int, message_id: int, has_payload: bool) -> Any:
+    """One message of a system with its deliveries, their attempts (`listed_attempts`) and the
+    subscriptions that filter it out (`listed_filtered`); None for an unknown id. Raises Unavailable
+    when the message is not in the hot tables and the archive cannot be read."""
     for store in stores.both():
         with reading(store):
-            rows = _rows(store, biz_id).filter(id=id)
-            if row := (rows if has_payload else rows.defer("payload")).first():
-                message = _message(store, row)
+            rows = _rows(store, biz_id).filter(id=message_id)
+            if message := (rows if has_payload else rows.defer("payload")).first():
                 if has_payload:
                     stores.unseal(message)
                 _add_deliveries(store, [message])
                 _add_attempts(store, message.listed_deliveries)
                 _add_consumers([message])
-                message.listed_filtered = filtered_out(store, row)
+                # A copy, because filters read the payload, and the answer has what was read.
+                message.listed_filtered = filtered_out(store, copy(message))
                 return message
     return None
 
@@ -69,29 +72,18 @@ def _rows(store: Store, biz_id: int) -> QuerySet[Any]:
     return store.messages.filter(biz_id=biz_id).order_by()
 
 
-def _message(store: Store, row: Any) -> BizMsg:
-    message: BizMsg = row
-    if store.cold:
-        payload = row.__dict__.get("payload", DEFERRED)
-        names = ("id", "biz_id", "event_type", "channel", "created_at")
-        message = _as(BizMsg, row, names, payload=payload, state=BizMsg.State.DISTRIBUTED)
-    message.archived = store.cold
-    return message
-
-
-def _add_deliveries(store: Store, messages: Sequence[BizMsg]) -> None:
+def _add_deliveries(store: Store, messages: Sequence[Any]) -> None:
     """Read the deliveries of all messages at once."""
-    deliveries: dict[int, list[ReceiveMsg]] = defaultdict(list)
+    deliveries: dict[int, list[Any]] = defaultdict(list)
     message_ids = [message.pk for message in messages]
-    for row in store.deliveries_of(message_ids).order_by("id") if message_ids else ():
-        delivery = _as(ReceiveMsg, row, next_at=row.updated_at) if store.cold else row
-        deliveries[row.msg_id].append(delivery)
+    for delivery in store.deliveries_of(message_ids).order_by("id") if message_ids else ():
+        deliveries[delivery.msg_id].append(delivery)
     for message in messages:
         message.listed_deliveries = deliveries[message.pk]
 
 
-def _add_attempts(store: Store, deliveries: Sequence[ReceiveMsg]) -> None:
-    attempts: dict[int, list[Attempt]] = defaultdict(list)
+def _add_attempts(store: Store, deliveries: Sequence[Any]) -> None:
+    attempts: dict[int, list[Any]] = defaultdict(list)
     max_attempts = max(1, MAX_ATTEMPTS // max(1, len(deliveries)))
     for chunk_ids in chunks(sorted(delivery.pk for delivery in deliveries), _CHUNK):
         rows = store.attempts_of(chunk_ids).order_by("id")
@@ -99,13 +91,13 @@ def _add_attempts(store: Store, deliveries: Sequence[ReceiveMsg]) -> None:
         for delivery_id, attempt_id in rows.values_list("copy_id", "id"):
             ids_by_delivery[delivery_id].append(attempt_id)
         latest_ids = [pk for ids in ids_by_delivery.values() for pk in ids[-max_attempts:]]
-        for row in rows.filter(id__in=latest_ids):
-            attempts[row.copy_id].append(_as(Attempt, row) if store.cold else row)
+        for attempt in rows.filter(id__in=latest_ids):
+            attempts[attempt.copy_id].append(attempt)
     for delivery in deliveries:
         delivery.listed_attempts = attempts[delivery.pk]
 
 
-def _add_consumers(messages: Sequence[BizMsg]) -> None:
+def _add_consumers(messages: Sequence[Any]) -> None:
     """Set the name of each delivery's consumer, with one statement."""
     deliveries = [delivery for message in messages for delivery in message.listed_deliveries]
     ids = {delivery.biz_receive_id for delivery in deliveries}
@@ -113,9 +105,3 @@ def _add_consumers(messages: Sequence[BizMsg]) -> None:
     names: dict[int, str] = dict(rows) if ids else {}
     for delivery in deliveries:
         delivery.listed_consumer = names.get(delivery.biz_receive_id)
-
-
-def _as(model: type[_Row], row: Any, names: Iterable[str] = (), **others: Any) -> _Row:
-    """An instance of a hot model with values of an archived row: the fields `names`, or all."""
-    names = names or [field.attname for field in row._meta.concrete_fields]
-    return model(**{name: getattr(row, name) for name in names}, **others)

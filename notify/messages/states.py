@@ -59,6 +59,12 @@ def answer(row: Any) -> str:
     return f"HTTP {row.http_status}" if row.http_status else str(row.error)
 
 
+def consumer_name(subscription: BizReceive | None, subscription_id: int) -> str:
+    if subscription is None:
+        return _("subscription %d, which was deleted") % subscription_id
+    return str(subscription.receive)
+
+
 def local(moment: datetime) -> str:
     """A time in the console's format and the person's time zone."""
     return str(formats.date_format(timezone.localtime(moment), "Y-m-d H:i:s"))
@@ -74,7 +80,7 @@ class _Group(msgspec.Struct, frozen=True):
     attempts: int  # the most attempts of a delivery
     subscription: int  # the lowest id
     changed_at: datetime  # the latest change
-    next_at: datetime | None  # the earliest time
+    next_at: datetime | None = None  # the earliest time
 
 
 def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int, Hit]:
@@ -93,8 +99,7 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
     # Only a group with one delivery names its consumer.
     all_groups = chain.from_iterable(groups_of_interest.values())
     ids = {group.subscription for group in all_groups if group.count == 1}
-    consumer_rows = BizReceive.objects.filter(id__in=ids).select_related("receive")
-    consumers = {row.pk: str(row.receive) for row in consumer_rows}
+    subscriptions = BizReceive.objects.select_related("receive").in_bulk(ids)
     hits: dict[int, Hit] = {}
     for row in rows:
         message_id = row["id"]
@@ -106,7 +111,7 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
         changed_at = max((group.changed_at for group in parts), default=None)
         details = [_("channel %s") % row["channel"]] if row["channel"] else []
         if len(parts) == 1 and parts[0].count == 1:
-            details.append(_name(parts[0], consumers))
+            details.append(_name(parts[0], subscriptions))
         hits[message_id] = Hit(
             id=str(message_id),
             title=row["event_type"],
@@ -115,7 +120,7 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
             biz=systems.get(row["biz_id"], str(row["biz_id"])),
             tone=tone(counts),
             details=" · ".join(details),
-            reason=" · ".join(_reasons(parts, consumers)),
+            reason=" · ".join(_reasons(parts, subscriptions)),
             duration=_("last change %s") % local(changed_at) if changed_at else "",
         )
     return hits
@@ -148,11 +153,11 @@ def _groups(store: Store, deliveries: QuerySet[Any]) -> Mapping[int, list[_Group
         figures.append(Min("next_at"))
     columns = deliveries.order_by().values_list("msg_id", "status", "http_status", "error")
     for message_id, *row in columns.annotate(*figures):
-        groups[message_id].append(_Group(*row, *([None] if store.cold else [])))
+        groups[message_id].append(_Group(*row))
     return groups
 
 
-def _reasons(groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str]:
+def _reasons(groups: Sequence[_Group], subscriptions: Mapping[int, BizReceive]) -> list[str]:
     """The last answers of deliveries that have not arrived, and the time of the next attempt."""
     failures = [group for group in groups if group.status != Status.DELIVERED and group.attempts]
     failures.sort(key=lambda group: (group.status not in ReceiveMsg.FAILED, -group.count))
@@ -161,7 +166,7 @@ def _reasons(groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str
     for group in failures[:_MAX_ANSWERS]:
         text = answer(group) or str(Status(group.status).label)
         tries = ngettext("%d attempt", "%d attempts", group.attempts) % group.attempts
-        name = "" if is_alone else f"{_name(group, consumers)}: "
+        name = "" if is_alone else f"{_name(group, subscriptions)}: "
         parts.append(f"{name}{text}, {tries}")
     if len(failures) > _MAX_ANSWERS:
         parts.append("…")
@@ -171,10 +176,8 @@ def _reasons(groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str
     return parts
 
 
-def _name(group: _Group, consumers: Mapping[int, str]) -> str:
+def _name(group: _Group, subscriptions: Mapping[int, BizReceive]) -> str:
     """The consumer of a single delivery, else the number of deliveries."""
     if group.count > 1:
         return ngettext("%d delivery", "%d deliveries", group.count) % group.count
-    return consumers.get(group.subscription) or (
-        _("subscription %d, which was deleted") % group.subscription
-    )
+    return consumer_name(subscriptions.get(group.subscription), group.subscription)

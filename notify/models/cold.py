@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.archive.router import ColdModel
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.secrets.fields import SealedBinaryField
+from notify.models.messages import BizMsg
 
 
 class ColdBizMsg(ColdModel):
@@ -24,6 +25,7 @@ class ColdBizMsg(ColdModel):
     key = ExactCharField(max_length=128, blank=True, default="")
     archived_at = models.DateTimeField()
     restored_at = models.DateTimeField(null=True)  # when it last came back from here
+    state = BizMsg.State.DISTRIBUTED  # no column: only split messages are archived
 
     class Meta:
         db_table = "biz_msg_cold"
@@ -55,6 +57,7 @@ class ColdReceiveMsg(ColdModel):
     error = models.CharField(max_length=200, blank=True, default="")
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
+    next_attempt_at = None  # no column: only final deliveries are archived
 
     class Meta:
         db_table = "receive_msg_cold"

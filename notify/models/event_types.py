@@ -86,16 +86,16 @@ class EventType(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         self.owner = self.biz_id or 0
         if (fields := kwargs.get("update_fields")) is not None:
-            of_biz = ["owner"] if "biz" in fields else []
-            kwargs["update_fields"] = {*fields, *of_biz, "changed_at"}  # processes look at it
+            owner = ["owner"] if "biz" in fields else []
+            kwargs["update_fields"] = {*fields, *owner, "changed_at"}  # processes look at it
         super().save(*args, **kwargs)
 
     def clean(self) -> None:
         """Check that the schema is usable, the example matches the schema, and the name is new."""
         self.owner = self.biz_id or 0
         errors: dict[str, Any] = {}
-        same = EventType.objects.filter(owner=self.owner, name=self.name).exclude(pk=self.pk)
-        if same.exists():
+        other_rows = EventType.objects.filter(owner=self.owner, name=self.name).exclude(pk=self.pk)
+        if other_rows.exists():
             errors["name"] = gettext("The catalogue has this event type already.")
         for name in ("example", "schema"):
             if depth(getattr(self, name)) > MAX_STORED_DEPTH:
@@ -119,14 +119,14 @@ class EventType(models.Model):
             return {"schema": gettext('Write an object: {"type": "object"}.')}
         try:
             validator = json_schema.compile_schema(self.schema)
-            wrong = None
-            if self.example is not None:
-                wrong = json_schema.first_error(validator, self.example)
+            if self.example is None:
+                return {}
+            mismatch = json_schema.first_error(validator, self.example)
         except InvalidInput as error:
             return {"schema": translate_text(error.args[0])}
         except RecursionError:
             return {"example": gettext("This is nested too deeply.")}
-        if wrong is None:
+        if mismatch is None:
             return {}
         text = gettext("It does not match the schema at payload%(path)s: %(reason)s")
-        return {"example": text % {"path": wrong.path, "reason": wrong.reason}}
+        return {"example": text % {"path": mismatch.path, "reason": mismatch.reason}}

@@ -17,13 +17,11 @@ The states of a delivery (`ReceiveMsg`):
     ended delivery makes it pending, in a new generation, without attempts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _, pgettext_lazy
@@ -51,10 +49,6 @@ class BizMsg(models.Model):
     payload = SealedBinaryField(_("payload"))
     state = models.PositiveSmallIntegerField(_("state"), choices=State, default=State.ACCEPTED)
     created_at = models.DateTimeField(_("accepted"))
-    # Only instances that were read through notify.messages.records have these attributes.
-    archived: bool
-    listed_deliveries: list[ReceiveMsg]
-    listed_filtered: list[Any]
 
     class Meta:
         db_table = "biz_msg"
@@ -130,10 +124,6 @@ class ReceiveMsg(models.Model):
     error = models.CharField(_("error"), max_length=200, blank=True, default="")
     created_at = models.DateTimeField(_("accepted"))
     updated_at = models.DateTimeField(_("last change"))
-    # Only instances that were read through notify.messages.records have these attributes. The
-    # consumer's name is None after its subscription was deleted.
-    listed_attempts: list[Any]
-    listed_consumer: str | None
 
     class Meta:
         db_table = "receive_msg"

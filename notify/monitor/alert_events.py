@@ -103,8 +103,8 @@ def _system_id() -> int | None:
 def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
     events = []
     for alert in alert_events:
-        about = _OF_SUBSCRIPTION.fullmatch(alert.key)
-        if about and BizReceive.objects.filter(pk=int(about[1]), biz_id=biz).exists():
+        match = _OF_SUBSCRIPTION.fullmatch(alert.key)
+        if match and BizReceive.objects.filter(pk=int(match[1]), biz_id=biz).exists():
             continue
         # Without people's telephone numbers and addresses, because chats and mails get the event.
         payload = {
@@ -124,11 +124,11 @@ def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
         if key is not None:
             condition |= Q(bucket=ids.bucket(biz, key), biz_id=biz, key=key)
     old_keys = set(IdempotencyKey.objects.filter(condition).values_list("key", flat=True))
-    missing = [event for event in events if event.idempotency_key not in old_keys]
-    if not missing:
+    new_events = [event for event in events if event.idempotency_key not in old_keys]
+    if not new_events:
         return 0
-    verdicts = intake.publish_many(missing)
-    for event, verdict in zip(missing, verdicts, strict=True):
+    verdicts = intake.publish_many(new_events)
+    for event, verdict in zip(new_events, verdicts, strict=True):
         # A conflict means that another process published the same alert with another count.
         if verdict.outcome == "rejected" and verdict.code != "conflict":
             log.error("alert_not_published", key=event.idempotency_key, why=verdict.reason)

@@ -40,9 +40,9 @@ MIN_FAILURES = 2
 PATIENCE_SECONDS = 60.0
 MAX_DESCRIBED = 100  # subscriptions with a text; more have a common cause
 MAX_COUNTED = 10_000  # waiting deliveries of one subscription
-_LOOKED_AT = 20  # deliveries, to find the last answer
+_MAX_LOOKED_AT = 20  # deliveries, to find the last answer
 # The number of findings of each kind that `doctor` lists.
-_SHOWN = 20
+_MAX_SHOWN = 20
 _PATIENCE = timedelta(minutes=1)  # before `doctor` says that a subscription fails
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 _WAITING = f"status IN ({int(_Delivery.PENDING)}, {int(_Delivery.QUEUED)}) AND biz_receive_id = %s"
@@ -116,7 +116,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     bounded number of indexed reads for each."""
     rows = [row for row in rows if row.failing_since][:MAX_DESCRIBED]
     counts = count_up_to("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
-    states = presence.read_if_available() or {}
+    lanes = presence.read_if_available() or {}
     texts: dict[int, str] = {}
     for row, count in zip(rows, counts, strict=True):
         assert row.failing_since  # noqa: S101 - the others were left out above
@@ -131,7 +131,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
                 status__in=ReceiveMsg.WAITING, biz_receive_id=row.pk
             ).order_by("status", "biz_receive_id", "next_at")
             # The oldest delivery is among the first by time of attempt: both times grow with ids.
-            times = deliveries.values_list("created_at", flat=True)[:_LOOKED_AT]
+            times = deliveries.values_list("created_at", flat=True)[:_MAX_LOOKED_AT]
             oldest = min(times, default=None)
             text = lazy_message(
                 "%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s.",
@@ -139,9 +139,9 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
                 count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
                 age=age((now - oldest).total_seconds() if oldest else None),
             )
-        live = states.get(row.pk)
-        if live and live.is_open:
-            at = timezone.localtime(now + timedelta(seconds=live.retry_in))
+        lane = lanes.get(row.pk)
+        if lane and lane.is_open:
+            at = timezone.localtime(now + timedelta(seconds=lane.retry_in))
             text = lazy_message(
                 "%(text)s Next probe at %(at)s.", text=text, at=at.strftime("%H:%M:%S")
             )
@@ -153,8 +153,8 @@ def _last_answer(subscription: int) -> str:
     """The latest answer to a delivery that is retried, else to a failure; '' without an answer."""
     rows = ReceiveMsg.objects.filter(status=_Delivery.PENDING, biz_receive_id=subscription)
     # The delivery with the latest attempt is due last. Behind an open breaker some had no attempt.
-    last = rows.order_by("-status", "-biz_receive_id", "-next_at")
-    values = last.values_list("updated_at", "http_status", "error")[:_LOOKED_AT]
+    latest_rows = rows.order_by("-status", "-biz_receive_id", "-next_at")
+    values = latest_rows.values_list("updated_at", "http_status", "error")[:_MAX_LOOKED_AT]
     if answers := [row for row in values if row[1] or row[2]]:
         _at, http_status, error = max(answers)
         return answer(_Delivery.PENDING, http_status, error)
@@ -167,39 +167,42 @@ def examine() -> Iterator[Finding]:
     database and of Redis."""
     from msgplatform.core.json import schema as json_schema  # programs load the module without it
 
-    rows = _NAMED
-    is_open = [pk for pk, state in presence.read().items() if state.is_open]
+    open_ids = [pk for pk, state in presence.read().items() if state.is_open]
     now = sql.now()
-    for_long = Q(failing_since__lte=now - _PATIENCE)
-    is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)
+    is_failing_long = Q(failing_since__lte=now - _PATIENCE)
+    is_failing = is_failing_long | Q(failing_since__isnull=False, id__in=open_ids)
     # Without stopped subscriptions: disabled subscriptions have findings of their own.
-    failing_rows = rows.filter(is_failing).exclude(status__in=BizReceive.STOPPED)
-    failing = list(failing_rows.order_by("id")[: _SHOWN + 1])
-    texts = describe(failing[:_SHOWN], now)
-    for row in failing[:_SHOWN]:
+    rows = _NAMED.filter(is_failing).exclude(status__in=BizReceive.STOPPED)
+    failing_rows = list(rows.order_by("id")[: _MAX_SHOWN + 1])
+    texts = describe(failing_rows[:_MAX_SHOWN], now)
+    for row in failing_rows[:_MAX_SHOWN]:
         yield Finding(
             "bad", f"Notify: {row}: {texts[row.pk]}",
             "see its last answers on the subscription's page in the console",
         )  # fmt: skip
-    if len(failing) > _SHOWN:
-        yield Finding("bad", f"Notify: more than {_SHOWN} subscriptions fail")
-    for row in rows.filter(status=BizReceive.Status.DISABLED).order_by("id")[:_SHOWN]:
+    if len(failing_rows) > _MAX_SHOWN:
+        yield Finding("bad", f"Notify: more than {_MAX_SHOWN} subscriptions fail")
+    for row in _NAMED.filter(status=_Status.DISABLED).order_by("id")[:_MAX_SHOWN]:
         yield Finding(
             "bad", f"Notify: {row} is disabled: {row.disabled_reason or 'no reason is known'}",
             "repair the consumer, then resume the subscription in the console",
         )  # fmt: skip
-    if not failing:
+    if not failing_rows:
         yield Finding("ok", "Notify: no subscription fails")
     # Subscriptions that do not fail, with deliveries that wait for longer than the alert allows.
     minutes = settings.ALERT_BACKLOG_MINUTES
-    ages = metrics.oldest(metrics.read_waiting(), sql.now()) if minutes else []
-    late = [(old, w) for old, w in ages if old >= minutes * 60 and w.row.pk not in is_open]
-    for seconds, wait in late[:_SHOWN]:
+    ages = metrics.longest_waits(metrics.read_waiting(), sql.now()) if minutes else []
+    late_waits = [
+        (seconds, wait)
+        for seconds, wait in ages
+        if seconds >= minutes * 60 and wait.row.pk not in open_ids
+    ]
+    for seconds, wait in late_waits[:_MAX_SHOWN]:
         names = "{biz} → {consumer}".format(**wait.labels)
         speed = ""
-        if (live := wait.live) and live.busy_for:
-            per_minute = 60 * live.busy_per_second
-            speed = f", {live.in_flight} requests are open, {per_minute:.0f} a minute are answered"
+        if (lane := wait.lane) and lane.busy_for:
+            per_minute = 60 * lane.busy_per_second
+            speed = f", {lane.in_flight} requests are open, {per_minute:.0f} a minute are answered"
         yield Finding(
             "warn", f"Notify: a delivery for {names} has waited for {age(seconds)}{speed}",
             "if the consumer bears more, raise the subscription's in-flight or rate limit",

@@ -35,6 +35,11 @@ class Bucket(NamedTuple):
     low: float
     high: float
 
+    @property
+    def upper_bound(self) -> str:
+        """`high`, as `/metrics` has it."""
+        return "+Inf" if self.high == math.inf else str(float(self.high))
+
 
 @dataclass(frozen=True)
 class Histogram:
@@ -53,40 +58,31 @@ class Histogram:
     bounds: tuple[float, ...]  # seconds, ascending
     earlier: tuple[float, ...] = ()
 
-    def counter(self, seconds: float) -> str:
-        return self.buckets[bisect_left(self.bounds, seconds)].name
-
-    def upper_bound(self, seconds: float) -> str:
-        """The upper bound of the bucket of a duration, as `/metrics` has it."""
-        high = self.buckets[bisect_left(self.bounds, seconds)].high
-        return "+Inf" if high == math.inf else str(float(high))
+    def bucket(self, seconds: float) -> Bucket:
+        """The bucket of a duration."""
+        return self.buckets[bisect_left(self.bounds, seconds)]
 
     @cached_property
     def buckets(self) -> Sequence[Bucket]:
         """The buckets that are written, ascending."""
-        earlier = {high: low for low, high in pairwise((0.0, *self.earlier))}
+        earlier_lows = {high: low for low, high in pairwise((0.0, *self.earlier))}
         buckets = []
         for low, high in pairwise((0.0, *self.bounds)):
             name = f"{self.name}_le_{round(high * 1000)}ms"
-            if earlier.get(high, low) != low:
+            if earlier_lows.get(high, low) != low:
                 name = f"{self.name}_gt_{low:g}_le_{high:g}s"
             buckets.append(Bucket(name, low, high))
         return [*buckets, Bucket(f"{self.name}_le_inf", self.bounds[-1], math.inf)]
 
     @cached_property
-    def _earlier_buckets(self) -> Sequence[Bucket]:
-        """The buckets of earlier releases that are no longer written."""
+    def stored_buckets(self) -> Sequence[Bucket]:
+        """The bucket of every counter that may be stored: earlier releases wrote others, too."""
         written_names = {bucket.name for bucket in self.buckets}
-        buckets = [
+        earlier_buckets = [
             Bucket(f"{self.name}_le_{round(high * 1000)}ms", low, high)
             for low, high in pairwise((0.0, *self.earlier))
         ]
-        return [bucket for bucket in buckets if bucket.name not in written_names]
-
-    @cached_property
-    def stored_buckets(self) -> Sequence[Bucket]:
-        """The bucket of every counter that may be stored."""
-        return [*self.buckets, *self._earlier_buckets]
+        return [*self.buckets, *(b for b in earlier_buckets if b.name not in written_names)]
 
 
 # Seconds from a message's acceptance to the end of the successful attempt. Retries take days.
@@ -197,10 +193,11 @@ class Tally:
             self._count_twice(result, EXHAUSTED)
 
     def _observe(self, result: Result, histogram: Histogram, seconds: float) -> None:
-        self._count(result, histogram.counter(seconds))
+        bucket = histogram.bucket(seconds)
+        self._count(result, bucket.name)
         self.seconds[histogram.name] += seconds
         if result.trace:
-            end, trace_id = histogram.upper_bound(seconds), trace_id_of(result.trace)
+            end, trace_id = bucket.upper_bound, trace_id_of(result.trace)
             self.traced.append(Observation(histogram.metric, (), end, seconds, trace_id))
 
     def _count_twice(self, result: Result, name: str) -> None:

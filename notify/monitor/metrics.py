@@ -1,22 +1,20 @@
 """Notify's present state: counts and ages at a bounded cost, for `/metrics` and the overview.
 
-Counts stop at COUNTED, because exhausted deliveries pile up until a person resends them. The oldest
-delivery of each subscription costs one index dive.
+Counts stop at MAX_COUNTED, because exhausted deliveries pile up until a person resends them. The
+oldest delivery of each subscription costs one index dive.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import QuerySet
 from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.data.counting import KeptCounts
+from msgplatform.core.data.counting import KeptCounts, capped
 from msgplatform.core.flows.health import Status, Wait
 from msgplatform.core.flows.metric import Metrics, Sample
 from msgplatform.core.lazy_text import lazy_message
@@ -28,41 +26,34 @@ from notify.monitor import counters
 from notify.monitor.counters import DURATION, LATENCY, Histogram
 from notify.subscriptions import limits
 
-COUNTED = 100_000
-# A metric names so many subscriptions, the worst: each is a time series in Prometheus.
-NAMED = 50
+MAX_COUNTED = 100_000
+# A metric names this number of subscriptions, the worst: each is a time series in Prometheus.
+MAX_NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 # Delivered deliveries are not counted: their number only grows until they are archived.
 NOT_DELIVERED = (*ReceiveMsg.OPEN, *ReceiveMsg.FAILED)
-_UP_TO = f"counted up to {COUNTED:,}"
+_UP_TO = f"counted up to {MAX_COUNTED:,}"
 
 
 def _count() -> dict[int | None, int]:
     """The number of undelivered deliveries by status; None: messages that are not split. A count
-    stops at COUNTED."""
-    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
-    return {
-        None: _count_rows(unsplit, "state"),
-        **{
-            status: _count_rows(ReceiveMsg.objects.filter(status=status), "status")
-            for status in NOT_DELIVERED
-        },
-    }
+    stops at MAX_COUNTED."""
+    (unsplit,) = count_up_to("biz_msg", "state = %s", [[int(BizMsg.State.ACCEPTED)]], MAX_COUNTED)
+    counts: dict[int | None, int] = {None: unsplit}
+    statuses = [[int(status)] for status in NOT_DELIVERED]
+    numbers = count_up_to("receive_msg", "status = %s", statuses, MAX_COUNTED)
+    counts.update(zip(NOT_DELIVERED, numbers, strict=True))
+    return counts
 
 
 open_counts = KeptCounts(_count)
 
 
-def _count_rows(rows: QuerySet[Any], column: str) -> int:
-    # Count a column of the index: SQLite would look the key up in the table.
-    return rows.order_by().values(column)[:COUNTED].count()
-
-
 def waiting_seconds(
     pending_due: datetime | None,
     queued_until: datetime | None,
-    live: presence.LaneState | None,
+    lane: presence.LaneState | None,
     now: datetime,
 ) -> float | None:
     """Seconds that a subscription's oldest due delivery has waited; None when none is due.
@@ -77,8 +68,8 @@ def waiting_seconds(
     if queued_until:
         claimed_at = queued_until - timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
         ages.append(max(0.0, (now - claimed_at).total_seconds()))
-        if live:
-            ages.append(live.oldest_for)
+        if lane:
+            ages.append(lane.oldest_for)
     return max(ages, default=None)
 
 
@@ -88,7 +79,7 @@ class Waiting(NamedTuple):
     row: BizReceive
     pending: datetime | None  # the due time of the oldest pending delivery
     queued: datetime | None  # the first end of a queued delivery's lease
-    live: presence.LaneState | None
+    lane: presence.LaneState | None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -100,12 +91,12 @@ class Waiting(NamedTuple):
         or disabled, or waits for a listener."""
         if self.row.status not in BizReceive.ACTIVE or self.row.receive.is_listened:
             return None
-        return waiting_seconds(self.pending, self.queued, self.live, now)
+        return waiting_seconds(self.pending, self.queued, self.lane, now)
 
 
 def read_waiting() -> list[Waiting]:
     """Read all subscriptions. Without Redis a queued delivery counts from its claim."""
-    live = presence.read_if_available() or {}
+    lanes = presence.read_if_available() or {}
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "status",
         "failing_since",
@@ -116,13 +107,13 @@ def read_waiting() -> list[Waiting]:
     )
     first_pending, first_queued = first_due(_Delivery.PENDING), first_due(_Delivery.QUEUED)
     rows = rows.annotate(pending=first_pending, queued=first_queued).order_by("id")
-    return [Waiting(row, row.pending, row.queued, live.get(row.pk)) for row in rows]
+    return [Waiting(row, row.pending, row.queued, lanes.get(row.pk)) for row in rows]
 
 
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
     """Seconds that the oldest due delivery, or unsplit message, has waited; None when nothing is
     due."""
-    ages = [age for age, _which in oldest(rows, now)]
+    ages = [age for age, _wait in longest_waits(rows, now)]
     if since := _unsplit_since():
         ages.append(max(0.0, (now - since).total_seconds()))
     return max(ages, default=None)
@@ -132,7 +123,7 @@ def waits() -> Iterator[Wait]:
     """Yield the wait of the oldest due delivery, without subscriptions whose failing has an
     alert; and the wait of the oldest unsplit message."""
     now, after = sql.now(), limits.failing_alert_after()
-    for age, wait in oldest(read_waiting(), now):
+    for age, wait in longest_waits(read_waiting(), now):
         since = wait.row.failing_since
         if not (after and since and since <= now - after):
             text = gettext_noop("A delivery for %(biz)s → %(consumer)s")
@@ -150,10 +141,10 @@ def _unsplit_since() -> datetime | None:
     return unsplit.values_list("created_at", flat=True).first()
 
 
-def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
-    """(seconds overdue, row of `rows`), the longest first."""
-    late = [(age, wait) for wait in rows if (age := wait.oldest_seconds(now)) is not None]
-    return sorted(late, key=lambda pair: pair[0], reverse=True)
+def longest_waits(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
+    """Pairs (seconds overdue, row of `rows`), the longest first."""
+    overdue_waits = [(age, wait) for wait in rows if (age := wait.oldest_seconds(now)) is not None]
+    return sorted(overdue_waits, key=lambda pair: pair[0], reverse=True)
 
 
 # -- /metrics ------------------------------------------------------------------------------------
@@ -173,13 +164,13 @@ _EXPIRED = METRICS.gauge(
 )
 _OLDEST_OF_ONE = METRICS.gauge(
     "notify_subscription_oldest_seconds",
-    f"Age of a subscription's oldest due delivery, queued or not; the {NAMED} oldest",
+    f"Age of a subscription's oldest due delivery, queued or not; the {MAX_NAMED} oldest",
     *_SUBSCRIPTION,
 )
 _SUBSCRIPTIONS = METRICS.gauge("notify_subscriptions", "Subscriptions by status", "status")
 _FAILING = METRICS.gauge(
     "notify_subscription_failing_seconds",
-    f"Since a subscription's last success, of those that fail; the {NAMED} longest",
+    f"Since a subscription's last success, of those that fail; the {MAX_NAMED} longest",
     *_SUBSCRIPTION,
 )
 _MARKER_ORDERS = METRICS.gauge("notify_marker_orders", "Result batches to be marked")
@@ -216,13 +207,13 @@ def samples() -> Iterator[Sample]:
     yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
     expired_ages = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
     yield _EXPIRED.of(max(0.0, *expired_ages, 0.0))
-    for age, wait in oldest(rows, now)[:NAMED]:
+    for age, wait in longest_waits(rows, now)[:MAX_NAMED]:
         yield _OLDEST_OF_ONE.of(age, **wait.labels)
     for status in _Status:
         number = sum(wait.row.status == status for wait in rows)
         yield _SUBSCRIPTIONS.of(number, status=status.name.lower())
     failing = [(wait.row.failing_since, wait) for wait in rows if wait.row.failing_since]
-    for since, wait in sorted(failing, key=lambda pair: pair[0])[:NAMED]:
+    for since, wait in sorted(failing, key=lambda pair: pair[0])[:MAX_NAMED]:
         yield _FAILING.of(max(0.0, (now - since).total_seconds()), **wait.labels)
     try:
         yield _MARKER_ORDERS.of(jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE])
@@ -246,19 +237,19 @@ def samples() -> Iterator[Sample]:
         return  # the samples of the database are not withheld for that
 
 
-def status() -> Status:
+def read_status() -> Status:
     """Notify's status for the overview. Raises errors of the database."""
     by_status = open_counts.read()
     backlog = by_status[None] + sum(by_status[status] for status in ReceiveMsg.OPEN)
     facts: dict[str, int | float | str] = {}
     for status in ReceiveMsg.OPEN:
         count = by_status[status]
-        if count >= COUNTED:  # the backlog is larger
+        if count >= MAX_COUNTED:  # the backlog is larger
             facts[str(status.label)] = _("%d or more") % count
         elif count and status == _Delivery.HELD:
             facts[str(status.label)] = count
     rows, now = read_waiting(), sql.now()
-    oldest_by = {str(wait.row.pk): age for age, wait in oldest(rows, now)}
+    oldest_by = {str(wait.row.pk): age for age, wait in longest_waits(rows, now)}
     return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by)
 
 
@@ -271,6 +262,5 @@ def cumulative(histogram: Histogram, counts: Mapping[str, float]) -> list[tuple[
     total, pairs = 0.0, []
     for bucket in histogram.buckets:
         total += by_end[bucket.high]
-        end = "+Inf" if bucket.high == math.inf else str(float(bucket.high))
-        pairs.append((end, total))
+        pairs.append((bucket.upper_bound, total))
     return pairs

@@ -1,7 +1,6 @@
 """Subscriptions as the subject of counters and failures; the failures of subscriptions for the page
 Failures."""
 
-from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -34,11 +33,6 @@ SUBSCRIPTION = Subject(
     ),
     gettext_noop("subscription %(id)d, which was deleted"),
 )
-
-
-def counts(subscription_ids: Collection[int]) -> dict[int, int]:
-    """Subscription id → number of failures neither resent nor acknowledged, with one statement."""
-    return failure_groups.count_by_subject(FLOW, subscription_ids)
 
 
 def _open_since(group: FailureGroup) -> datetime:
@@ -74,7 +68,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
             "place_filter": {**in_place, **place_bounds[group.subject]},
             "system": row.biz.name if row else "",
             "button": DELIVER_NOW if row and row.status in BizReceive.ACTIVE else None,
-            # Nobody has to be told of a listener's failures, nor of a sandbox's.
+            # Failures of a listener or a sandbox need no person.
             "is_quiet": row is not None
             and (row.receive.is_listened or sandbox.is_sandbox(row.receive.url)),
         }

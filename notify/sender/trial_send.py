@@ -26,7 +26,7 @@ from notify.sender import webhook
 from notify.sender.in_flight import ClaimedOrder
 from notify.subscriptions.limits import MASK, MAX_PAYLOAD_BYTES
 
-EVENT_TYPE = "webhook.test"
+TEST_EVENT_TYPE = "webhook.test"
 BODY_SHOWN = 4096
 HEADERS_SHOWN = 4096
 # A thread of the web worker waits for the answer, and the API needs these threads. So the number of
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def usual_payload(row: BizReceive) -> str:
-    """The default payload of EVENT_TYPE: JSON."""
+    """The default payload of TEST_EVENT_TYPE: JSON."""
     return json.dumps({"test": True, "subscription": str(row.pk)}, separators=(",", ":"))
 
 
@@ -89,7 +89,7 @@ def try_consumer(
     return outcome
 
 
-def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Outcome:
+def send(row: BizReceive, event_type: str = TEST_EVENT_TYPE, payload: str = "") -> Outcome:
     """Send one request. `payload` is JSON, by default `usual_payload`. Blocks for at most the
     subscription's timeout, or 15 s. Raises one of directory.UNUSABLE for a row that senders cannot
     use either, and Unavailable while too many other test sends wait."""
@@ -115,8 +115,8 @@ def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Ou
     finally:
         _slots.release()
     if response is None:
-        late = 0, b"", b"", request.timeout, "timeout", "No answer came.", ""
-        response = http.Response(request, *late)
+        no_answer = 0, b"", b"", request.timeout, "timeout", "No answer came.", ""
+        response = http.Response(request, *no_answer)
     body = webhook.body_text(response, BODY_SHOWN)
     own_headers = [f"{name}: {MASK}" for name, _secret in subscription.headers]
     sent_headers = [f"content-type: {envelope.content_type}", *own_headers, *request.lines]

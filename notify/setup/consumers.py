@@ -120,15 +120,16 @@ class Consumer(Resource):
         the address must not send the key to another server."""
         if before is None or "headers" not in before.kept_secrets:
             return
-        # '' stands for a listener
-        new, old = (
-            destinations.origin(address) if address else _("a listener")
-            for address in (row.url, before.row.url)
+        # A listener has no URL.
+        new_place, old_place = (
+            destinations.origin(url) if url else _("a listener")
+            for url in (row.url, before.row.url)
         )
-        if new != old and Receive._meta.get_field("headers").value_from_object(before.row):
+        headers = Receive._meta.get_field("headers").value_from_object(before.row)
+        if headers and new_place != old_place:
             words = _("The stored headers were entered for %(old)s: write their values again for "
                       "%(new)s.")  # fmt: skip
-            yield "headers", words % {"old": old, "new": new}
+            yield "headers", words % {"old": old_place, "new": new_place}
 
     @classmethod
     def audit_value(cls, name: str, value: Any) -> Any:

@@ -11,8 +11,8 @@ from msgplatform.models import Biz
 from msgplatform.setup.fields import ObjectField, WholeSerializer
 from msgplatform.setup.resource import Resource, system_of
 from notify.intake import catalogue
-from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.models import EventType
+from notify.subscriptions.matching import EVENT_TYPE_PATTERN
 
 _EXAMPLE = {
     "description": "An order was paid in full.",

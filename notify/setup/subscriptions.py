@@ -216,7 +216,7 @@ class Subscription(Resource):
 
     def remove(self, row: BizReceive) -> None:
         if row.status != _Status.DISCARDED:
-            before = _Status(row.status).name
+            old_status = _Status(row.status).name
             row.status = _Status.DISCARDED
             row.save(update_fields=["status"])
-            self.audit("subscription_discarded", self.title(row), before=before)
+            self.audit("subscription_discarded", self.title(row), before=old_status)

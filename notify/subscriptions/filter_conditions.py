@@ -21,10 +21,10 @@ MAX_DEPTH = 10  # levels of nested objects and lists
 # Elements of arrays that one condition compares. A message with more does not match: a payload may
 # have a hundred thousand elements, and a system a thousand filters.
 MAX_ELEMENTS = 10_000
-# Elements that all conditions of a filter look at together. So many characters that are searched,
-# each by all instructions of a regular expression, count as one: RE2 takes 3 µs for them at worst.
+# Elements that all conditions of a filter look at together. A search by a regular expression counts
+# as an element for each _SEARCH_STEPS of one instruction on one character: RE2 takes 3 µs for these.
 MAX_WORK = 100_000
-_INSTRUCTIONS = 512
+_SEARCH_STEPS = 512
 _MAX_EXPONENT = 5_000  # of an operand: integers have 4,300 digits at most, floats less
 MAX_SEARCHED = 10_000  # characters of a text that a regular expression searches
 # Exact numbers, because a float's rounding would decide about money.
@@ -65,7 +65,8 @@ class AnyOf(msgspec.Struct, frozen=True):
 
 
 class Negation(msgspec.Struct, frozen=True):
-    """Of what `document` says below `path`."""
+    """Matches an event that `node` does not match. `document`, which stands below `path`, is what
+    `node` was made of."""
 
     node: Node
     path: str
@@ -95,7 +96,7 @@ class Condition(msgspec.Struct, frozen=True):
         if self.instructions:
             texts = chain(values, *(value for value in values if isinstance(value, list)))
             size = sum(len(text) for text in texts if isinstance(text, str))
-            event.spend(size * self.instructions // _INSTRUCTIONS)
+            event.spend(size * self.instructions // _SEARCH_STEPS)
         return values
 
 
@@ -109,7 +110,7 @@ def _values(event: Event, steps: Sequence[str | int]) -> Sequence[Any]:
     for step in steps:
         if step == "$":
             arrays = [value for value in values if isinstance(value, list)]
-            _bound(event, arrays)
+            _count_work(event, arrays)
             values = list(chain.from_iterable(arrays))
         elif isinstance(step, int):
             values = [v[step] for v in values if isinstance(v, list) and step < len(v)]
@@ -117,11 +118,11 @@ def _values(event: Event, steps: Sequence[str | int]) -> Sequence[Any]:
             values = [v[step] for v in values if isinstance(v, dict) and step in v]
         if not values:
             break
-    _bound(event, values)
+    _count_work(event, values)
     return values
 
 
-def _bound(event: Event, values: Sequence[Any]) -> None:
+def _count_work(event: Event, values: Sequence[Any]) -> None:
     count = sum(len(value) for value in values if isinstance(value, list))
     if count > MAX_ELEMENTS:
         raise TooLarge(f"more than {MAX_ELEMENTS} elements")
@@ -160,7 +161,7 @@ def _of_texts(compare: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]
     )
 
 
-def _is_found(text: str, pattern: str) -> bool:
+def _matches_regex(text: str, pattern: str) -> bool:
     if len(text) > MAX_SEARCHED:
         raise TooLarge(f"a text of more than {MAX_SEARCHED} characters")
     return patterns.matches(pattern, text)
@@ -177,13 +178,13 @@ class _Operator(NamedTuple):
 
 
 def _is_one_of(value: Any, operand: Collection[Any]) -> bool:
-    """`operand` are the keys of the choices."""
+    """True if the value is among the choices, whose keys are `operand`."""
     return _key(value) in operand
 
 
 def _key(value: Any, level: int = 0) -> Any:
-    """A key of a JSON value, the same for equal ones: a choice is found without comparing all. One
-    that no operand can be, such as a deeper one, has a key that is equal to no other."""
+    """A key of a JSON value, the same for equal values, so that a choice is found without comparing
+    all. A value that no operand can be, such as a deeper value, has a key that equals no other."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | dict):
@@ -210,13 +211,13 @@ OPERATORS = {
     "$startsWith": _Operator("$startsWith", "text", _of_texts(str.startswith)),
     "$endsWith": _Operator("$endsWith", "text", _of_texts(str.endswith)),
     "$contains": _Operator("$contains", "text", _of_texts(str.__contains__)),
-    "$regex": _Operator("$regex", "text", _of_texts(_is_found)),
+    "$regex": _Operator("$regex", "text", _of_texts(_matches_regex)),
 }
 
 
 def condition_test(operator_name: str, operand: Any) -> Callable[[Sequence[Any]], bool]:
     compare, is_negated = OPERATORS[operator_name].test, OPERATORS[operator_name].is_negated
-    # Of the elements of an array, beside the value itself.
+    # An array matches by itself or by an element.
     compare_element = _equal if operator_name == "$contains" else compare
     if OPERATORS[operator_name].kind == "list":
         operand = frozenset(map(_key, operand))

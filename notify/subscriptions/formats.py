@@ -33,11 +33,10 @@ def source(system: str) -> str:
 
 
 class CloudEvents:
-    """Makes the body and the headers of a request. `source` is the URI reference that names the
-    business system."""
+    """Makes body and headers of a request. `own_source` is the `source` of the business system."""
 
-    def __init__(self, source: str, is_binary: bool) -> None:
-        self._source, self._is_binary = source, is_binary
+    def __init__(self, own_source: str, is_binary: bool) -> None:
+        self._source, self._is_binary = own_source, is_binary
 
     def render(self, id: str, body: str) -> tuple[bytes, tuple[str, ...]]:
         """The body, and the header lines of the event's attributes. `body` is made by
@@ -58,8 +57,8 @@ class CloudEvents:
         return payload[:-1].encode(), lines
 
     @classmethod
-    def of(cls, body_format: str, source: str) -> CloudEvents | None:
+    def of(cls, body_format: str, own_source: str) -> CloudEvents | None:
         """The renderer of a format; None for Standard Webhooks, the format of `orders.body`."""
         if body_format == Format.STANDARD:
             return None
-        return cls(source, is_binary=body_format == Format.CLOUDEVENTS_BINARY)
+        return cls(own_source, is_binary=body_format == Format.CLOUDEVENTS_BINARY)

@@ -1,5 +1,8 @@
 """The values that a consumer or a subscription may have, checked in forms and by the API; its log
-policy; and the parts of a consumer that people may see."""
+policy; and the parts of a consumer that people may see.
+
+A validator has the name of its column, by which migrations name it too.
+"""
 
 import ipaddress
 import re
@@ -60,11 +63,10 @@ def url(value: str) -> None:
 def url_of(value: str, is_listened: bool) -> None:
     """Check that a consumer with pushed messages has a URL, and a listened consumer has none."""
     if is_listened and value:
-        words = _("A listener fetches its messages: leave the URL empty.")
-        raise ValidationError({"url": words})
+        raise ValidationError({"url": _("A listener fetches its messages: leave the URL empty.")})
     if not is_listened and not value:
-        words = _("Its messages are pushed: write the URL, or let a listener fetch them.")
-        raise ValidationError({"url": words})
+        text = _("Its messages are pushed: write the URL, or let a listener fetch them.")
+        raise ValidationError({"url": text})
 
 
 def schedule(value: Any) -> None:
@@ -73,8 +75,8 @@ def schedule(value: Any) -> None:
             _("Write a list of at most %d numbers such as [5, 300, 1800].") % MAX_ATTEMPTS
         )
     for seconds in value:
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not number or not 0 <= seconds <= MAX_DELAY_SECONDS:
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not 0 <= seconds <= MAX_DELAY_SECONDS:
             raise ValidationError(
                 _("%(value)r is not a number of seconds from 0 to %(most)d.")
                 % {"value": seconds, "most": MAX_DELAY_SECONDS}
@@ -82,7 +84,7 @@ def schedule(value: Any) -> None:
 
 
 def headers(value: Any) -> None:
-    """Names and values of further request headers; the platform's own names are refused."""
+    """Check names and values of further request headers; the platform's own names are refused."""
     if not isinstance(value, dict) or len(value) > MAX_HEADERS:
         raise ValidationError(
             _('Write at most %d headers such as {"X-Api-Key": "…"}.') % MAX_HEADERS
@@ -98,7 +100,7 @@ def headers(value: Any) -> None:
 
 
 def header_prefix(value: str) -> None:
-    """The part before -id, -timestamp and -signature."""
+    """Check the part before -id, -timestamp and -signature."""
     if not _PREFIX.fullmatch(value):
         raise ValidationError(_("Use small letters, digits and - such as webhook."))
 
@@ -138,7 +140,7 @@ def event_type(value: str) -> None:
 
 
 def event_types(value: Any) -> None:
-    """A list of patterns; a wildcard is `*`."""
+    """Check a list of patterns; a wildcard is `*`."""
     _list_of(value, matching.PATTERN, _('Write a list of patterns such as ["order.*"].'))
 
 
@@ -162,10 +164,10 @@ def failing_alert_after() -> timedelta | None:
     return timedelta(minutes=minutes) if minutes else None
 
 
-def breaker_keep(schedule: Sequence[float]) -> float:
+def breaker_keep(waits: Sequence[float]) -> float:
     """Seconds that a delivery waits behind an open breaker until it is exhausted."""
     hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
-    return max(sum(schedule), hours * 3600)
+    return max(sum(waits), hours * 3600)
 
 
 def longest_timeout() -> float:
@@ -213,8 +215,8 @@ def answer_seconds(policy: str, days: int | None) -> float | None:
 
 
 # -- what people may see -------------------------------------------------------------------------
-def shown_url(url: str) -> str:
+def shown_url(address: str) -> str:
     """The URL without its possible secrets: the query's text, user and password."""
-    parts = urlsplit(url)
+    parts = urlsplit(address)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, MASK if parts.query else "", ""))

@@ -12,7 +12,9 @@ import msgspec
 
 # ASCII, so that event types are written into the signed body without escapes. CloudEvents have
 # types with hyphens, colons and slashes: com.example/order:paid.
-EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*")
+_EVENT_TYPE = r"[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*"
+EVENT_TYPE = re.compile(rf"(?=.{{1,128}}\Z){_EVENT_TYPE}")
+EVENT_TYPE_PATTERN = f"^{_EVENT_TYPE}$"  # for documents, which name the length beside it
 # The characters of event types, and the wildcard.
 PATTERN = re.compile(r"[A-Za-z0-9_:/.*-]{1,128}")
 

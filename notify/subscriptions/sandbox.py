@@ -36,8 +36,8 @@ def address(subscription: int, key: bytes) -> tuple[str, str]:
     """The URL for a sandbox's deliveries, and the host whose private addresses the guard permits.
     '': no such host, because the name comes from PUBLIC_URL and may resolve to any address."""
     url = f"{settings.SANDBOX_URL}{PATH}{subscription}/{_token(subscription, key)}"
-    where = destinations.parse(url)
-    return url, where.host if where.address or settings.SANDBOX_URL_SET else ""
+    destination = destinations.parse(url)
+    return url, destination.host if destination.address or settings.SANDBOX_URL_SET else ""
 
 
 def is_token(token: str, subscription: int, keys: Iterable[bytes]) -> bool:

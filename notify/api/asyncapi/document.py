@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 
 from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput
-from notify.api.asyncapi.messages import HEADERS, Described, Way, headers_schema
+from notify.api.asyncapi.messages import HEADERS, CatalogueEntry, Way, headers_schema
 from notify.models import EventType
 from notify.subscriptions import formats
 
@@ -89,8 +89,8 @@ class Selection(msgspec.Struct, frozen=True):
         """A text that differs when the document does."""
         content = msgspec.json.encode([_RELEASE, settings.PUBLIC_URL, self.rows])
         digest = hashlib.sha256(content).hexdigest()[:16]
-        last = max((row.changed_at for row in self.rows), default=None)
-        return f"{last:%Y-%m-%d}.{digest}" if last else digest
+        changed_at = max((row.changed_at for row in self.rows), default=None)
+        return f"{changed_at:%Y-%m-%d}.{digest}" if changed_at else digest
 
     def document(self) -> bytes:
         """The document as JSON. Raises InvalidInput if the document is too large."""
@@ -99,7 +99,7 @@ class Selection(msgspec.Struct, frozen=True):
             rows = EventType.objects.select_related("biz").in_bulk([row.id for row in page])
             for row in page:
                 if row.id in rows:  # it may have been deleted meanwhile
-                    parts.add(Described.of(rows[row.id]))
+                    parts.add(CatalogueEntry(rows[row.id]))
         published_names = [name for name in parts.messages if name.endswith(f"-{Way.PUBLISH}")]
         channels: dict[str, Any] = dict(parts.channels)
         operations: dict[str, Any] = dict(parts.operations)
@@ -171,7 +171,7 @@ class _Parts(msgspec.Struct):
     schemas: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     _bytes: int = 0
 
-    def add(self, entry: Described) -> None:
+    def add(self, entry: CatalogueEntry) -> None:
         key = entry.key
         self.schemas[entry.schema_key] = self._encode(entry.schema)
         for way in Way:
@@ -183,7 +183,7 @@ class _Parts(msgspec.Struct):
                 "address": entry.name,
                 "title": entry.name,
                 "summary": entry.summary or f"Events {whose}",
-                "description": entry.description or f"Events {whose}.",
+                "description": entry.row.description or f"Events {whose}.",
                 "servers": [{"$ref": "#/servers/consumer"}],
                 "messages": _references(names),
             }

@@ -62,10 +62,10 @@ class _Reader(msgspec.Struct):
         for part in items if isinstance(items, list) else [items]:
             if isinstance(part, Mapping):
                 yield from self.below(part, level)
-        more = resolved_schema.get("additionalProperties")
-        if isinstance(more, Mapping):
-            yield self._field(_("(any other name)"), more, level, False)
-            yield from self.below(more, level + 1)
+        part = resolved_schema.get("additionalProperties")
+        if isinstance(part, Mapping):
+            yield self._field(_("(any other name)"), part, level, False)
+            yield from self.below(part, level + 1)
         for word in ("oneOf", "anyOf"):
             parts = resolved_schema.get(word)
             for part in parts if isinstance(parts, list) else ():
@@ -74,11 +74,11 @@ class _Reader(msgspec.Struct):
 
     def _field(self, name: str, part: Any, level: int, is_required: bool) -> Field:
         schema, references = self._resolve(part)
-        type = self._type(part)
+        type_text = self._type(part)
         if any(reference in self._open for reference in references):
-            type = _("%s, as above") % type  # its fields are not listed again
+            type_text = _("%s, as above") % type_text  # its fields are not listed again
         description = str(schema.get("description", ""))
-        return Field(name, level, type, is_required, description, tuple(_limits(schema)))
+        return Field(name, level, type_text, is_required, description, tuple(_limits(schema)))
 
     def _type(self, part: Any) -> str:
         if part is False:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cached_property
 from typing import Any
 
@@ -80,26 +79,18 @@ def headers_schema(headers: tuple[Header, ...]) -> Schema:
     }
 
 
-@dataclass(frozen=True)
-class Described:
-    """An entry of the catalogue, with the texts that the document has about it.
+class CatalogueEntry:
+    """An entry of the catalogue, with the texts that the document has about it. `system` is '' for
+    an entry that all business systems share.
 
     `key` names the entry's components. The key of a system's own entry begins with the system's
     name and two hyphens. The rest of the key has no hyphen, so keys are unique, with or without
     `-<way>` at the end.
     """
 
-    name: str
-    system: str  # '': shared by all business systems
-    description: str
-    example: Any
-    own_schema: Mapping[str, Any] | None
-    changed_at: datetime
-
-    @classmethod
-    def of(cls, row: EventType) -> Described:
-        system = row.biz.name if row.biz else ""
-        return cls(row.name, system, row.description, row.example, row.schema, row.changed_at)
+    def __init__(self, row: EventType) -> None:
+        self.row, self.name = row, row.name
+        self.system = row.biz.name if row.biz else ""
 
     @property
     def key(self) -> str:
@@ -127,18 +118,18 @@ class Described:
     @property
     def summary(self) -> str:
         """The first line of the description."""
-        return self.description.strip().partition("\n")[0].strip()
+        return self.row.description.strip().partition("\n")[0].strip()
 
     @cached_property
     def schema(self) -> Schema:
         """The payload's schema with its example, for `#/components/schemas/<key>-payload`."""
         pointer = f"{SCHEMAS}{self.schema_key}"
-        schema: Schema | None = schemas.rewritten(self.own_schema or {}, pointer)
+        schema: Schema | None = schemas.rewritten(self.row.schema or {}, pointer)
         if schema is None:
             schema = {"description": "Its JSON Schema is of a draft that AsyncAPI cannot express."}
         schema = {"title": self.type_name, **schema}
-        if self.example is not None and not schemas.has_reference(self.example):
-            schema.setdefault("examples", [self.example])
+        if self.row.example is not None and not schemas.has_reference(self.row.example):
+            schema.setdefault("examples", [self.row.example])
         return schema
 
     def message(self, way: Way) -> Schema:
@@ -148,33 +139,34 @@ class Described:
             "title": f"{self.name} ({way.label})",
             "contentType": formats.CONTENT_TYPES.get(way, formats.JSON),
             "payload": _PAYLOADS[way](self),
-            "x-changed-at": self.changed_at.astimezone(UTC).isoformat(),
+            "x-changed-at": self.row.changed_at.astimezone(UTC).isoformat(),
         }
-        if self.description:
-            message |= {"summary": self.summary, "description": self.description}
+        if self.row.description:
+            message |= {"summary": self.summary, "description": self.row.description}
         if way != Way.PUBLISH:
             is_binary = way == Way.CLOUDEVENTS_BINARY
             name = "webhook-binary-headers" if is_binary else "webhook-headers"
             message["headers"] = {"$ref": f"{SCHEMAS}{name}"}
             message["correlationId"] = {"location": "$message.header#/webhook-id"}
         if (
-            self.example is not None
-            and len(msgspec.json.encode(self.example)) <= _MAX_EXAMPLE_BYTES
-            and not schemas.has_reference(self.example)
+            self.row.example is not None
+            and len(msgspec.json.encode(self.row.example)) <= _MAX_EXAMPLE_BYTES
+            and not schemas.has_reference(self.row.example)
         ):
             message["examples"] = [{"name": "example", "payload": self.body(way)}]
         return message
 
     def body(self, way: Way) -> Any:
         if way == Way.CLOUDEVENTS_BINARY:
-            return self.example
+            return self.row.example
         if way == Way.PUBLISH:
-            return {"event_type": self.name, "payload": self.example}
+            return {"event_type": self.name, "payload": self.row.example}
         if way == Way.STANDARD:
-            return {"type": self.name, "timestamp": _TIME, "data": self.example}
+            return {"type": self.name, "timestamp": _TIME, "data": self.row.example}
         return {
             "specversion": "1.0", "id": _ID, "source": self.source or formats.source("orders"),
-            "datacontenttype": formats.JSON, "type": self.name, "time": _TIME, "data": self.example,
+            "datacontenttype": formats.JSON, "type": self.name, "time": _TIME,
+            "data": self.row.example,
         }  # fmt: skip
 
     @property
@@ -193,14 +185,14 @@ def _object(title: str, properties: Mapping[str, Any], optional: tuple[str, ...]
     }  # fmt: skip
 
 
-def _standard(entry: Described) -> Schema:
+def _standard(entry: CatalogueEntry) -> Schema:
     properties = {
         "type": {"const": entry.name}, "timestamp": _MOMENT, "data": entry.reference,
     }  # fmt: skip
     return _object(f"{entry.type_name} event", properties)
 
 
-def _cloud_event(entry: Described) -> Schema:
+def _cloud_event(entry: CatalogueEntry) -> Schema:
     source: Schema = {"type": "string", "description": "The business system: /systems/orders"}
     return _object(f"{entry.type_name} cloud event", {
         "specversion": {"const": "1.0"},
@@ -213,7 +205,7 @@ def _cloud_event(entry: Described) -> Schema:
     })  # fmt: skip
 
 
-def _published(entry: Described) -> Schema:
+def _published(entry: CatalogueEntry) -> Schema:
     channel = {"type": "string", "pattern": f"^{CHANNEL.pattern}$"}
     key = {"type": "string", "minLength": 1, "maxLength": 128}
     properties = {

@@ -63,13 +63,13 @@ class DocumentView(QueryView):
         # The entries that the caller may see and has named.
         user, http_request = request.user, request._request
         if isinstance(user, ApiCaller):
-            limit = user.systems
+            visible_systems = user.systems
         else:
-            limit = person_limits.names_of(http_request)
-        rows = SharedEventType.visible_rows(EventType.objects.all(), limit)
-        system = self.query_values.get("system", "")
-        id = business_system(system, "system", limit) if system else None
-        selection = Selection.of(rows, id, self.query_values.get("event_type", ""))
+            visible_systems = person_limits.names_of(http_request)
+        rows = SharedEventType.visible_rows(EventType.objects.all(), visible_systems)
+        name = self.query_values.get("system", "")
+        system = business_system(name, "system", visible_systems) if name else None
+        selection = Selection.of(rows, system, self.query_values.get("event_type", ""))
         etag = f'"{selection.version}"'
         headers = {
             "ETag": etag,
@@ -78,7 +78,7 @@ class DocumentView(QueryView):
             "Content-Disposition": 'inline; filename="asyncapi.json"',
         }
         if not_modified := get_conditional_response(http_request, etag=etag):
-            for name, value in headers.items():
-                not_modified[name] = value
+            for header, value in headers.items():
+                not_modified[header] = value
             return not_modified
         return HttpResponse(selection.document(), content_type=MEDIA_TYPE, headers=headers)

@@ -55,7 +55,7 @@ class Command(DaemonCommand):
         database = options["database"] or env.secret("AGENT_DATABASE_URL")
         # A key with the scope `events:write`.
         # By default: none, required
-        given_key = env.secret("AGENT_API_KEY")
+        env_key = env.secret("AGENT_API_KEY")
         self.check()  # again: these two may name files that cannot be read
         # The platform's address.
         # By default: PUBLIC_URL
@@ -63,7 +63,7 @@ class Command(DaemonCommand):
         # `HOST:PORT` that answers Prometheus.
         # By default: none
         metrics = options["metrics"] or env.text("AGENT_METRICS")
-        key = key_source(options["key_file"], given_key)
+        key = key_source(options["key_file"], env_key)
         try:
             destinations.parse(intake)
         except InvalidInput as error:

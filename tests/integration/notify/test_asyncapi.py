@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +20,7 @@ from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify import orders
 from notify.api.asyncapi import document
-from notify.api.asyncapi.messages import BINARY_HEADERS, WEBHOOK_HEADERS, Described, Way
+from notify.api.asyncapi.messages import BINARY_HEADERS, WEBHOOK_HEADERS, CatalogueEntry, Way
 from notify.api.asyncapi.schemas import rewritten
 from notify.models import EventType
 from notify.subscriptions import limits
@@ -214,7 +213,8 @@ def test_references_lead_to_the_same_place_of_the_document() -> None:
 
 
 def test_its_bodies_are_those_that_are_sent() -> None:
-    entry = Described("order.paid", "orders", "", {"n": 1}, PAID, datetime.now(UTC))
+    row = EventType(biz=Biz(name="orders"), name="order.paid", example={"n": 1}, schema=PAID)
+    entry = CatalogueEntry(row)
     example = entry.body(Way.STANDARD)
     body = orders.body("order.paid", example["timestamp"], b'{"n":1}')
     assert json.loads(body) == example

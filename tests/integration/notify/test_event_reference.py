@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from msgplatform.models import Biz
 from notify.api.asyncapi import fields
@@ -116,3 +118,17 @@ def test_who_sees_it(client: Client) -> None:
     assert REFERENCE not in client.get("/api/docs/").content.decode()
     person.user_permissions.set(Permission.objects.filter(codename="view_eventtype"))
     assert client.get(REFERENCE).status_code == 200
+
+
+def test_the_list_costs_the_same_for_any_number_of_entries(admin_client: Client) -> None:
+    for number in range(12):
+        EventType.objects.create(name=f"order.n{number}", example={"n": number}, schema=ORDER)
+
+    def count_statements(words: str) -> int:
+        with CaptureQueriesContext(connection) as statements:
+            page = text_of(admin_client.get(REFERENCE, {"q": words}))
+        assert "order.n11" in page
+        return len(statements)
+
+    count_statements("")  # what a process reads once
+    assert count_statements("order") == count_statements("n11")

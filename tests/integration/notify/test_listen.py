@@ -395,7 +395,7 @@ def test_a_maker_queues_nothing_for_it(laptop: Laptop, work_redis: Any) -> None:
     end_leases()
     make()
     assert not work_redis.keys("rq:queue:notify-*")
-    assert metrics.oldest(metrics.read_waiting(), sql.now()) == []
+    assert metrics.longest_waits(metrics.read_waiting(), sql.now()) == []
 
 
 def test_it_goes_on_the_other_way_after_a_switch(laptop: Laptop, work_redis: Any) -> None:

@@ -18,7 +18,7 @@ from msgplatform.models import Biz, FailureGroup
 from msgplatform.monitor import failure_store
 from notify.archive import retention
 from notify.archive.archiver import move
-from notify.archive.due import due
+from notify.archive.due import Due
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import Attempt, BizReceive, ColdAttempt, Receive
@@ -176,7 +176,7 @@ def test_an_attempt_that_moves_meanwhile_is_not_missed(
     def read_and_move(store: Any, start: int, end: int) -> Any:
         page = read_page(store, start, end)
         if store.cold:  # both stores are read: the attempt was in the hot one
-            move([pk], due(sql.now()))
+            move([pk], Due.at(sql.now()))
         return page
 
     monkeypatch.setattr(retention, "_page", read_and_move)

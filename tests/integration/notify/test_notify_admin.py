@@ -238,8 +238,9 @@ def test_a_form_sent_twice_rotates_once(admin_client: Client, consumer: Receive)
     assert "rotated meanwhile" in answer.content.decode()
     assert Receive.objects.get().secret == first.secret
     assert Receive.objects.get().previous_secret == consumer.secret
+    mark = operations.secret_mark(consumer)
     with pytest.raises(Conflict):
-        operations.rotate_secret(consumer.pk, operations.secret_mark(consumer), 1)
+        operations.rotate_secret(consumer.pk, mark, 1, lambda *_line, **_detail: None)
 
 
 def test_rotation_needs_the_permission_to_change(consumer: Receive) -> None:

@@ -453,7 +453,7 @@ def test_deliver_now_right_after_a_resume_finds_what_the_maker_has_yet_to_take_u
     later = timezone.now() + timedelta(hours=2)
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.HELD, next_at=later)
     row.status = BizReceive.Status.NORMAL
-    outcome = operations.deliver_now(row)
+    outcome = operations.deliver_now(row, lambda *_line, **_detail: None)
     assert (outcome.made_due, outcome.has_more) == (2, False)
     Maker().turn()
     assert not ReceiveMsg.objects.filter(next_at__gte=later).exists()

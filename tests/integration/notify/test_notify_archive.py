@@ -217,8 +217,8 @@ def test_a_kill_at_any_point_loses_nothing(row: BizReceive, place: str, point: s
 
 def test_a_message_that_changed_since_it_was_chosen_stays(row: BizReceive, place: str) -> None:
     changed, other = message(row, Status.DELIVERED), message(row, Status.DELIVERED)
-    limits = due.due(sql.now())
-    assert due.movable([changed, other], limits) == [changed, other]
+    limits = due.Due.at(sql.now())
+    assert limits.read_movable([changed, other]) == [changed, other]
     ReceiveMsg.objects.filter(msg_id=changed).update(status=Status.PENDING)
     assert archiver_module.move([changed, other], limits) == 1
     assert (hot_ids(), cold_ids()) == ([changed], [other])
@@ -238,7 +238,7 @@ def slowly(part):
         wait()
     return found
 Part.verified = slowly
-say(archiver.move([{pk}], due.due(sql.now())))
+say(archiver.move([{pk}], due.Due.at(sql.now())))
 """
     (delivery,) = ReceiveMsg.objects.values_list("id", flat=True)
     resend = f"""
@@ -303,7 +303,7 @@ def test_a_copy_that_the_archive_does_not_commit_deletes_nothing(
     row: BizReceive, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pk = message(row, Status.DELIVERED)
-    before, limits = everything(), due.due(sql.now())
+    before, limits = everything(), due.Due.at(sql.now())
 
     def refuse() -> None:
         raise DatabaseError("COMMIT is refused")
@@ -323,7 +323,7 @@ def test_chunks_are_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(due, "MAX_DELIVERIES", 4)
     shapes = ((1, 10), (1, 900), (1, 200), (3, 1), (2, 1), (9, 5000), (0, 1))
     pks = [message(row, *[Status.DELIVERED] * n, payload=b"1" * size) for n, size in shapes]
-    cut = [len(chunk) for chunk in due.chunks(pks, stores.hot())]
+    cut = [len(chunk) for chunk in due.bounded_chunks(pks, stores.hot())]
     assert cut == [2, 2, 1, 1, 1]
 
 
@@ -413,7 +413,7 @@ def test_months_that_cannot_be_made_stop_nothing(
     settings.NOTIFY_ARCHIVE_DAYS = 365
     without_months(ARCHIVE)
     old, young = (message(row, Status.DELIVERED, days=days) for days in (500, 10))
-    archiver_module.move([old], due.due(sql.now()))
+    archiver_module.move([old], due.Due.at(sql.now()))
     with monkeypatch.context() as patched:
         patched.setattr(partitions, "prepare", refused)
         worker = archive()
@@ -434,7 +434,7 @@ def test_an_archive_that_takes_nothing_is_told_once(
     settings.NOTIFY_ARCHIVE_DAYS = 365
     without_months(ARCHIVE)
     old = message(row, Status.DELIVERED, days=500)
-    archiver_module.move([old], due.due(sql.now()))
+    archiver_module.move([old], due.Due.at(sql.now()))
     pks = [message(row, Status.DELIVERED) for _ in range(3)]
     rename = "ALTER TABLE biz_msg_cold RENAME COLUMN"
     worker = Archiver()

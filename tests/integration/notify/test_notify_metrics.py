@@ -131,7 +131,7 @@ def test_the_oldest_due_delivery_of_each_subscription(row: BizReceive) -> None:
 
 
 def test_only_the_oldest_are_named(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_notify, "NAMED", 3)
+    monkeypatch.setattr(of_notify, "MAX_NAMED", 3)
     rows = [row, *(subscription(row.biz, f"s{n}") for n in range(6))]
     publish(row.biz, 1)
     drain(Maker())
@@ -171,7 +171,7 @@ def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
 
 
 def test_counts_end_at_a_bound(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_notify, "COUNTED", 5)
+    monkeypatch.setattr(of_notify, "MAX_COUNTED", 5)
     publish(row.biz, 12)
     assert scraped()["notify_messages_unsplit", ()] == 5
     drain(Maker())

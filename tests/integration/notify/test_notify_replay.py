@@ -273,9 +273,9 @@ def test_resplit_counts_what_is_missing_once(
         return lacking
 
     monkeypatch.setattr(periods, "_count_missing", count)
-    assert periods.add_missing(pks[:4]) == 4 * 3
+    assert periods.add_missing(pks[:4], periods.Scope()) == 4 * 3
     assert counted == [4]
-    assert periods.add_missing(pks[4:]) == 4 * 4
+    assert periods.add_missing(pks[4:], periods.Scope()) == 4 * 4
     assert counted == [4, 4, 4]
 
 
@@ -288,7 +288,7 @@ def work(number):
     from notify.archive.archiver import Archiver
     from notify.actions import periods
     if number:
-        return periods.add_missing({pks})
+        return periods.add_missing({pks}, periods.Scope())
     archiver = Archiver()
     while archiver.turn():
         pass

@@ -135,28 +135,28 @@ def test_percentiles_are_right_to_the_bucket(seed: int) -> None:
     """Against the sorted list itself: the bucket of the estimate is the bucket of the truth."""
     chance = random.Random(seed)
     times = sorted(chance.lognormvariate(-1, 2) for _ in range(999))
-    counts = Counter(LATENCY.counter(seconds) for seconds in times)
+    counts = Counter(LATENCY.bucket(seconds).name for seconds in times)
     for share in (0.5, 0.95):
         truth = times[int(999 * share)]
         estimate = percentile(LATENCY, counts, share)
         assert estimate is not None
-        assert LATENCY.counter(estimate) == LATENCY.counter(truth)
+        assert LATENCY.bucket(estimate).name == LATENCY.bucket(truth).name
 
 
 def test_percentiles_at_the_edges() -> None:
     assert percentile(LATENCY, {}, 0.5) is None
     assert percentile(LATENCY, {"latency_le_inf": 3}, 0.5) == 86400
-    assert percentile(DURATION, {DURATION.counter(0.0): 1}, 0.95) == pytest.approx(0.025 * 0.95)
-    assert DURATION.counter(0.025) == DURATION.counter(0.0) == "duration_le_25ms"
-    assert DURATION.counter(0.0251) == "duration_le_50ms"
+    assert percentile(DURATION, {DURATION.bucket(0.0).name: 1}, 0.95) == pytest.approx(0.025 * 0.95)
+    assert DURATION.bucket(0.025).name == DURATION.bucket(0.0).name == "duration_le_25ms"
+    assert DURATION.bucket(0.0251).name == "duration_le_50ms"
 
 
 def test_twenty_two_minutes_are_not_thirty_three() -> None:
-    counts = Counter(LATENCY.counter(seconds) for seconds in [22 * 60] * 6000)
+    counts = Counter(LATENCY.bucket(seconds).name for seconds in [22 * 60] * 6000)
     for share in (0.5, 0.95):
         assert 20 * 60 <= (percentile(LATENCY, counts, share) or 0) <= 30 * 60
         assert span(LATENCY, counts, share) is None
-    counts = Counter(DURATION.counter(6.0) for _ in range(100))
+    counts = Counter(DURATION.bucket(6.0).name for _ in range(100))
     assert 5 <= (percentile(DURATION, counts, 0.95) or 0) <= 10
 
 
@@ -171,11 +171,11 @@ def test_no_bucket_is_wide() -> None:
 
 def test_counters_of_earlier_releases_keep_their_meaning() -> None:
     """What was counted between one and ten minutes is not taken for five to ten."""
-    assert LATENCY.counter(400) == "latency_gt_300_le_600s"
+    assert LATENCY.bucket(400).name == "latency_gt_300_le_600s"
     old = {"latency_le_600000ms": 100}
     assert span(LATENCY, old, 0.5) == (60, 600)
     assert percentile(LATENCY, old, 0.5) == pytest.approx(330)
-    both = {**old, LATENCY.counter(400): 100}
+    both = {**old, LATENCY.bucket(400).name: 100}
     assert percentile(LATENCY, both, 0.999) == pytest.approx(600, rel=0.01)
     assert 300 < (percentile(LATENCY, both, 0.5) or 0) < 420
     bounds = dict(cumulative(LATENCY, both))

@@ -15,13 +15,13 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
-from notify import person_data
 from notify.actions import periods, resend
 from notify.flow import FLOW
 from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.messages import filtered
 from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
+from notify.person_data.stores import stores
 from notify.subscriptions import formats, payload_filter, sandbox
 from tests.support.management import Manager
 from tests.support.notify_plans import ROWS, fill, rows_read
@@ -198,6 +198,21 @@ def test_page_and_api_say_why(biz: Biz, admin_client: Client) -> None:
     assert "its filter of today lets it through" in card.why
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_filter_that_is_asked_shows_no_payload(is_sealed: bool) -> None:
+    intake.forget()
+    biz = Biz.objects.create(name="cellar", encrypts_payloads=is_sealed)
+    subscription(biz, "large", filter=LARGE)
+    (pk,) = published(biz, {"total": 12})
+    run(Maker())
+    headers = {"Authorization": f"Bearer {keys.create(biz, 'test', ['events:read'])[1]}"}
+    message = Client().get(f"/api/v1/messages/{pk}", headers=headers).json()
+    assert len(message["filtered"]) == 1
+    assert "payload" not in message
+    message = Client().get(f"/api/v1/messages/{pk}?expand=payload", headers=headers).json()
+    assert (len(message["filtered"]), message["payload"]) == (1, {"total": 12})
+
+
 def test_what_lacks_a_delivery_for_another_reason_is_not_filtered(biz: Biz) -> None:
     subscription(biz, "shop")
     manager, address = Manager("manage:subscriptions"), "subscriptions/orders/shop"
@@ -214,7 +229,7 @@ def test_backfill_obeys_it_or_not(biz: Biz) -> None:
     (first, second) = published(biz, {"total": 12}, {"total": 101})
     run(Maker())
     subscription(biz, "large", filter=LARGE)
-    assert periods.add_missing([first, second]) == 1
+    assert periods.add_missing([first, second], periods.Scope()) == 1
     assert (recipients(first), recipients(second)) == (set(), {"large"})
     assert periods.add_missing([first, second], periods.Scope(has_filtered=True)) == 1
     assert recipients(first) == {"large"}
@@ -420,7 +435,7 @@ def test_pages_and_backfill_go_on_with_a_filter_that_a_statement_wrote(
     run(Maker())
     BizReceive.objects.filter(pk=row.pk).update(filter=document, event_types=[])
     assert admin_client.get(f"/console/notify/{pk}").status_code == 200
-    assert periods.add_missing([pk]) == 1
+    assert periods.add_missing([pk], periods.Scope()) == 1
     assert recipients(pk) == {"all", "broken"}
 
 
@@ -469,7 +484,7 @@ class TestOtherDoors:
 
     def test_an_erasure_takes_a_number_out_of_it(self, biz: Biz) -> None:
         subscription(biz, "shop", filter={"data": {"phone": {"$neq": "13812345678"}, "total": 1}})
-        store = next(store for store in person_data.stores() if store.name == "notify.filters")
+        store = next(store for store in stores() if store.name == "notify.filters")
         person = Person(phones=frozenset({"13812345678"}))
         assert store.erase(person, store.find(person, "").rows) == 1
         row = BizReceive.objects.get()

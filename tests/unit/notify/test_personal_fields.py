@@ -6,7 +6,8 @@ from django.core.exceptions import ValidationError
 
 from msgplatform.core.person.identity import Person
 from msgplatform.core.personal import MARK
-from notify import personal_fields, personal_payloads
+from notify import personal_fields
+from notify.person_data import payloads
 
 LI = Person(
     phones=frozenset({"13800138000"}),
@@ -17,7 +18,7 @@ CUSTOMER = ["/customer/name", "/customer/phone", "/customer/id"]
 
 
 def erased(content: Any, *pointers: str) -> Any:
-    new = personal_payloads.erased(json.dumps(content).encode(), pointers, LI, 7)
+    new = payloads.erase_person(json.dumps(content).encode(), pointers, LI, 7)
     return None if new is None else json.loads(new)
 
 
@@ -73,7 +74,7 @@ def test_an_export_has_no_other_entry_of_a_list(more: Any) -> None:
         **more,
     }  # fmt: skip
     pointers = ("/buyer", "/passengers/*/name", "/passengers/*/phone")
-    payload = personal_payloads.without_others(json.dumps(content).encode(), pointers, LI, 7)
+    payload = payloads.mask_others(json.dumps(content).encode(), pointers, LI, 7)
     assert json.loads(payload) == {
         "buyer": MARK, "order": 7,
         "passengers": [{"name": "Li", "phone": "13800138000"}, {"name": MARK, "phone": MARK}],
@@ -88,14 +89,14 @@ def test_a_whole_object_may_be_named() -> None:
 
 def test_numbers_keep_their_spelling() -> None:
     payload = b'{"amount":99.10,"big":12345678901234567890,"to":"13800138000"}'
-    assert personal_payloads.erased(payload, (), LI, 7) == (
+    assert payloads.erase_person(payload, (), LI, 7) == (
         b'{"amount":99.10,"big":12345678901234567890,"to":"[erased]"}'
     )
 
 
 def test_what_is_no_json_is_a_text() -> None:
-    assert personal_payloads.erased(b"to 13800138000 \xff", (), LI, 7) == b"to [erased] \xff"
-    assert personal_payloads.erased(b"\xff", (), LI, 7) is None
+    assert payloads.erase_person(b"to 13800138000 \xff", (), LI, 7) == b"to [erased] \xff"
+    assert payloads.erase_person(b"\xff", (), LI, 7) is None
 
 
 def test_what_is_erased_is_not_found_again() -> None:
@@ -105,7 +106,7 @@ def test_what_is_erased_is_not_found_again() -> None:
 
 def test_escaped_signs_are_read() -> None:
     payload = b'{"to":"\\u0031380013800\\u0030"}'
-    assert personal_payloads.erased(payload, (), LI, 7) == b'{"to":"[erased]"}'
+    assert payloads.erase_person(payload, (), LI, 7) == b'{"to":"[erased]"}'
 
 
 @pytest.mark.parametrize("wrong", ["/a", ["a"], [1], [""], ["/" + "a" * 200], ["/a"] * 51, {}])
@@ -136,7 +137,7 @@ def test_a_mention_in_a_named_field_makes_nobody_the_owner() -> None:
 
 
 def test_an_export_of_a_mention_has_the_sentence_alone() -> None:
-    payload = personal_payloads.without_others(json.dumps(BOBS).encode(), POINTERS, LI, 7)
+    payload = payloads.mask_others(json.dumps(BOBS).encode(), POINTERS, LI, 7)
     assert json.loads(payload) == {
         "/note": "if I am out call my neighbour Li, 13800138000",
     }  # fmt: skip
@@ -150,7 +151,7 @@ def test_an_export_of_a_mention_has_the_sentence_alone() -> None:
 def test_spellings_of_an_owner(phone: Any) -> None:
     ann = Person(phones=frozenset({"13911122233"}))
     content = {"customer": {"name": "Ann", "phone": phone}, "order": 5}
-    new = personal_payloads.erased(json.dumps(content).encode(), CUSTOMER, ann, 7)
+    new = payloads.erase_person(json.dumps(content).encode(), CUSTOMER, ann, 7)
     assert new is not None
     assert json.loads(new) == {"customer": {"name": MARK, "phone": MARK}, "order": 5}
 
@@ -158,6 +159,6 @@ def test_spellings_of_an_owner(phone: Any) -> None:
 def test_short_numbers_count_where_a_field_is_one() -> None:
     short = Person(phones=frozenset({"8812345"}))
     content = {"order_no": 8812345, "price": "88123.45", "customer": {"phone": "881 2345"}}
-    new = personal_payloads.erased(json.dumps(content).encode(), CUSTOMER, short, 7)
+    new = payloads.erase_person(json.dumps(content).encode(), CUSTOMER, short, 7)
     assert new is not None
     assert json.loads(new) == {**content, "customer": {"phone": MARK}}

@@ -15,10 +15,11 @@ from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothi
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import FailureGroup
-from notify import personal_fields, personal_payloads
+from notify import personal_fields
 from notify.archive.stores import Store, cold, hot
 from notify.maker import ending
 from notify.models import BizMsg, BizReceive, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
+from notify.person_data import payloads
 
 _CHUNK = 100  # messages erased in one transaction
 _ANSWER_COLUMNS = ("response_headers", "response_body", "detail")
@@ -34,14 +35,14 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
     pointers = _pointers()
     person_rows = [row for row in page if _erase_payload(row, pointers, person) is not None]
     open_ids = set() if store.cold else _open_ids(person_rows)
-    types_of_several = personal_payloads.types_of_several()
+    types_of_several = payloads.types_of_several()
     rows_of_slice = []
     for row in person_rows:
         delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
         attempts = store.attempts_of(list(delivery_ids)).order_by("id")
-        names = personal_payloads.pointers_of(pointers, row["event_type"], row["biz_id"])
-        payload = personal_payloads.without_others(
-            encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"],
+        own_pointers = payloads.pointers_of(pointers, row["event_type"], row["biz_id"])
+        payload = payloads.mask_others(
+            encryption.unseal(bytes(row["payload"])), own_pointers, person, row["biz_id"],
             row["event_type"] in types_of_several,
         )  # fmt: skip
         data = {
@@ -57,13 +58,13 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
 def _pointers() -> Pointers:
     """Event type → id of the business system (0: all systems) → pointers."""
     pointers: dict[str, dict[int, Sequence[str]]] = {
-        name: {0: field_pointers} for name, field_pointers in personal_fields.own.items()
+        name: {0: own_pointers} for name, own_pointers in personal_fields.own.items()
     }
     rows = EventType.objects.exclude(personal_fields=None)
-    for name, owner, names in rows.values_list("name", "owner", "personal_fields"):
-        if names:
+    for name, owner, field_pointers in rows.values_list("name", "owner", "personal_fields"):
+        if field_pointers:
             of_type = pointers.setdefault(name, {})
-            of_type[owner] = [*of_type.get(owner, ()), *names]
+            of_type[owner] = [*of_type.get(owner, ()), *field_pointers]
     return pointers
 
 
@@ -81,16 +82,16 @@ def _erase_payload(row: Mapping[str, Any], pointers: Pointers, person: Person) -
         uid.encode() in clear for _biz, uid in person.users
     ):
         return None
-    names = personal_payloads.pointers_of(pointers, row["event_type"], row["biz_id"])
-    new = personal_payloads.erased(clear, names, person, row["biz_id"])
-    return encryption.seal(new) if new is not None and is_sealed else new
+    own_pointers = payloads.pointers_of(pointers, row["event_type"], row["biz_id"])
+    new_payload = payloads.erase_person(clear, own_pointers, person, row["biz_id"])
+    return encryption.seal(new_payload) if new_payload is not None and is_sealed else new_payload
 
 
 def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
     """The ids of messages that are not split, or have an open delivery. A message about several
     people is open only while a delivery is queued; while it waits it is erased, and then delivered
     without the person."""
-    types_of_several = personal_payloads.types_of_several()
+    types_of_several = payloads.types_of_several()
     shared_ids = [row["id"] for row in page if row["event_type"] in types_of_several]
     own_ids = [row["id"] for row in page if row["event_type"] not in types_of_several]
     rows = BizMsg.objects.filter(id__in=own_ids, state=BizMsg.State.ACCEPTED)
@@ -146,16 +147,16 @@ def _erase_messages(
                 key_rows.filter(id=pk).update(key=f"{MARK}-{pk}")
         count = 0
         for row in page:
-            new = _erase_payload(row, pointers, person)
-            if new is not None:
-                count += store.messages.filter(id=row["id"]).update(payload=new)
+            new_payload = _erase_payload(row, pointers, person)
+            if new_payload is not None:
+                count += store.messages.filter(id=row["id"]).update(payload=new_payload)
     return count
 
 
 def _end(_person: Person, rows: Sequence[Row]) -> int:
     """Skip waiting deliveries. A delivery that a sender has ends by itself. A message about several
     people is erased when no sender has it."""
-    count, types_of_several = 0, personal_payloads.types_of_several()
+    count, types_of_several = 0, payloads.types_of_several()
     for chunk in chunks([int(row.key) for row in rows], _CHUNK):
         messages = BizMsg.objects.filter(id__in=chunk).exclude(event_type__in=types_of_several)
         deliveries = ReceiveMsg.objects.filter(

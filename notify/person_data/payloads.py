@@ -15,7 +15,7 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.personal import MARK
 from notify import personal_fields
 
-_EACH = "*"
+_ANY_ENTRY = "*"
 Path = tuple[str | int, ...]
 # Numbers keep their spelling: 99.10 stays 99.10.
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -27,7 +27,7 @@ def types_of_several() -> set[str]:
     return {
         name
         for name, pointers in personal_fields.own.items()
-        if any(f"/{_EACH}/" in p for p in pointers)
+        if any(f"/{_ANY_ENTRY}/" in p for p in pointers)
     }
 
 
@@ -39,14 +39,16 @@ def pointers_of(
     return [*of_type.get(0, ()), *(of_type.get(biz_id, ()) if biz_id else ())]
 
 
-def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: int) -> bytes | None:
+def erase_person(
+    payload: bytes, pointers: Collection[str], person: Person, biz_id: int
+) -> bytes | None:
     """The payload without the person's data; None if it has no such data."""
     try:
         content = _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = payload.decode(errors="surrogateescape")
-        new = person.erased(text)
-        return None if new == text else new.encode(errors="surrogateescape")
+        new_text = person.erased(text)
+        return None if new_text == text else new_text.encode(errors="surrogateescape")
     places = _places(content, pointers)
     # A number in a field without a pointer does not make the named fields beside it the person's.
     # Nor does a number inside the text of a named field: only the mention is erased.
@@ -62,7 +64,7 @@ def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: in
     return None if _decode(new_payload) == _decode(payload) else new_payload
 
 
-def without_others(
+def mask_others(
     payload: bytes,
     pointers: Collection[str],
     person: Person,
@@ -122,7 +124,7 @@ def _paths(
         return
     part, later_parts = parts[0], parts[1:]
     if isinstance(content, list):
-        if part == _EACH:
+        if part == _ANY_ENTRY:
             for index, entry in enumerate(content):
                 yield from _paths(entry, later_parts, (*path, index), (*path, index))
         elif part.isascii() and part.isdigit() and int(part) < len(content):
@@ -155,7 +157,7 @@ def _at(content: Any, path: Path) -> Any:
 
 
 def _set(content: Any, path: Path, value: Any) -> None:
-    """A place in an object that was erased as a whole is none any more."""
+    """Set the value at a path; do nothing if an object on the path was erased as a whole."""
     for part in path[:-1]:
         content = content[part] if _is_container(content) else None
     if _is_container(content):
@@ -171,8 +173,6 @@ def _erase_leaves(content: Any, person: Person) -> Any:
         return {person.erased(name): _erase_leaves(part, person) for name, part in content.items()}
     if isinstance(content, list):
         return [_erase_leaves(part, person) for part in content]
-    return (
-        MARK
-        if isinstance(content, int) and person.is_in(_text(content))
-        else (person.erased(content) if isinstance(content, str) else content)
-    )
+    if isinstance(content, str):
+        return person.erased(content)
+    return MARK if isinstance(content, int) and person.is_in(_text(content)) else content
