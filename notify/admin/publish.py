@@ -18,10 +18,6 @@ from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
-<<<<<<< HEAD
-from msgplatform.core.lazy_text import translate_text
-=======
->>>>>>> h/a-notify
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
 from msgplatform.doors.admin.pages import send_form, show_page
 from msgplatform.models import Biz
@@ -132,23 +128,8 @@ def _publish(request: HttpRequest, values: Mapping[str, Any]) -> str:
         verdict = intake.publish(event)
         verdict.raise_rejected()
     except InvalidInput as error:
-<<<<<<< HEAD
-        field = error.field.partition(".")[0].partition("[")[0]
-        form.add_error(field if field in form.fields else None, translate_text(error.args[0]))
-        return ""
-    except Conflict:
-        form.add_error(None, gettext("This form was sent before, with other values. Open it anew."))
-        return ""
-    except OutcomeUnknown:
-        form.add_error(None, gettext("It is not known whether it was stored. Send it once more."))
-        return ""
-    except Unavailable:
-        form.add_error(None, gettext("The database does not answer: nothing was stored."))
-        return ""
-=======
         # The form has a field for the whole payload, not for the place in it.
         raise InvalidInput(error.args[0], re.split(r"[.[]", error.field)[0]) from None
->>>>>>> h/a-notify
     if verdict.outcome == "created":
         audit(request, "event_published", str(verdict.id), event_type=event_type)
     return str(verdict.id)

@@ -10,7 +10,7 @@ from django.utils import formats, timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy as _
 
-from msgplatform.core.data.counting import capped
+from msgplatform.core.data.counting import count_up_to
 from msgplatform.core.durations import age
 from msgplatform.doors.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.doors.admin.chart import Chart, Line, labels

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.data.counting import KeptCounts, capped
+from msgplatform.core.data.counting import KeptCounts, count_up_to
 from msgplatform.core.flows.health import Status, Wait
 from msgplatform.core.flows.metric import Metrics, Sample
 from msgplatform.core.lazy_text import lazy_message
