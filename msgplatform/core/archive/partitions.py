@@ -108,8 +108,7 @@ def _missing_bounds(
 def _bounds(step: Step, start: datetime, now: datetime) -> dict[str, int]:
     """Name → bound of the partitions from `start` (or now) to the last one made ahead."""
     return {
-        step.name(begin): ids.first_id_at(step.end(begin))
-        for begin in step.until_ahead(start, now)
+        step.name(begin): ids.first_id_at(step.end(begin)) for begin in step.until_ahead(start, now)
     }
 
 

@@ -147,8 +147,7 @@ class Tally(msgspec.Struct, Generic[K]):
     ) -> Preview:
         """The preview of these counts; `started_at` is the bound with which the pages were read."""
         groups = [
-            PreviewGroup(titles[key], count)
-            for key, count in self.groups.most_common(SHOWN_GROUPS)
+            PreviewGroup(titles[key], count) for key, count in self.groups.most_common(SHOWN_GROUPS)
         ]
         return Preview(
             self.counted, groups, self.oldest, self.newest, sample, pace,

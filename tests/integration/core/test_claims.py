@@ -243,7 +243,9 @@ def test_due_rows_are_claimed_by_their_due_time() -> None:
 def test_released_for_later() -> None:
     deliveries(-HOUR)
     claim = claims.claim(ReceiveMsg.objects.all(), limit=9, lease=60, until="next_at")
-    assert claims.release(ReceiveMsg, claim, changes={"next_at": Now() + HOUR}, until="next_at") == 1
+    assert (
+        claims.release(ReceiveMsg, claim, changes={"next_at": Now() + HOUR}, until="next_at") == 1
+    )
     assert ReceiveMsg.objects.get().next_at > sql.now() + HOUR / 2
 
 

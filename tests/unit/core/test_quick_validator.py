@@ -28,7 +28,9 @@ def both(schema: json_schema.Schema, value: Any) -> tuple[bool, bool]:
 
 def compiled(schema: Any) -> json_schema.Schema | None:
     try:
-        return json_schema.compile_schema({"allOf": [schema]} if isinstance(schema, bool) else schema)
+        return json_schema.compile_schema(
+            {"allOf": [schema]} if isinstance(schema, bool) else schema
+        )
     except InvalidInput:
         return None
 

@@ -159,7 +159,9 @@ def _fill_reserve(caller: ApiCaller, rate: Rate) -> None:
         if usage is None:
             _reserves[caller.key_id] = _Reserve(count, time.monotonic() + rate.seconds)
         elif usage.is_allowed:
-            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + usage.reset, usage.remaining)
+            _reserves[caller.key_id] = _Reserve(
+                count, time.monotonic() + usage.reset, usage.remaining
+            )
 
 
 class ApiKeyThrottle(BaseThrottle):
