@@ -39,7 +39,6 @@ def moment(at: datetime) -> str:
 
 
 def _text(message: str, values: Mapping[str, object]) -> str:
-    """The message with those values that it names."""
     parameters = {name: value for name, value in values.items() if f"%({name})" in message}
     return lazy_message(message, **parameters)
 
@@ -212,8 +211,7 @@ def _when_committed(event: AlertEvent, comes_again: bool = False) -> None:
 
 
 def _log_error(event: str, error: Exception, **facts: object) -> None:
-    """Log an error of the store; only a warning for an unavailable database, which is no fault of
-    the platform: the next look repeats the work."""
+    """Log an error of the store; a warning if the database is away, since the work is repeated."""
     if isinstance(error, UNAVAILABLE):
         log.warning(event, why=str(error)[:200], **facts)
     else:

@@ -28,7 +28,13 @@ class LazyMessage(str):
 
 def lazy_message(message: str, /, **parameters: object) -> LazyMessage:
     """Make a text of a message and its parameters."""
-    values = {name: _as_parameter(value) for name, value in parameters.items()}
+    values: dict[str, object] = {}
+    for name, value in parameters.items():
+        if isinstance(value, Promise):
+            with translation.override(None):  # the message itself
+                values[name] = lazy_message(str(value))
+        else:
+            values[name] = value if isinstance(value, str | int | float) else str(value)
     with translation.override(settings.LANGUAGE_CODE):
         text = LazyMessage(_fill(message, values))
     text.message, text.parameters = message, values
@@ -82,10 +88,3 @@ def join_words(words: Iterable[object]) -> str:
 def _fill(message: str, parameters: Mapping[str, Any]) -> str:
     text = gettext(message)
     return text % parameters if parameters else text
-
-
-def _as_parameter(value: object) -> object:
-    if isinstance(value, Promise):
-        with translation.override(None):  # the message itself
-            return lazy_message(str(value))
-    return value if isinstance(value, str | int | float) else str(value)

@@ -120,8 +120,7 @@ def purge(archive: Archive, now: datetime) -> int:
 
 
 def _drop(table: Table, end_id: int, kept_condition: Q) -> int:
-    """Drop the oldest partition if it ends at `end_id` or before, and has no row to keep. 1 if
-    dropped."""
+    """Drop the oldest partition if it is below `end_id` and has no row to keep. 1 if dropped."""
     for oldest in partitions_of(table)[:1]:
         if oldest.bound is not None and oldest.is_below(end_id):
             rows = table.rows().filter(kept_condition, table.below(oldest.bound))

@@ -138,12 +138,10 @@ def isolate(
         raise walk.suspects[0][1]
     if walk.locked_pairs and not walk.success_count:
         # Perhaps the whole table is locked: only items that were locked beside others are to blame.
-        locked_pairs, walk.locked_pairs = walk.locked_pairs, []
-        for item, error in locked_pairs:
-            if locked_items.is_known(item):
-                walk.locked_pairs.append((item, error))
-            else:
-                walk.untried_items.append(item)
+        walk.untried_items += [
+            item for item, _ in walk.locked_pairs if not locked_items.is_known(item)
+        ]
+        walk.locked_pairs = [pair for pair in walk.locked_pairs if locked_items.is_known(pair[0])]
     for item, error in walk.suspects:
         walk.blame(item, error)
     waiting_items = [item for item, _ in walk.locked_pairs if not locked_items.note(item)]

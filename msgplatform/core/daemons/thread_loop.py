@@ -60,11 +60,8 @@ def fail_turn(part: str, error: BaseException) -> None:
 
 def longest_standstill() -> Standstill:
     """The part that has stood still longest; parts with a reason come first."""
-    return min(
-        list(standstills.values()),  # a copy, because other threads begin and end turns
-        key=lambda standstill: (not standstill.why, standstill.since),
-        default=Standstill(),
-    )
+    parts = list(standstills.values())
+    return min(parts, key=lambda part: (not part.why, part.since), default=Standstill())
 
 
 def lack_of_migrations(error: Exception) -> str:

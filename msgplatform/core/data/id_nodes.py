@@ -139,10 +139,8 @@ def _read_free_nodes(using: str) -> tuple[int, list[_FreeNode]]:
         )
         rows = cursor.fetchall()
     seconds = (sql.read_time(rows[0][0]) - EPOCH).total_seconds() - _BEHIND_SECONDS
-    stored_nodes = {node for _, node, _, _ in rows}
-    new_nodes = [
-        _FreeNode(node, 0, has_row=False) for node in range(NODES) if node not in stored_nodes
-    ]
+    new_numbers = set(range(NODES)) - {node for _, node, _, _ in rows}
+    new_nodes = [_FreeNode(node, 0, has_row=False) for node in new_numbers]
     random.shuffle(new_nodes)
     used_nodes = [
         _FreeNode(node, last_tick, has_row=True)

@@ -161,10 +161,8 @@ def _is_unknown(error: BaseException | None) -> bool:
     may have been lost during COMMIT. At the end of `atomic` Django connects again after a loss; if
     that fails too, the loss is only in the error's context."""
     while error is not None:
-        is_of_commit = (
-            isinstance(error, Error) and error_code(error) in error_codes.MAY_BE_OF_COMMIT
-        )
-        if is_of_commit and not _is_certain(error):
+        code = error_code(error) if isinstance(error, Error) else 0
+        if code in error_codes.MAY_BE_OF_COMMIT and not _is_certain(error):
             return True
         error = error.__context__
     return False
@@ -173,10 +171,9 @@ def _is_unknown(error: BaseException | None) -> bool:
 def _is_certain(error: BaseException) -> bool:
     """True if the error came before COMMIT, or while connecting ("Lost connection to server at
     'handshake: …'": a proxy without a server)."""
-    is_of_handshake = error_code(error) == error_codes.CONNECTION_LOST and _AT_HANDSHAKE in str(
-        error
-    )
-    return is_of_handshake or BEFORE_COMMIT in getattr(error, "__notes__", ())
+    if error_code(error) == error_codes.CONNECTION_LOST and _AT_HANDSHAKE in str(error):
+        return True
+    return BEFORE_COMMIT in getattr(error, "__notes__", ())
 
 
 def error_code(error: BaseException) -> int:

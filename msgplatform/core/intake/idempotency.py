@@ -203,8 +203,6 @@ def read_first_items(
         for item in chunk:
             condition |= Q(bucket=item.bucket, biz_id=item.biz, key=item.key)
         rows = model._default_manager.filter(condition)
-        for biz, key, first_id, first_hash in rows.values_list(
-            "biz_id", "key", "id", "payload_hash"
-        ):
-            first_items[biz, key] = (first_id, first_hash)
+        for biz, key, row_id, digest in rows.values_list("biz_id", "key", "id", "payload_hash"):
+            first_items[biz, key] = (row_id, digest)
     return first_items

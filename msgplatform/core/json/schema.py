@@ -71,7 +71,10 @@ def compile_schema(schema: Mapping[str, Any]) -> Schema:
     draft = keywords.bounded_class(draft_class)
     try:
         keywords.begin_steps(size)
-        _check_schema(draft, schema)
+        if error := _best_error(draft(draft.META_SCHEMA), schema):
+            where = error.json_path.removeprefix("$").lstrip(".")
+            why = f"{where}: {_message(error)}" if error.absolute_path else _message(error)
+            raise InvalidInput(lazy_message("This is not a JSON Schema. %(why)s", why=why))
         _check_references(schema)
         _check_patterns(schema)
         validator: Validator = draft(schema, registry=Registry())
@@ -84,8 +87,8 @@ def compile_schema(schema: Mapping[str, Any]) -> Schema:
             "The schema takes too long to use. Write it with fewer references and expressions."
         )
         raise InvalidInput(words) from None
-    except _UNUSABLE as error:
-        words = lazy_message("This schema cannot be used: %(why)s", why=_first_line(error))
+    except _UNUSABLE as unusable:
+        words = lazy_message("This schema cannot be used: %(why)s", why=_first_line(unusable))
         raise InvalidInput(words) from None
     return Schema(validator, quick_validator(schema))
 
@@ -110,15 +113,6 @@ def first_error(schema: Schema, value: Any) -> Fault | None:
     except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value
         return Fault("", f"the schema cannot be used for it: {_first_line(unusable)}")
     return None if error is None else Fault(error.json_path.removeprefix("$"), _message(error))
-
-
-def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
-    """Raises InvalidInput if the schema breaks the draft's own schema."""
-    error = _best_error(draft(draft.META_SCHEMA), schema)
-    if error is not None:
-        where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
-        words = lazy_message("This is not a JSON Schema. %(why)s", why=f"{where}{_message(error)}")
-        raise InvalidInput(words)
 
 
 def _best_error(validator: Validator, value: Any) -> ValidationError | None:

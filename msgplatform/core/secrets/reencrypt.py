@@ -76,9 +76,11 @@ def columns() -> list[Column]:
         using, options = router.db_for_write(model), model._meta
         # Local fields: an inherited field is a column of the parent's table, and found there.
         if options.managed and not options.proxy:
-            for field in options.local_concrete_fields:
-                if isinstance(field, EncryptedTextField):
-                    encrypted_columns.append(Column(model, field.name, using))
+            encrypted_columns += [
+                Column(model, field.name, using)
+                for field in options.local_concrete_fields
+                if isinstance(field, EncryptedTextField)
+            ]
         if options.label in _json_fields:
             field_name, keys = _json_fields[options.label]
             encrypted_columns.append(JSONColumn(model, field_name, using, keys))
@@ -148,9 +150,12 @@ def sealed_columns() -> list[Column]:
     tables are large: reading a table takes a while."""
     all_columns: list[Column] = []
     for model in apps.get_models():
-        for field in model._meta.local_concrete_fields:
-            if isinstance(field, SealedBinaryField):
-                all_columns.append(Column(model, field.name, router.db_for_write(model)))
+        using = router.db_for_write(model)
+        all_columns += [
+            Column(model, field.name, using)
+            for field in model._meta.local_concrete_fields
+            if isinstance(field, SealedBinaryField)
+        ]
     return sorted(all_columns, key=lambda column: column.using != DEFAULT_DB_ALIAS)
 
 

@@ -107,8 +107,8 @@ def record_steps(
     batch = record_batch(f"{name} batch", started_at, [step.parent for step in steps], size)
     for step in steps:
         record(
-            name, step.parent, started_at, kind=kind, links=[batch], error=step.error,
-            **step.attributes,
+            name, step.parent, started_at, kind=kind, ended_at=None, links=[batch],
+            error=step.error, **step.attributes,
         )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Web servers as the core knows them: their requests, long polls, and the address of the console."""
+"""Web servers as the core knows them: counts of requests, long polls, the console's address."""
