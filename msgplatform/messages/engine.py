@@ -56,9 +56,7 @@ def read_filter(
     return filters.values(entered, {**filters.READERS, **readers}, fields, required)
 
 
-def read_limited(
-    fields: Fields, entered: Mapping[str, Any], systems: Systems
-) -> dict[str, Any]:
+def read_limited(fields: Fields, entered: Mapping[str, Any], systems: Systems) -> dict[str, Any]:
     """`read_filter` for a person who sees `systems`. The error for an object of another system is
     the same as for an object that does not exist."""
     if systems is None:

@@ -54,7 +54,9 @@ def next_summary_time(channel: AlertChannel, now: datetime) -> datetime:
     zone = ZoneInfo(channel.time_zone)
     local_now = now.astimezone(zone)
     days = ((channel.summary_weekday or 1) - local_now.isoweekday()) % 7
-    next_time = datetime.combine(local_now.date() + timedelta(days=days), _SUMMARY_TIME, tzinfo=zone)
+    next_time = datetime.combine(
+        local_now.date() + timedelta(days=days), _SUMMARY_TIME, tzinfo=zone
+    )
     if next_time <= local_now:
         next_time += WEEK
     return next_time

@@ -179,7 +179,9 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             if not isinstance(entries, list):
                 raise Refused("signature", "The provider's key set has no list of keys.")
             self._keys = [entry for entry in entries if isinstance(entry, dict)]
-            memories[settings.OIDC_ISSUER] = _Memory(self.openid_config, self._keys, time.monotonic())
+            memories[settings.OIDC_ISSUER] = _Memory(
+                self.openid_config, self._keys, time.monotonic()
+            )
         return self._keys
 
     def _with_userinfo(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:

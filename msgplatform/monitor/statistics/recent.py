@@ -130,7 +130,9 @@ def worst(
                 troubles.append(Trouble(flow, group, failures, attempts, ages.get(group.key)))
     troubles.sort(
         key=lambda trouble: (
-            -trouble.failures, -(trouble.oldest_seconds or 0), -trouble.failed_attempts,
+            -trouble.failures,
+            -(trouble.oldest_seconds or 0),
+            -trouble.failed_attempts,
         )
     )
     return troubles[:limit]

@@ -69,9 +69,7 @@ def content(sections: Collection[str] = (), systems: Collection[str] = ()) -> di
     return bodies
 
 
-def _objects(
-    sections: Collection[str], systems: Collection[str]
-) -> Iterator[tuple[Kind, Model]]:
+def _objects(sections: Collection[str], systems: Collection[str]) -> Iterator[tuple[Kind, Model]]:
     """The stored objects with their kinds, in the order of the file."""
     for section, kinds_of_section in kinds.sections().items():
         for kind in kinds_of_section if not sections or section in sections else ():

@@ -100,9 +100,7 @@ def read_files(paths: Iterable[Path], read_secret: ReadSecret) -> Description:
     return reader.description()
 
 
-def read_sent(
-    content: text.Text, read_secret: ReadSecret = references.read_sent
-) -> Description:
+def read_sent(content: text.Text, read_secret: ReadSecret = references.read_sent) -> Description:
     """The entries of a file that a client has sent, with its secrets as they are unless there is
     another way to read them. Raises FileFaults."""
     reader = _Reader(read_secret)
