@@ -360,7 +360,7 @@ class Table:
         """True if each row that the index gives matches the whole filter."""
         return not self._residual_fields()
 
-    def ids(self, last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
+    def ids(self, last_id: int, size: int, is_ascending: bool = False) -> Sequence[int]:
         reader, _decided_names = self._index
         return reader(last_id, size, is_ascending)
 
