@@ -13,7 +13,7 @@ MAX_SCANNED messages, and the next page goes on from there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
@@ -265,7 +265,7 @@ class _Tables:
     def lines(self, page: Scan[int]) -> list[Hit]:
         """The lines of the page's ids. A message that was deleted after the search has no line."""
         lines: dict[int, Hit] = {}
-        for ids, table in self._split(page.matches):
+        for ids, table in self._split(list(page.matches)):
             lines |= self._read(table, partial(table.source.lines, ids)) or {}
         return [lines[pk] for pk in page.matches if pk in lines]
 
@@ -289,27 +289,25 @@ class _Tables:
         else:
             end = max(ends, default=0)
             page = sorted((pk for pk in merged_ids if pk >= end), reverse=True)
-        matching = set(page)
+        matching_ids = set(page)
         if not is_exact:
-            matching = set()
-            for ids, table in self._parts(page):
-                matching |= self._read(table, partial(table.matching, ids)) or set()
-        return Candidates([(pk, pk in matching) for pk in page], not ends)
+            matching_ids = set()
+            # A list asks only the source that holds a message. An action asks every source about
+            # all ids, so that it does not miss a message that moves to a later source meanwhile;
+            # it checks the message's state again when it applies.
+            if self._is_ascending:
+                parts = [(page, table) for table in self._readable() if page]
+            else:
+                parts = self._split(page)
+            for ids, table in parts:
+                matching_ids |= self._read(table, partial(table.matching, ids)) or set()
+        return Candidates([(pk, pk in matching_ids) for pk in page], not ends)
 
-    def _parts(self, page: Sequence[int]) -> Iterable[tuple[Sequence[int], Table]]:
-        """The ids that each source is asked about. A list asks only the source that holds the
-        message. An action asks every source about all ids, so that it does not miss a message that
-        moves to a later source meanwhile. The action checks the message's state again when it
-        applies."""
-        if self._is_ascending:
-            return [(page, table) for table in self._readable() if page]
-        return self._split(page)
-
-    def _split(self, ids: Sequence[int]) -> list[tuple[Sequence[int], Table]]:
+    def _split(self, ids: list[int]) -> list[tuple[list[int], Table]]:
         """The ids that each source holds. The first source with an id counts: a killed archiver may
         have left a copy of a hot message in the archive."""
-        parts: list[tuple[Sequence[int], Table]] = []
-        remaining_ids, tables = list(ids), self._readable()
+        parts: list[tuple[list[int], Table]] = []
+        remaining_ids, tables = ids, self._readable()
         for table in tables:
             if not remaining_ids:
                 break
@@ -360,7 +358,7 @@ class Table:
         """True if each row that the index gives matches the whole filter."""
         return not self._residual_fields()
 
-    def ids(self, last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
+    def ids(self, last_id: int, size: int, is_ascending: bool = False) -> Sequence[int]:
         reader, _decided_names = self._index
         return reader(last_id, size, is_ascending)
 

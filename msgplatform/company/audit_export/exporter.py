@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import assert_never
+from typing import Any, assert_never
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -102,9 +102,8 @@ class Exporter:
 
     def turn(self) -> float:
         """Hand over some lines; the seconds until the next turn. Raises NotTaken."""
-        state, _is_new = AuditExport.objects.get_or_create(
-            id=1, defaults={"last_hash": lines.FIRST_PREVIOUS, "moved_at": sql.now}
-        )
+        defaults: dict[str, Any] = {"last_hash": lines.FIRST_PREVIOUS, "moved_at": sql.now}
+        state, _is_new = AuditExport.objects.get_or_create(id=1, defaults=defaults)
         oldest = AuditLog.objects.filter(line=None).order_by("id").first()
         if not (state.pending or oldest):
             if self._has_alert:

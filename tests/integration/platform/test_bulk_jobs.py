@@ -169,7 +169,7 @@ def test_a_job_says_why_its_page_has_to_come_again(
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(BulkRunner, "_page", step)
+            patch.setattr(BulkRunner, "_do_page", step)
             with pytest.raises(type(error)):
                 BulkRunner().turn()
         job.refresh_from_db()

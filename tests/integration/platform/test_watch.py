@@ -608,7 +608,7 @@ def test_programs_of_two_releases_make_an_alert_when_that_lasts(settings: Settin
         (0, [new], set()),
     ):
         settings.ALERT_MIXED_SECONDS = seconds
-        watched.report(beats)
+        watched.report_releases(beats)
         assert {key for key in open_keys() if "releases" in key} == keys
     assert Alert.objects.get(kind="platform.releases").text.startswith(
         "1.0.0: maker; 1.1.0: sender."
@@ -652,7 +652,7 @@ def test_a_disk_that_will_be_full_soon(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "monotonic", lambda at=now + 60 * minutes: at)
         disks.report([on_disk("one", free)])
         assert open_keys() == set(), "a file that was just written is no pace"
-    monkeypatch.setattr(time, "monotonic", lambda: now + 1800)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 1801)
     disks.report([on_disk("one", 0.25)])
     assert "it is full in about 2 h" in Alert.objects.get().text
     monkeypatch.setattr(time, "monotonic", lambda: now + 2400)

@@ -47,7 +47,16 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        texts = options["public_key"] or _own_keys()
+        texts, own_keys = options["public_key"], settings.AUDIT_SIGNING_KEYS
+        if not texts and not own_keys:
+            words = "AUDIT_SIGNING_KEY is not set: name the public keys with --public-key."
+            raise CommandError(words, returncode=2)
+        if not texts:
+            try:
+                texts = [lines.public_text(lines.Signer(key).public_key) for key in own_keys]
+            except ValueError:
+                words = "AUDIT_SIGNING_KEY holds a text that is no key"
+                raise CommandError(words, returncode=2) from None
         if options["show_public_keys"]:
             self.stdout.write("\n".join(texts))
             return
@@ -79,15 +88,3 @@ class Command(BaseCommand):
         if chain.faults:
             raise CommandError(f"Faults: {len(chain.faults)}", returncode=1)
         self.stdout.write("The chain is whole.")
-
-
-def _own_keys() -> list[str]:
-    if not settings.AUDIT_SIGNING_KEYS:
-        raise CommandError(
-            "AUDIT_SIGNING_KEY is not set: name the public keys with --public-key.", returncode=2
-        )
-    try:
-        keys = settings.AUDIT_SIGNING_KEYS
-        return [lines.public_text(lines.Signer(key).public_key) for key in keys]
-    except ValueError:
-        raise CommandError("AUDIT_SIGNING_KEY holds a text that is no key", returncode=2) from None
