@@ -40,9 +40,7 @@ class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         if isinstance(value, list | tuple):
-            return format_html_join(
-                mark_safe("<br>"), "{}", ((self.show(item),) for item in value)
-            )
+            return format_html_join(mark_safe("<br>"), "{}", ((self.show(item),) for item in value))
         return SafeString(super().render(name, value, attrs, renderer))
 
 

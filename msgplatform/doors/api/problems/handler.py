@@ -120,9 +120,7 @@ def _(exc: OperationalError | InterfaceError, view: Any) -> Problem:
 @describe.register(RedisError)
 def _unavailable(exc: Exception, view: Any) -> Problem:
     reason = str(exc) if isinstance(exc, errors.Temporary) else ""
-    return unavailable(
-        reason or "The database or Redis does not answer. Repeat the request later."
-    )
+    return unavailable(reason or "The database or Redis does not answer. Repeat the request later.")
 
 
 @describe.register
