@@ -20,7 +20,7 @@ from msgplatform.core import flows
 from msgplatform.doors.api.access import keys
 from msgplatform.doors.console.navigation import sidebar
 from msgplatform.doors.console.statistics.form import PERIODS
-from msgplatform.doors.console.views.overview import PERIODS
+from msgplatform.doors.console.views.overview import PERIODS as OVERVIEW_PERIODS
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert, AuditLog, Biz
 from notify.feed.models import EventQueue, Feed
@@ -49,7 +49,7 @@ def _side_bar(user: Any) -> Iterator[Page]:
 
 def _console() -> Iterator[Page]:
     overview = reverse("console:overview")
-    for period in PERIODS:
+    for period in OVERVIEW_PERIODS:
         yield Page(f"Overview of {period}", address(overview, period=period))
         yield Page(f"Overview of {period}, live", address(overview, period=period, live=1))
     yield Page("Preferences", reverse("console:preferences"))

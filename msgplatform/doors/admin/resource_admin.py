@@ -80,8 +80,9 @@ class ResourceAdmin(ModelAdmin):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        this: Any = self
         groups = [(title, {"fields": names}) for title, names in self.resource.groups]
-        self.fieldsets: Any = groups or None
+        this.fieldsets = groups or None
         if lookup := self.resource.system_lookup:
             self.system_lookup = lookup.rpartition("__")[0] or "pk"
 

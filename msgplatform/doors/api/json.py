@@ -9,7 +9,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from django.db.models import QuerySet
@@ -51,7 +51,7 @@ def media_type_of(header: str) -> str:
 def parse(body: bytes, struct: type[T]) -> T:
     """Decode a body that was read already. Raises InvalidInput, ParseError."""
     try:
-        value: T = _parse(body, _decoder(struct))
+        value: T = _parse(body, _decoder(cast(Any, struct)))
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     return value
@@ -60,7 +60,7 @@ def parse(body: bytes, struct: type[T]) -> T:
 def decode_item(item: msgspec.Raw, struct: type[T]) -> T:
     """Decode a value that was kept raw: batches are judged item by item. Raises InvalidInput."""
     try:
-        value: T = _decoder(struct).decode(item)
+        value: T = _decoder(cast(Any, struct)).decode(item)
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     return value

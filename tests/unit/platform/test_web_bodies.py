@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from msgplatform.doors.api.problems.problem import BodyTooLarge, BodyTooSlow
 from msgplatform.doors.web import bodies
-from msgplatform.doors.web.bodies import Allowance, Disconnected, Full, TooLarge, TooSlow
+from msgplatform.doors.web.bodies import Allowance, Disconnected, Full
 
 Message = dict[str, Any]
 
@@ -47,12 +48,12 @@ def test_it_ends_where_it_was_announced_to_end() -> None:
 
 @pytest.mark.parametrize("given", [(b"x" * 101,), (b"x" * 60, b"x" * 60, b"x"), (b"x" * 101, b"")])
 def test_one_byte_too_many(given: tuple[bytes, ...]) -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         read(parts(*given))
 
 
 def test_too_much_announced() -> None:
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         read(parts(b"x"), length=101)
 
 
@@ -71,7 +72,7 @@ def test_a_client_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(TooSlow):
+    with pytest.raises(BodyTooSlow):
         read(wait)
 
 
@@ -93,7 +94,7 @@ def test_a_body_that_keeps_coming_is_waited_for(
     if enough:
         assert read(trickle) == b"aa"
     else:
-        with pytest.raises(TooSlow):
+        with pytest.raises(BodyTooSlow):
             read(trickle)
 
 

@@ -59,6 +59,12 @@ class FlowCounts(msgspec.Struct, frozen=True):
     def total(self, tone: Literal["good", "lost", "bad"]) -> int:
         return self.activity.total(tone, self.counts)
 
+    @property
+    def values(self) -> list[Any]:
+        """The values that every flow has, in the order of their columns."""
+        success = cells.percent(self.activity.success(self.counts))
+        return [self.total("good"), _failures_cell(self.total("lost")), self.total("bad"), success]
+
 
 def of_flow(
     form: StatisticsForm, flow: Flow, activity: Activity, request: HttpRequest
@@ -123,7 +129,7 @@ def of_all(
     flow_rows: list[Row] = []
     system_rows: list[tuple[int, Row]] = []  # each with its failures
     for line in _lines_of_all(form, visible_flows):
-        flow, group, values = line.flow, line.group, _common_values(line)
+        flow, group, values = line.flow, line.group, line.values
         if group is None:
             flow_rows.append(Row(str(flow.title), values, _address(request, flow=flow.name)))
             continue
@@ -210,12 +216,6 @@ def _values(activity: Activity, counts: Counts, uncounted_names: Collection[str]
     row.append(cells.percent(activity.success(counts)))
     row += [flow_card.format_figure(figure, counts) for figure in activity.figures]
     return row
-
-
-def _common_values(line: FlowCounts) -> list[Any]:
-    """The values that every flow has."""
-    success = cells.percent(line.activity.success(line.counts))
-    return [line.total("good"), _failures_cell(line.total("lost")), line.total("bad"), success]
 
 
 def _failures_cell(failures: int) -> Any:
