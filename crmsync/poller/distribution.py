@@ -118,9 +118,7 @@ class DistributionCenter:
                 for operation_id in sorted(operation_ids - reported_ids)
             )  # fmt: skip
             claims.update_by_key(
-                Record.objects.filter(
-                    pk__in=[entry.record for entry in entries], claimed_by=claim
-                ),
+                Record.objects.filter(pk__in=[entry.record for entry in entries], claimed_by=claim),
                 {
                     "state": Record.State.WAITING,
                     "claimed_by": "",
