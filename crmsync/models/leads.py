@@ -108,16 +108,16 @@ class LandingPage(models.Model):
     def __str__(self) -> str:
         return self.title or self.appkey
 
+    def get_absolute_url(self) -> str:
+        """The address; `reverse` fails in the console while nothing serves landing pages."""
+        return f"/l/{self.appkey}"
+
     @property
     def fields(self) -> tuple[LeadField, ...]:
         return tuple(
             LeadField(row["name"], bool(row.get("required")), row.get("label", ""))
             for row in self.form_fields
         )
-
-    def get_absolute_url(self) -> str:
-        """The address; `reverse` fails in the console while nothing serves landing pages."""
-        return f"/l/{self.appkey}"
 
 
 class Lead(models.Model):

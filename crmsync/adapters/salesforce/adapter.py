@@ -60,10 +60,9 @@ class SalesforceAdapter(UpsertAdapter):
         # The list form has the id in each record, not in the URL. Salesforce refuses a list that
         # names an id twice, and after a conflict two records may have one id.
         first_by_id: dict[str, Record] = {}
-        repeats: list[Record] = []
         for record in records:
-            if first_by_id.setdefault(_short_id(record.remote_id), record) is not record:
-                repeats.append(record)
+            first_by_id.setdefault(_short_id(record.remote_id), record)
+        repeats = [r for r in records if first_by_id[_short_id(r.remote_id)] is not r]
         first_records = list(first_by_id.values())
         if len(first_records) == 1:
             outcomes, missing = self._update_one(first_records[0])
