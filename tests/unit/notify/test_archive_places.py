@@ -42,7 +42,7 @@ def test_others_are_answered_while_some_wait() -> None:
             each.result()
         assert archive.read() < 0.2, "at once, a moment after a hang"
     time.sleep(0.5)
-    with archive.places.take(), archive.places.one():
+    with archive.places.take(), archive.places.take():
         """It is asked again; a read within a read has one place."""
 
 
