@@ -1,6 +1,7 @@
 """Subscriptions: the list with live state, its actions, the form, the page of a subscription; and
 the button *Deliver now*, which is also on alerts and on the page Failures."""
 
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,7 +37,7 @@ from msgplatform.doors.admin import (
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.messages.filters import MAX_SELECTION
 from msgplatform.monitor import failure_groups
-from notify import operations
+from notify import directory, operations
 from notify.admin import health, publish, subscription_cells, trials
 from notify.admin.sandboxes import ConsumerSandboxes
 from notify.models import BizReceive
@@ -55,8 +56,9 @@ class SubscriptionForm(ResourceForm):
             status.choices = [(s.value, s.label) for s in (_Status.NORMAL, _Status.PAUSED)]
             status.help_text = _("Paused: deliveries are made and held until it is resumed.")
         if schedule := self.fields.get("schedule"):
-            patience = subscription_cells.patience(self.instance)
-            schedule.help_text = f"{schedule.help_text} {patience}"
+            with suppress(*directory.UNUSABLE):  # the form is there to correct such a schedule
+                patience = subscription_cells.patience(self.instance)
+                schedule.help_text = f"{schedule.help_text} {patience}"
         if receive := self.fields.get("receive"):
             # A popup would not show the secret of a new consumer.
             receive.widget.can_add_related = receive.widget.can_change_related = False

@@ -117,7 +117,7 @@ class Relay(Worker):
             self.figures.pending.set(measure.pending)
             self.figures.oldest.set(measure.oldest)
             self.figures.dead.set(measure.dead)
-            self.figures.measured_at.set(time.time())
+            self.figures.counted_at.set(time.time())
         pause = self._resume_at - time.monotonic()
         if pause > 0:
             self.stopping.wait(min(pause, _SLICE_SECONDS))

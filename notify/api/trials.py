@@ -33,9 +33,10 @@ class TestSendBody(msgspec.Struct, forbid_unknown_fields=True):
 
     __test__ = False  # to pytest the name looks like a test's
 
-    event_type: Annotated[str | None, text("Left out: webhook.test", 128, EVENT_TYPE_PATTERN)] = (
-        None
-    )
+    event_type: Annotated[
+        str | None,
+        text("Left out: webhook.test", 128, EVENT_TYPE_PATTERN),
+    ] = None
     payload: Annotated[
         msgspec.Raw, field("Any JSON, at most 256 KiB; left out or null: a short usual one")
     ] = msgspec.field(default_factory=lambda: _NULL)  # a default of its own has no schema

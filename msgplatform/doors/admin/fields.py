@@ -111,6 +111,8 @@ class WaitsField(LinesField):
     may_repeat = True
 
     def show(self, item: Any) -> str:
+        if not isinstance(item, int | float):  # a statement may have stored it
+            return str(item)
         for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
             if item and not item % seconds:
                 return f"{item // seconds:g} {unit}"

@@ -277,6 +277,22 @@ def test_the_last_day_is_drawn(biz: Biz, admin_client: Client) -> None:
     assert [sum(value or 0 for value in line.values) for line in lines] == [100_000, 1]
 
 
+def test_a_schedule_that_cannot_be_used_is_corrected_on_its_page(
+    biz: Biz, admin_client: Client
+) -> None:
+    row = subscription(biz)
+    BizReceive.objects.update(schedule=["soon"])
+    assert "soon" in page(admin_client, row)
+    form = {
+        "event_types": "", "channels": "", "schedule": "5 s", "in_flight_limit": "4",
+        "format": "standard", "log_answers": "all",
+    }  # fmt: skip
+    answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/change/", form)
+    assert answer.status_code == 302
+    row.refresh_from_db()
+    assert row.schedule == [5]
+
+
 def test_lists_are_written_a_line_each(biz: Biz, admin_client: Client) -> None:
     row = subscription(biz, schedule=[5, 90, 5400])
     form = {

@@ -22,7 +22,7 @@ class Archive:
     def read(self) -> float:
         """Seconds until it was known that the archive cannot be read."""
         began = time.monotonic()
-        with suppress(Unavailable, OperationalError), self.places.one():
+        with suppress(Unavailable, OperationalError), self.places.take():
             self.answers.wait(30)
             raise OperationalError(2013, "Lost connection to server during query")
         return time.monotonic() - began
@@ -42,7 +42,7 @@ def test_others_are_answered_while_some_wait() -> None:
             each.result()
         assert archive.read() < 0.2, "at once, a moment after a hang"
     time.sleep(0.5)
-    with archive.places.one(), archive.places.one():
+    with archive.places.take(), archive.places.take():
         """It is asked again; a read within a read has one place."""
 
 
@@ -51,7 +51,7 @@ def test_a_quick_archive_is_read_by_all() -> None:
     places = Places(max_wait_seconds=60, long_seconds=60)
 
     def read(_number: int) -> None:
-        with places.one():
+        with places.take():
             time.sleep(0.01)
 
     with ThreadPoolExecutor(THREADS) as pool:
