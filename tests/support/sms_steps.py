@@ -95,7 +95,9 @@ class Steps(RuleBasedStateMachine):
             for id, message in self.model.claimable(way).items()
         }
         claimed = store.claim(way, holder, most, seconds(lost))
-        got = {item.mt.id: (list(item.part_numbers), item.max_users, item.tries) for item in claimed}
+        got = {
+            item.mt.id: (list(item.part_numbers), item.max_users, item.tries) for item in claimed
+        }
         assert len(got) == len(claimed) <= most
         assert {id: may.get(id) for id in got} == got
         assert len(got) == len(may) or most < len(self.model.messages)

@@ -250,7 +250,9 @@ class TestClaims:
         respond(1, "refused", 6)
         seen, _following = look(FRONT)
         assert divert(GATEWAY, [(one, 8) for one in seen]) == 2
-        assert [(c.max_users, c.part_numbers) for c in store.claim(8, "me", 10, 30)] == [(1, ())] * 2
+        assert [(c.max_users, c.part_numbers) for c in store.claim(8, "me", 10, 30)] == [
+            (1, ())
+        ] * 2
 
     def test_a_busy_gateway_that_is_gone_for_good_ends_its_messages(self) -> None:
         accept(mt(1))
