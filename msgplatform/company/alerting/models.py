@@ -89,7 +89,7 @@ class AlertChannel(Named):
 
 
 class AlertRule(Named):
-    """The alerts that go to channels, and their times."""
+    """A rule: which alerts go to which channels, and when."""
 
     refuses_digits = True
     name = ExactSlugField(

@@ -22,17 +22,17 @@ log = logging.get(__name__)
 # An item may be to blame after this many refusals of its batch within these seconds. The tries take
 # 3 to 6 seconds with the pauses of a daemon's loop.
 TRIES, _TRIES_SECONDS = 5, 60.0
-# The server is to blame after more failures without a success. Fewer halvings of a batch lead to a
-# single item.
+# The server is to blame after more than so many failures without a success: fewer halvings of a
+# batch lead to a single item.
 _MAX_FAILURES = 14
 _MAX_LOGGED = 10  # items of a batch that the database refuses
 refusals: dict[int, list[float]] = defaultdict(list)  # error number → its monotonic times
 
 # An item with locked rows may be to blame after this many tries in a row, over at least these
-# seconds. The first wait for the lock comes before them; then the locks of a frozen program end.
+# seconds. Together with the first wait for the lock, locks of a frozen program end in this time.
 LOCK_TRIES, LOCK_SECONDS = 3, float(IDLE_TRANSACTION_SECONDS - LOCK_WAIT_SECONDS)
-# A batch with a locked row is divided into this many parts, so that few parts (3 of 500 items) wait
-# a second for the lock. After the maximum of waits the other parts are left to the next call.
+# A batch with a locked row is divided into this many parts, each of which waits a second for the
+# lock: three waits find the row among 500. After the maximum the rest is left to the next call.
 _LOCK_PARTS, _MAX_LOCK_WAITS = 8, 8
 _MAX_LOCKED, _LOCKED_SECONDS = 10_000, 600.0  # locked items that are remembered, and for how long
 

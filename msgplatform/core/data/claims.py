@@ -6,8 +6,8 @@ over (or NULL). Leases use the database's clock, so that claims of different mac
 
 Each UPDATE finds rows by primary key and repeats the whole condition, so that only one of two
 claims that chose the same row wins the row. A claim does not rely on `SKIP LOCKED`: SQLite has
-none, and a Spider head ignores it silently. For a while after an UPDATE has waited for a locked
-row, claims of the table pass over locked rows by it.
+none, and a Spider head ignores it silently. After an UPDATE has waited for a locked row,
+claims of its table pass over locked rows by `SKIP LOCKED` for a while, where there is one.
 
     free ── claim ──▶ claimed ── release ──▶ free
                       claimed ── renew ──▶ claimed, for longer

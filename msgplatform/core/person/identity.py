@@ -190,7 +190,7 @@ def clean(identifiers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         raise InvalidInput(_("Use %s.") % ", ".join(KINDS), sorted(unknown)[0])
     clean_identifiers: dict[str, list[str]] = {}
     for kind in KINDS:
-        texts = {text.strip() for text in identifiers.get(kind, ())} - {""}
+        texts = [text for text in map(str.strip, identifiers.get(kind, ())) if text]
         if texts:
             clean_identifiers[kind] = sorted({readers[kind](text) for text in texts})
     if not clean_identifiers:

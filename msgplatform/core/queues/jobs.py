@@ -194,7 +194,8 @@ def replace(name: str, orders: Sequence[Any]) -> None:
 
 
 def claim(name: str, seconds: float) -> Claimed | None:
-    """Claim the first order of a queue for `seconds`, as plain data; None if the queue is empty."""
+    """Claim the first order of a queue for `seconds`, as plain data. None if the queue is empty, or
+    its order is not readable and was dropped."""
     orders, _queue_count = claim_all([name], seconds, Any)
     return orders[0] if orders else None
 
