@@ -47,6 +47,7 @@ class Gateway(Resource):
     model = SmsGateway
     serializer_class = GatewaySerializer
     secret_fields = frozenset({"login_password", "smg_login_password"})
+    checked_fields = frozenset({"host", "port"})
     groups = [
         (None, ["name", "enabled", "host", "port"]),
         (

@@ -91,6 +91,7 @@ class Consumer(Resource):
     serializer_class = ConsumerSerializer
     created_serializer_class = CreatedConsumerSerializer
     secret_fields = frozenset({"headers"})
+    checked_fields = frozenset({"url", "headers"})
     example = {"title": "Warehouse", "url": "https://warehouse.example/webhooks"}
     on_delete = (
         "Deletes a consumer that no subscription names; 409 for one that has had a subscription, "

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import ProhibitNullCharactersValidator
-from django.utils.html import escape, format_html_join
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import format_lazy
 from django.utils.translation import gettext as _, gettext_lazy
@@ -52,11 +52,11 @@ class LinesField(forms.Field):
 
     widget = _Lines
     may_repeat = False  # True if duplicate items are allowed
-    note: Any = gettext_lazy("One on each line.")  # text after the help text
+    note: Any = gettext_lazy("One on each line.")  # text before the help text
 
     def __init__(self, *, check: Check, rows: int = 3, help_text: Any = "", **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
-        kwargs["help_text"] = format_lazy("{} {}", help_text, self.note) if help_text else self.note
+        kwargs["help_text"] = format_lazy("{} {}", self.note, help_text) if help_text else self.note
         super().__init__(widget=self.widget({"rows": rows, "class": "lines"}), **kwargs)
         self.widget.show = self.show
         self.check_item = check
@@ -128,13 +128,30 @@ class WaitsField(LinesField):
 
 
 class _TypedText(str):
-    """Text as a person typed it, which the form shows unchanged. Other texts are JSON values."""
+    """Text as a person types it, which the form shows unchanged. Other texts are JSON values."""
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+class _JsonText(Textarea):  # type: ignore[misc]  # the theme has no types
+    """A text area. On a read-only page it shows the value as JSON, "-" for None."""
+
+    read_only = True
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> Any:
+        if value is None:
+            return "-"
+        if isinstance(value, _TypedText):
+            return super().render(name, value, attrs, renderer)
+        return format_html('<pre class="json">{}</pre>', _json_text(value))
 
 
 class JsonField(forms.Field):
     """Any JSON value, over several lines. An error names its line. None if the field is empty."""
 
-    widget = Textarea
+    widget = _JsonText
 
     def __init__(self, *, rows: int = 8, **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
@@ -145,9 +162,9 @@ class JsonField(forms.Field):
         return initial if self.disabled or data is None else _TypedText(data)
 
     def prepare_value(self, value: Any) -> Any:
-        if value is None or isinstance(value, _TypedText):
+        if isinstance(value, _TypedText):
             return value
-        return json.dumps(value, indent=2, ensure_ascii=False)
+        return _TypedText("" if value is None else _json_text(value))
 
     def to_python(self, value: Any) -> Any:
         text = str(value or "").strip()
