@@ -103,9 +103,9 @@ class Exporter:
     def turn(self) -> float:
         """Hand over some lines; the seconds until the next turn. Raises NotTaken."""
         defaults: dict[str, Any] = {"last_hash": lines.FIRST_PREVIOUS, "moved_at": sql.now}
-        state, _is_new = AuditExport.objects.get_or_create(id=1, defaults=defaults)
+        state, is_new = AuditExport.objects.get_or_create(id=1, defaults=defaults)
         oldest = AuditLog.objects.filter(line=None).order_by("id").first()
-        if not (state.pending or oldest):
+        if is_new or not (state.pending or oldest):
             if self._has_alert:
                 alerts.resolve(AUDIT)
                 self._has_alert = False
