@@ -49,6 +49,17 @@ def orders() -> Caller:
     return caller
 
 
+def test_a_page_without_rights_shows_json_and_no_null(client: Client, orders: Caller) -> None:
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_eventtype"))
+    client.force_login(viewer)
+    row = EventType.objects.get()
+    assert "&quot;n&quot;: 1" in client.get(f"{TYPES}{row.pk}/change/").content.decode()
+    EventType.objects.update(schema=None, example=None)
+    page = client.get(f"{TYPES}{row.pk}/change/").content.decode()
+    assert "null" not in page.partition("<form")[2].partition("</form>")[0]
+
+
 # -- at intake -----------------------------------------------------------------------------------
 def test_a_payload_that_does_not_match_is_refused(orders: Caller) -> None:
     said = problem(orders.post(MESSAGES, BAD), 400, "invalid-input")

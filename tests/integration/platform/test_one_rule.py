@@ -94,3 +94,15 @@ def test_one_rule_refuses_everywhere(
 
     row.refresh_from_db()
     assert kind("tester", name="main").version(row) == version
+
+
+@pytest.mark.parametrize(("case", "other_field"), [(CASES[1], "window"), (CASES[2], "title")])
+def test_the_fault_of_a_stored_secret_comes_with_the_errors_of_other_fields(
+    case: tuple[Any, ...], other_field: str, admin_client: Client
+) -> None:
+    kind, page, stored, _body, form, field, _words = case
+    assert Manager(kind.scope).send("PUT", f"{kind.list_path}/main", stored).status_code == 201
+    row = kind.model._default_manager.get(name="main")
+    values = {"name": "main", **form, other_field: "x" * 2000}
+    answer = admin_client.post(f"/admin/{page}/{row.pk}/change/", values)
+    assert answer.context["adminform"].form.errors.keys() == {field, other_field}
