@@ -164,7 +164,7 @@ _OF_DELIVERIES: Mapping[str, Any] = {
 _PERIOD = {
     "since": filters.SINCE, "until": filters.UNTIL, "event_type": EVENT_TYPE,
 }  # fmt: skip
-_STATUS = statuses(
+_STATUS_FIELD = statuses(
     (*FAILED.values(), ReceiveMsg.Status.DELIVERED),
     _("Poison ones need somebody to look at them first; delivered ones are named by their ids"),
     nothing=_("exhausted, unless ids are given"),
@@ -177,7 +177,7 @@ ACTIONS: Mapping[str, BulkAction] = {
         fields={
             "subscription": SUBSCRIPTION,
             "biz": filters.BIZ,
-            "status": _STATUS,
+            "status": _STATUS_FIELD,
             "answer": FilterField(
                 _("Answer"),
                 _("How the last attempt ended, as the page Failures shows it: HTTP 503"),

@@ -177,7 +177,7 @@ def add_missing(message_ids: Sequence[int], scope: Scope) -> int:
     """
     made_count = 0
     lacking = _count_missing(message_ids, scope)
-    # Without messages that lack nothing: locks would be held while filters are tried on them.
+    # Messages that lack nothing are left out: their filters would be tried under locks.
     remaining_ids = [pk for pk in message_ids if lacking[pk]]
     while remaining_ids:
         # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.

@@ -126,7 +126,7 @@ def is_failing(row: BizReceive) -> bool:
     return row.failures >= MIN_FAILURES or row.failing_since <= timezone.now() - MIN_FAILING
 
 
-def needs_attention() -> Q:
+def attention_condition() -> Q:
     """The condition of subscriptions that need attention: failing, disabled by the platform, with
     an open breaker, or with failures. Without Redis no breaker counts as open."""
     states = presence.read_if_available() or {}

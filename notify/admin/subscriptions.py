@@ -74,7 +74,7 @@ class AttentionFilter(PickFilter):
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]
     ) -> QuerySet[BizReceive]:
-        return queryset.filter(health.needs_attention()) if self.value() == "yes" else queryset
+        return queryset.filter(health.attention_condition()) if self.value() == "yes" else queryset
 
 
 class SubscriptionList(HealthList):
@@ -84,7 +84,7 @@ class SubscriptionList(HealthList):
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[BizReceive]:
         attention_rank = Case(
-            When(health.needs_attention(), then=Value(0)),
+            When(health.attention_condition(), then=Value(0)),
             default=Value(1),
             output_field=IntegerField(),
         )

@@ -8,6 +8,7 @@ Order and event are committed together. The Agent (`run_agent`) relays the event
 """
 
 import json
+import math
 import re
 import uuid
 from typing import Any
@@ -66,9 +67,9 @@ def publish(
             raw = text.encode()
         else:
             text = raw.decode()
-            # Refuse what Python reads and JSON has not: NaN, numbers beyond a float's range, and
-            # halves of surrogate pairs.
-            json.dumps(json.loads(text), ensure_ascii=False, allow_nan=False).encode()
+            document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+            # A half of a surrogate pair is no text.
+            json.dumps(document, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent("payload", f"it cannot be sent as JSON in UTF-8: {error}") from None
     if len(raw) > MAX_PAYLOAD_BYTES:
@@ -98,3 +99,14 @@ def publish(
 def _check(pattern: re.Pattern[str], field: str, value: object, rule: str) -> None:
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise InvalidEvent(field, f"use {rule}")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number} is out of range")
+    return value

@@ -59,8 +59,8 @@ class _EventTypes(Snapshot[_Catalogue]):
         if not validating:
             self._schemas = {}
             return _Catalogue()
-        is_relevant = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
-        rows = EventType.objects.filter(is_relevant).order_by("id")
+        relevance_condition = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
+        rows = EventType.objects.filter(relevance_condition).order_by("id")
         versions = {
             (pk, changed_at): (owner, name)
             for pk, changed_at, owner, name in rows.values_list("id", "changed_at", "owner", "name")

@@ -22,7 +22,7 @@ MAX_DEPTH = 10  # levels of nested objects and lists
 # have a hundred thousand elements, and a system a thousand filters.
 MAX_ELEMENTS = 10_000
 # Elements that all conditions of a filter look at together. A search by a regular expression counts
-# as an element for each _SEARCH_STEPS of one instruction on one character. RE2 takes 3 µs for them.
+# as an element for every _SEARCH_STEPS steps, each an instruction on a character. RE2 takes 3 µs.
 MAX_WORK = 100_000
 _SEARCH_STEPS = 512
 _MAX_EXPONENT = 5_000  # of an operand: integers have 4,300 digits at most, floats less

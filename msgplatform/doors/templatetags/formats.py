@@ -50,7 +50,7 @@ def zone() -> str:
 def offset(local: datetime) -> str:
     """`UTC+8`, `UTC−3:30`, `UTC`: unambiguous, unlike abbreviations such as CST."""
     utc_offset = local.utcoffset() or timedelta(0)
-    if not utc_offset:
+    if abs(utc_offset) < timedelta(minutes=1):  # local mean times of old have seconds
         return "UTC"
     hours, minutes = divmod(int(abs(utc_offset).total_seconds()) // 60, 60)
     sign = "+" if utc_offset > timedelta(0) else "−"

@@ -153,6 +153,7 @@ class TestScheduler:
         assert set(values(self.charts(admin_client, "?period=7d")["Load"])) == {None, 2.5}
         for period, is_live in (("1h", True), ("7d", False)):
             page = get(admin_client, f"{SCHEDULER}?period={period}")
+            assert 'href="?period=24h"' in page
             assert ("data-live-seconds" in page) == is_live
             assert "http-equiv" not in page
         parts = get(admin_client, f"{SCHEDULER}?live=1")

@@ -249,6 +249,7 @@ RULES: list[tuple[str, Any, dict[str, str], str]] = [
     ("a", b"", {}, "payload"),
     ("a", b"{", {}, "payload"),
     ("a", b"NaN", {}, "payload"),
+    ("a", b'{"a": NaN, "a": 1}', {}, "payload"),  # the text has it, the value does not
     ("a", b"\xff", {}, "payload"),
     ("a", b"\xef\xbb\xbf{}", {}, "payload"),
     ("a", b"[" * 100_000, {}, "payload"),

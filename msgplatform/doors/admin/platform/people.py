@@ -64,7 +64,7 @@ def _is_lacking(request: HttpRequest, permissions: QuerySet[Permission]) -> bool
 
 
 def _groups_to_give(user: Any) -> QuerySet[Group]:
-    """The groups whose permissions this person has, all of them."""
+    """The groups of which this person has every permission."""
     rows = Group.objects.order_by(F("role__group").asc(nulls_last=True), "name").select_related(
         "role"
     )

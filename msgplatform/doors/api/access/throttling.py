@@ -200,7 +200,7 @@ def count_wrong_keys(request: HttpRequest | Request, add: int) -> None:
     rate = _rate("failed")
     if rate is None:
         return
-    # Every limit is looked at before one counts: a request that one refuses counts for none.
+    # All limits are checked before any counts: a request that a limit refuses counts for no limit.
     for count in sorted({0, add}):
         for origin, limit in origins(request, rate):
             if waiting := seconds_to_wait(f"failed:{origin}", limit, count):

@@ -111,7 +111,8 @@ def overview(request: HttpRequest) -> HttpResponse:
     if not person_limits.is_limited(request) and getting_started.is_new(request):
         first_parts = getting_started.parts(request)
     return pages.page(
-        request, "overview.html", _("Overview"), period=name, periods=PERIODS,
+        request, "overview.html", _("Overview"), period=name,
+        periods=[(key, period.title) for key, period in PERIODS.items()],
         first_parts=first_parts, **context,
     )  # fmt: skip
 

@@ -38,8 +38,8 @@ def search(request: HttpRequest) -> HttpResponse:
     """Search every flow; the query is in the URL, so a result can be sent to a colleague.
 
     The page has at once the messages that indexes find. It then asks for texts, see `texts`, unless
-    the query is the id of a message. The page of this message opens if it is the only hit, with a
-    link that leads back here with `all`.
+    the query is the id of a message that was found. The page of this message opens if it is the
+    only hit, with a link that leads back here with `all`.
     """
     # The box at the top uses another name, because lists have a "q" too. The query is cut here,
     # because a form's maxlength does not bind a typed URL.
