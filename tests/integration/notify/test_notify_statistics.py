@@ -281,7 +281,7 @@ def test_counters_that_cannot_be_added_up_are_no_hindrance(
     monkeypatch.setattr(platform_counters, "roll_up", too_slow)
     # Only what the work took makes a pause, and a long one.
     monkeypatch.setattr(platform_counters, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(platform_counters, "_REST", 10**6)
+    monkeypatch.setattr(platform_counters, "_REST_FACTOR", 10**6)
     keeper = platform_counters.Housekeeping()
     with pytest.raises(OperationalError):
         keeper.turn_if_due()
