@@ -231,13 +231,13 @@ def test_a_change_waits_until_the_message_has_moved(row: BizReceive, place: str)
 from notify.archive import archiver, due
 from msgplatform.core.archive.copying import Part
 from msgplatform.core.data import sql
-verified = Part.verified
+verify = Part.verify
 def slowly(part):
-    found = verified(part)
+    found = verify(part)
     if part.source.__name__ == "BizMsg":
         wait()
     return found
-Part.verified = slowly
+Part.verify = slowly
 say(archiver.move([{pk}], due.due(sql.now())))
 """
     (delivery,) = ReceiveMsg.objects.values_list("id", flat=True)
