@@ -1,19 +1,24 @@
 """The description of a source: a table of a database, and the meaning of its columns."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from crmsync import models
 from msgplatform.core.data.engines.contract import (
     IDLE_TRANSACTION_SECONDS,
     LOCK_WAIT_SECONDS,
     STATEMENT_SECONDS,
 )
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
+
+if TYPE_CHECKING:  # the table's description is used without Django, too
+    from crmsync import models
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f`\"'\\.;%/]{1,64}")
 _OFFSET = re.compile(r"([+-])(\d\d):([0-5]\d)")
