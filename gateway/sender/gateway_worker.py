@@ -93,8 +93,8 @@ class GatewayWorker:
             count += self._repeat(self.link.capacity)
         if (capacity := self.link.capacity) > 0 and not self.pace.is_short:
             count += self._send(capacity)
-        needs_link = self.link.can_grow and self.link.capacity <= 0 and self._next_growth.take()
-        if needs_link and (self._packs or store.has_work(self.gateway.id)):
+        should_grow = self.link.can_grow and self.link.capacity <= 0 and self._next_growth.take()
+        if should_grow and (self._packs or store.has_work(self.gateway.id)):
             self._in_loop(self.link.wake)  # idle connections that were unbound are opened again
         return count
 
