@@ -88,7 +88,7 @@ class Crms(Snapshot[Mapping[int, Crm]]):
             _unusable_row, UNUSABLE_CRM, _("The CRM %(name)s cannot be used"),
             _("%(error)s Correct it in the console; its records wait."),
         )  # fmt: skip
-        self._rows = Rows(self._usable_crm, UNUSABLE_CRM, condition)
+        self._rows = Rows(self._make_tested_crm, UNUSABLE_CRM, condition)
 
     def load(self) -> Mapping[int, Crm]:
         return self._rows.usable(models.Crm.objects.order_by("id"))
@@ -96,7 +96,7 @@ class Crms(Snapshot[Mapping[int, Crm]]):
     def get(self, crm_id: int) -> Crm | None:
         return self.known.get(crm_id)
 
-    def _usable_crm(self, row: models.Crm) -> Crm:
+    def _make_tested_crm(self, row: models.Crm) -> Crm:
         """Raises InvalidInput for settings that the adapter refuses, and Undecryptable."""
         crm = crm_from_row(row)
         # Open the adapter here: wrong settings become an alert, and no worker fails. Settings are

@@ -32,8 +32,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     A deletion has no fields. `previous` is the operation with the record's request before this one,
     0 for the first, None in what an earlier release stored: `crmsync.erasure` follows it. An
     `erased` request has lost its fields there, and is never sent. `row_digest` is the digest of the
-    row's own values in a request whose fields are others: a person has corrected it, or the mapping
-    refused the row. So the row is not taken for changed when its version is read once more.
+    row's own values in a request whose fields differ from them, because a person has corrected it
+    or the mapping refused the row. With it the row does not count as changed when its version is
+    read once more.
     """
 
     key: str

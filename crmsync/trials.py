@@ -168,10 +168,10 @@ def usual_fields(row: Crm) -> dict[str, str]:
 
 
 def send(
-    row: Crm, key: str, fields: Mapping[str, Any], remove: bool, audit: Callable[..., object]
+    row: Crm, key: str, fields: Mapping[str, Any], remove: bool, write_audit: Callable[..., object]
 ) -> Trial:
-    """Send a record with this KEY; with `remove` it is deleted afterwards. `audit` is called with
-    an action and its target.
+    """Send a record with this KEY; with `remove` it is deleted afterwards. `write_audit` is called
+    with an action and its target.
 
     Raises InvalidInput for a key that a real lead may have, Unavailable while others are being
     tried or there is no answer, and NotNow if the CRM cannot be asked, or has no such field.
@@ -179,7 +179,7 @@ def send(
     if not KEY.fullmatch(key):
         text = gettext_noop("Use test- and letters, digits or -.")
         raise InvalidInput(lazy_message(text), "key")
-    audit("crm_test_lead_sent", row.name, key=key)
+    write_audit("crm_test_lead_sent", row.name, key=key)
     record = Record(key, int(time.time()), fields)
 
     def work(adapter: CRMAdapter) -> Trial:

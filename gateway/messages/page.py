@@ -215,7 +215,7 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
                 name=row.user_number,
                 state=state,
                 tone=TONES.get(row.final, "plain"),
-                since=next(filter(None, times)),
+                since=next(filter(None, times), None),
                 why=why,
                 next_at=next_at,
                 attempts=[step.attempt() for step in reversed(steps)],

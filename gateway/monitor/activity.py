@@ -24,8 +24,8 @@ _ACCOUNT = Subject("account", _("account"), lambda: SmsAccount.objects.order_by(
 class _ByAccount(BySubject):
     """Messages that an account sent and received. 0 has the MOs to numbers without an account."""
 
-    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
-        return {counter: str(counter.subject) for counter in counters if counter.subject >= 0}
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
+        return {counter: str(counter.subject) for counter in counter_keys if counter.subject >= 0}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
         no_account = {"0": Group("0", gettext("nobody's"))} if "0" in keys else {}
@@ -39,12 +39,14 @@ class _BySpNumber(Dimension):
     title = _("SP number")
     names_subjects = True
 
-    def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
-        accounts = {counter.subject for counter in counters if counter.subject > 0}
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
+        accounts = {counter.subject for counter in counter_keys if counter.subject > 0}
         rows = SmsAccount.objects.filter(pk__in=accounts)
         numbers = dict(rows.values_list("pk", "sp_number"))
         return {
-            counter: numbers[counter.subject] for counter in counters if counter.subject in numbers
+            counter: numbers[counter.subject]
+            for counter in counter_keys
+            if counter.subject in numbers
         }
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:

@@ -42,7 +42,7 @@ _Final = SgipMt.Final
 RESENDABLE = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
-def answer_to(final: str, result: int, error_code: int, error: str) -> str:
+def failure_answer(final: str, result: int, error_code: int, error: str) -> str:
     """The reason why a message failed, from its row's columns; '' if it did not fail."""
     if final in (_Final.EXPIRED, _Final.UNKNOWN):
         return final
@@ -69,14 +69,14 @@ def with_answer(answer: str) -> Q:
 
 
 def answer_of(row: SgipMt) -> str:
-    return answer_to(row.final, row.result, row.error_code, row.error)
+    return failure_answer(row.final, row.result, row.error_code, row.error)
 
 
 def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
     """Count these rows of `sgip_mt`, as far as they are failures, in the caller's transaction."""
     losses = []
     for row in rows:
-        why = answer_to(row["final"], row["result"], row["error_code"], row["error"])
+        why = failure_answer(row["final"], row["result"], row["error_code"], row["error"])
         if why:
             losses.append(Loss(row["gateway_id"], why, row["id"], row["error"]))
     failure_store.add(FLOW, losses, now)

@@ -42,10 +42,10 @@ def resend_events(qids: Collection[int]) -> int:
     stays, so that an event in slices goes on where it failed."""
 
     @transaction.atomic
-    def replay() -> int:
+    def resend() -> int:
         return _take_back(qids).update(status=_STATUS.WAITING, reason="")
 
-    return transactions.retrying(replay)
+    return transactions.retrying(resend)
 
 
 def dismiss_events(qids: Collection[int]) -> int:

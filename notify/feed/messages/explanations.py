@@ -100,7 +100,8 @@ def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]
         return True, Reason.BELOW
     if FeedBroadcast.objects.filter(biz_id=post.biz_id, fri_uid=uid, feed_id=post.pk).exists():
         return True, Reason.WRITTEN
-    both = [(post.uid, name) for name, way in relations.items() if way == Friend.Delivery.BOTH]
+    both_ways = Friend.Delivery.BOTH
+    both = [(post.uid, name) for name, delivery in relations.items() if delivery == both_ways]
     if (post.uid, post.topic) in merge.of_relations(both):
         is_pushed = author is None or author.merging == FeedUser.Merging.PUSHED
         return True, Reason.NEW if is_pushed else Reason.MERGED

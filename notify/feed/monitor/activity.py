@@ -26,8 +26,8 @@ class _ByTopic(Dimension):
     title = _("topic")
     permission = "feed.view_eventqueue"
 
-    def keys_of(self, keys: Collection[Key]) -> Mapping[Key, str]:
-        topics = {counter: counters.split(counter.name)[0] for counter in keys}
+    def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
+        topics = {counter: counters.split(counter.name)[0] for counter in counter_keys}
         return {counter: topic for counter, topic in topics.items() if topic in _Topic.values}
 
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
