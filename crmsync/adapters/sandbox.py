@@ -10,16 +10,7 @@ import msgspec
 from django.conf import settings as platform_settings
 from django.utils.translation import gettext as _, gettext_lazy, gettext_noop
 
-from crmsync.adapters.base import (
-    AdapterCredentials,
-    AdapterSettings,
-    CredentialsRefused,
-    CRMAdapter,
-    Field,
-    Record,
-    Stored,
-    TooManyCalls,
-)
+from crmsync.adapters import base
 from crmsync.adapters.client import THROTTLED_SECONDS
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled, Unknown
 from crmsync.adapters.records import NOT_JSON, describe_not_json
@@ -145,7 +136,7 @@ _TEXTS = {
 }  # fmt: skip
 
 
-class SandboxSettings(AdapterSettings, frozen=True, kw_only=True):
+class SandboxSettings(base.AdapterSettings, frozen=True, kw_only=True):
     """CRMs with the same `space` share records and behaviour. `fields` are those that the sandbox
     has, without any it takes every one."""
 
@@ -153,11 +144,11 @@ class SandboxSettings(AdapterSettings, frozen=True, kw_only=True):
     fields: list[Annotated[str, msgspec.Meta(min_length=1, max_length=100)]] = []
 
 
-class SandboxCredentials(AdapterCredentials, frozen=True, kw_only=True):
+class SandboxCredentials(base.AdapterCredentials, frozen=True, kw_only=True):
     """The sandbox needs none."""
 
 
-class SandboxAdapter(CRMAdapter):
+class SandboxAdapter(base.CRMAdapter):
     """Records in the work Redis."""
 
     name = "sandbox"
@@ -176,18 +167,18 @@ class SandboxAdapter(CRMAdapter):
         self._records = Records(self.settings.space)
 
     # -- reading ---------------------------------------------------------------------------------
-    def fields(self) -> Mapping[str, Field] | None:
+    def fields(self) -> Mapping[str, base.Field] | None:
         self._require_answer()
-        return {name: Field(name) for name in self.settings.fields} or None
+        return {name: base.Field(name) for name in self.settings.fields} or None
 
-    def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
+    def read(self, keys: Collection[str]) -> Mapping[str, base.Stored]:
         self._require_answer()
         try:
             records = self._records.get(keys)
         except RedisError as error:
             raise Unavailable(_("Redis does not answer: %s") % error) from None
         return {
-            key: Stored(key, record.fields, version=record.version)
+            key: base.Stored(key, record.fields, version=record.version)
             for key, record in records.items()
         }
 
@@ -198,14 +189,16 @@ class SandboxAdapter(CRMAdapter):
         except RedisError as error:
             raise Unavailable(_("Redis does not answer: %s") % error) from None
         if behaviour.answer == AUTH:
-            raise CredentialsRefused(_(_TEXTS[AUTH]))
+            raise base.CredentialsRefused(_(_TEXTS[AUTH]))
         if behaviour.answer == THROTTLED:
-            raise TooManyCalls(_(_TEXTS[THROTTLED]), behaviour.retry_after or THROTTLED_SECONDS)
+            raise base.TooManyCalls(
+                _(_TEXTS[THROTTLED]), behaviour.retry_after or THROTTLED_SECONDS
+            )
         if behaviour.answer in (ERROR, DOWN):
             raise Unavailable(_(_TEXTS[behaviour.answer]))
 
     # -- writing ---------------------------------------------------------------------------------
-    def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
+    def deliver(self, batch: Sequence[base.Record]) -> Sequence[Outcome]:
         try:
             behaviour = self._records.take_behaviour()
             # A call must end long before the lease of its records does.
@@ -223,7 +216,7 @@ class SandboxAdapter(CRMAdapter):
             return [Retry(0.0, _("Redis does not answer: %s") % error)] * len(batch)
         return [_failure(behaviour)] * len(batch)
 
-    def _store(self, batch: Sequence[Record]) -> list[Outcome]:
+    def _store(self, batch: Sequence[base.Record]) -> list[Outcome]:
         present_records = self._records.get([record.key for record in batch])
         changes: dict[str, StoredRecord | None] = {}
         outcomes: list[Outcome] = []
@@ -245,7 +238,7 @@ class SandboxAdapter(CRMAdapter):
             return [Retry(0.0, text)] * len(batch)
         return outcomes
 
-    def _problem(self, record: Record) -> Invalid | None:
+    def _problem(self, record: base.Record) -> Invalid | None:
         """Why the sandbox never takes this record; None when it does."""
         for name in record.fields if self.settings.fields else ():
             if name not in self.settings.fields:

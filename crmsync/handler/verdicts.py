@@ -12,16 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from crmsync.adapters.outcomes import (
-    Auth,
-    Conflict,
-    Invalid,
-    Ok,
-    Refused,
-    Retry,
-    Throttled,
-    Unknown,
-)
+from crmsync.adapters import outcomes
 from crmsync.handler.answers import Answer, Fault, Unsent
 from crmsync.handler.call_limits import DAY_SECONDS
 from crmsync.models import Record
@@ -90,7 +81,7 @@ class Verdicts:
 
     def judge(self, row: Row, answer: Answer) -> None:
         has_claim = row.state == _State.QUEUED and row.claimed_by == self._claim
-        if isinstance(outcome := answer.outcome, Ok):
+        if isinstance(outcome := answer.outcome, outcomes.Ok):
             if has_claim or row.sent_version < answer.entry.request.version:
                 self._confirm(row, answer, outcome, has_claim)
             elif row.state == _State.CONFIRMED:
@@ -101,7 +92,7 @@ class Verdicts:
         elif has_claim:
             self._fail(row, answer)
 
-    def _confirm(self, row: Row, answer: Answer, outcome: Ok, has_claim: bool) -> None:
+    def _confirm(self, row: Row, answer: Answer, outcome: outcomes.Ok, has_claim: bool) -> None:
         entry, request = answer.entry, answer.entry.request
         is_newest = row.operation_id == entry.operation
         remote_id = _usable(outcome.remote_id) or _usable(answer.remote_id) or row.remote_id
@@ -142,16 +133,16 @@ class Verdicts:
                     error_class = "" if row.error_class == UNKNOWN else row.error_class
                     next_error = UNKNOWN if entry.check else error_class
                     self._leave(row, _State.WAITING, self._in(after), row.attempt, next_error)
-                case Throttled(after=after):
+                case outcomes.Throttled(after=after):
                     self._leave(row, _State.WAITING, self._in(after), row.attempt, error)
-                case Auth():
+                case outcomes.Auth():
                     due = self._in(_PAUSED_SECONDS)
                     self._leave(row, _State.WAITING, due, row.attempt, error)
-                case Retry(after=after):
+                case outcomes.Retry(after=after):
                     self._count_attempt(row, answer, error, after)
-                case Unknown():
+                case outcomes.Unknown():
                     self._count_attempt(row, answer, error, 0.0)
-                case Invalid() | Conflict() | Refused() | Fault():
+                case outcomes.Invalid() | outcomes.Conflict() | outcomes.Refused() | Fault():
                     row.attempt += 1
                     self._die(row, answer, name_of(outcome))
         if not isinstance(outcome, Unsent):

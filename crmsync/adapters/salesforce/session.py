@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from django.utils.translation import gettext as _
 
-from crmsync.adapters import client
+from crmsync.adapters import client, outcomes
 from crmsync.adapters.base import (
     AdapterCredentials,
     AdapterSettings,
@@ -20,17 +20,6 @@ from crmsync.adapters.base import (
     TooManyCalls,
 )
 from crmsync.adapters.client import HttpClient, describe, read_json
-from crmsync.adapters.outcomes import (
-    Auth,
-    Conflict,
-    Invalid,
-    Ok,
-    Outcome,
-    Refused,
-    Retry,
-    Throttled,
-    Unknown,
-)
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.http.engine import Request, Response
 
@@ -73,46 +62,46 @@ _MAX_SAME = 60  # characters by which two messages have one cause: ids come late
 def raise_for(response: Response) -> None:
     """Like `raise_for` of `client`, but also knows that the day's calls are used up."""
     outcome = None if client.is_whole(response) else of_call(response, 1)
-    if isinstance(outcome, Throttled):
+    if isinstance(outcome, outcomes.Throttled):
         raise TooManyCalls(client.describe(response), outcome.after)
     client.raise_for(response)
 
 
-def of_call(response: Response, size: int) -> Outcome:
+def of_call(response: Response, size: int) -> outcomes.Outcome:
     """The outcome of each record of a call without the expected answer."""
     if client.is_whole(response):
-        return Unknown(_("Salesforce's answer has no result for each record."))
+        return outcomes.Unknown(_("Salesforce's answer has no result for each record."))
     body = client.read_json(response) if response.body else None
     error = body[0] if isinstance(body, list) and body and isinstance(body[0], dict) else {}
     code = str(error.get("errorCode", ""))
     general = client.outcome_of_status(response, size, is_upsert=True)
     if response.error or not response.status:
-        return general or Unknown(response.detail)
+        return general or outcomes.Unknown(response.detail)
     if code == "REQUEST_LIMIT_EXCEEDED":
-        return Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
-    if code in _AUTH or isinstance(general, Auth):
+        return outcomes.Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
+    if code in _AUTH or isinstance(general, outcomes.Auth):
         of_record = code not in _AUTH and response.status == 403
-        return Auth(_message(error) or client.describe(response), of_record)
+        return outcomes.Auth(_message(error) or client.describe(response), of_record)
     if code and size == 1:
         return _meaning(code, error)
-    return general or Retry(0.0, client.describe(response))
+    return general or outcomes.Retry(0.0, client.describe(response))
 
 
-def of_result(result: Any, external_id: str) -> Outcome:
+def of_result(result: Any, external_id: str) -> outcomes.Outcome:
     """The outcome of a record by its result in the answer to a call."""
     if not isinstance(result, Mapping):
-        return Unknown(_("Salesforce's answer has a result that is no object."))
+        return outcomes.Unknown(_("Salesforce's answer has a result that is no object."))
     if result.get("success"):
-        return Ok(long_id(str(result.get("id", ""))), result.get("created"))
+        return outcomes.Ok(long_id(str(result.get("id", ""))), result.get("created"))
     errors = result.get("errors") or [{}]
     error = errors[0]
     code = str(error.get("statusCode") or error.get("errorCode") or "")
     if code == "DUPLICATE_EXTERNAL_ID":
-        return Invalid(external_id, _message(error))
+        return outcomes.Invalid(external_id, _message(error))
     return _meaning(code, error)
 
 
-def of_whole_call(results: Sequence[Any]) -> Refused | None:
+def of_whole_call(results: Sequence[Any]) -> outcomes.Refused | None:
     """The refusal of a call with several records that all have the same error of a trigger or a
     flow: a smaller call may not cause it."""
     causes = set()
@@ -126,7 +115,7 @@ def of_whole_call(results: Sequence[Any]) -> Refused | None:
     if len(causes) != 1 or len(results) < 2:
         return None
     code, message = causes.pop()
-    return Refused(message or code) if code in _OF_CALL else None
+    return outcomes.Refused(message or code) if code in _OF_CALL else None
 
 
 def is_gone(result: Any) -> bool:
@@ -148,21 +137,22 @@ def long_id(remote_id: str) -> str:
     return remote_id + suffix
 
 
-def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
+def _meaning(code: str, error: Mapping[str, Any]) -> outcomes.Outcome:
     message = _message(error) or code or _("Salesforce gave no reason.")
     if code == "REQUEST_LIMIT_EXCEEDED":
-        return Throttled(_LIMIT_SECONDS)
+        return outcomes.Throttled(_LIMIT_SECONDS)
     if code in _RETRY or _LOCK.search(message):
-        return Retry(0.0, message)
+        return outcomes.Retry(0.0, message)
     if code in _DUPLICATES:
         if id_match := _ID.search(message.partition("with id")[2]):
-            return Conflict(long_id(id_match[1]))
+            return outcomes.Conflict(long_id(id_match[1]))
         # A duplicate rule found others without saying which: a person decides.
         message = _("Salesforce holds a duplicate: %s") % message
     fields = error.get("fields") or ()
     if not (fields or _OF_VALUES.search(code)):
-        return Retry(0.0, message)  # what is not known must not kill a good record at the first try
-    return Invalid(str(fields[0]) if fields else "", message)
+        # What is not known must not kill a good record at the first try.
+        return outcomes.Retry(0.0, message)
+    return outcomes.Invalid(str(fields[0]) if fields else "", message)
 
 
 def _message(error: Mapping[str, Any]) -> str:
