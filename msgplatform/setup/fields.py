@@ -114,6 +114,11 @@ class WaitsField(serializers.ListField):
     note = DurationField.note
     child = DurationField()
 
+    def to_representation(self, data: Any) -> list[Any]:
+        """The delays, without what a statement has stored and is no number: an alert names that."""
+        waits = data if isinstance(data, list) else []
+        return super().to_representation([wait for wait in waits if isinstance(wait, int | float)])
+
 
 @extend_schema_field({"type": "object", "additionalProperties": {}})
 class ObjectField(serializers.JSONField):

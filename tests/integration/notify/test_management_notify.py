@@ -29,6 +29,14 @@ def drain(worker: Any) -> None:
         pass
 
 
+def test_a_schedule_that_a_statement_has_stored_breaks_no_list() -> None:
+    row = subscription(Biz.objects.create(name="orders"))
+    BizReceive.objects.filter(pk=row.pk).update(schedule=["soon", 5])
+    answer = Manager("manage:subscriptions").send("GET", "subscriptions")
+    assert answer.status_code == 200
+    assert answer.json()["results"][0]["schedule"] == [5]
+
+
 class TestHeld:
     @pytest.fixture
     def manager(self) -> Manager:
