@@ -40,8 +40,8 @@ from msgplatform.core.personal import MARK
 
 _OPERATIONS = 20  # operations of one slice: each may hold hundreds of requests
 _CHUNK = 500
-# Names of fields that identify a person, after everything but letters is removed.
 _NO_LETTERS = re.compile(r"[\W_\d]+")
+# Names of fields that identify a person, after everything but letters is removed.
 _IDENTIFYING = frozenset({
     "email", "mail", "emailaddress", "phone", "phonenumber", "mobile", "mobilephone",
     "mobilenumber", "tel", "telephone", "cell", "cellphone",
@@ -55,7 +55,7 @@ _COLUMNS = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "update_t
 def _find_leads(person: Person, cursor: str) -> Slice:
     rows = Lead.objects.filter(id__gt=int(cursor or 0)).order_by("id")
     page = list(rows.values(*_COLUMNS)[:SLICE])
-    own_leads = [row for row in page if _is_of(person, row)]
+    own_leads = [row for row in page if _is_lead_of(person, row)]
     records = _records_of([row["id"] for row in own_leads])
     open_keys = {record.key for record in records if _is_open(record)}
     own_rows = [
@@ -65,7 +65,7 @@ def _find_leads(person: Person, cursor: str) -> Slice:
     return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
 
 
-def _is_of(person: Person, row: dict[str, Any]) -> bool:
+def _is_lead_of(person: Person, row: dict[str, Any]) -> bool:
     if _is_erased(row):
         return False
     return (
@@ -146,7 +146,8 @@ def _erase_records(record_ids: Sequence[int]) -> int:
 
 
 def _end_leads(_person: Person, rows: Sequence[Row]) -> int:
-    """End the wait for the CRMs: dismiss the records that are on their way."""
+    """End the wait for the CRMs: erase what is on its way, and dismiss records that are dead, or
+    confirmed and not deleted."""
     lead_ids = [int(row.key) for row in rows if row.data["is_delete"]]
     record_ids = [record.pk for record in _records_of(lead_ids)]
     erasure.erase(record_ids)
@@ -165,7 +166,7 @@ def _find_texts(person: Person, cursor: str) -> Slice:
     page = list(rows.values(*_COLUMNS)[:SLICE])
     other_rows: list[Row] = []
     for row in page:
-        if _is_of(person, row):
+        if _is_lead_of(person, row):
             continue
         fields = {name: row[name] for name in _EMPTY if name != "extra"} | dict(row["extra"] or {})
         hits = {
@@ -193,7 +194,7 @@ def _erase_texts(person: Person, rows: Sequence[Row]) -> int:
 def _erase_text(person: Person, lead_ids: Sequence[int]) -> int:
     # Lock the row: a change of `extra` by its business system must not be lost.
     rows = Lead.objects.select_for_update().filter(id__in=lead_ids).order_by("id")
-    other_leads = [row for row in rows.values(*_COLUMNS) if not _is_of(person, row)]
+    other_leads = [row for row in rows.values(*_COLUMNS) if not _is_lead_of(person, row)]
     for row in other_leads:
         erased_fields = {name: person.erased_value(row[name]) for name in _EMPTY}
         Lead.objects.filter(id=row["id"]).update(**erased_fields)
@@ -243,7 +244,8 @@ def _record_key_by_request_key(
 ) -> dict[str, str]:
     """The keys of requests about the person → the keys of their records.
 
-    A lead itself names its person. In other requests a field must be just the identifier.
+    A request about a lead of another person is left out. In all others a field must be just the
+    identifier.
     """
     policy = Policy.objects.filter(pk=policy_id).values("key_prefix", "source__name").first()
     prefix = policy["key_prefix"] if policy else ""
@@ -252,7 +254,9 @@ def _record_key_by_request_key(
     if policy and policy["source__name"] == HIVE:
         lead_ids = [int(key) for key in keys.values() if key.isascii() and key.isdigit()]
         leads = Lead.objects.filter(id__in=lead_ids).values(*_COLUMNS)
-        others = {str(row["id"]) for row in leads if not (_is_of(person, row) or _is_erased(row))}
+        others = {
+            str(row["id"]) for row in leads if not (_is_lead_of(person, row) or _is_erased(row))
+        }
     return {
         request.key: keys[request.key]
         for request in requests

@@ -28,7 +28,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent  # packages are imported from 
 _PACKED = Path(__file__).resolve().parent / "files"
 # Templates, catalogues and pages of docs/: at the root of a clone, in the package of a wheel.
 FILES_DIR = _PACKED if _PACKED.is_dir() else BASE_DIR
-# MANAGE: the platform's command line, without a command. INSTALL: the installation of an extra.
+# MANAGE: the command line of the platform, without a command. INSTALL: that of installing an extra.
 MANAGE, INSTALL = (
     ((sys.executable, "-m", "msgplatform"), "pip install 'msgplatform[{}]'")
     if FILES_DIR == _PACKED
@@ -38,7 +38,7 @@ MANAGE, INSTALL = (
 CHECKS_TAG = "msgplatform"
 # A Unix socket's path may have 107 bytes (sun_path in unix(7)).
 MAX_SOCKET_PATH = 107
-# A URL of these that names no host means this machine.
+# A URL with one of these schemes and without a host means this machine.
 _LOCAL_SCHEMES = frozenset({"redis", "rediss", "unix"})
 
 
@@ -406,7 +406,8 @@ def state_dir() -> Path:
 
 
 def socket_path(name: str) -> Path:
-    """A Unix socket's path in the state directory, or a short one beside it if that is too long."""
+    """A Unix socket's path in the state directory, or, if that is too long, in the folder of
+    temporary files."""
     import hashlib
     import tempfile
 

@@ -18,12 +18,12 @@ from msgplatform.models import Biz
 
 HIVE = "hive"  # the source that always exists: the table `lead`
 HIVE_COLUMNS = ("biz_id", "appkey", "uid", "name", "phone", "extra")
-# The maximum of requests in one operation. Each costs some twenty statements and three commits. Of
-# a list of 1,000 ids MariaDB makes a subquery, and plans it anew
+# Maximum of requests in one operation, which costs some twenty statements and three commits.
+# MariaDB turns a list of 1,000 ids into a subquery, and plans it anew
 # (`in_predicate_conversion_threshold`).
 MAX_BATCH = 900
-# A poller goes on with an unfinished run for so long. The run may lie behind thousands of others:
-# while rows are compared for hours, each look for changes is a run.
+# Age up to which a poller goes on with an unfinished run. Thousands of newer runs may follow it:
+# while a comparison takes hours, each look for changes is a run of its own.
 MAX_RUN = timedelta(days=7)
 # Rows before a run are counted up to this number, to estimate the run's remaining time.
 MAX_UNREAD = 1_000_000

@@ -23,7 +23,7 @@ from msgplatform.core.errors import InvalidInput
 
 MAX_RULES = 200
 MAX_FIELD = 128
-_MAX_DIGITS = 30  # characters; a longer constant is written as text
+_MAX_NUMBER_LENGTH = 30  # a longer constant is written as text
 _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # as JSON has them
 _DIGITS = re.compile(r"-?[\d.]+")
@@ -93,7 +93,8 @@ class FieldMapping(msgspec.Struct, frozen=True):
                     value = _at(choice, values, decoded_columns)
                 except ValueError as error:
                     raise InvalidInput(f"{choice}: {error}", rule.field) from None
-                # A field with no choice left is not sent, and the CRM keeps its value.
+                # After an empty value the next choice counts. Without a further choice the field is
+                # not sent, and the CRM keeps its value.
                 if value is not None and value != "":
                     fields[rule.field] = value
                     break
@@ -140,7 +141,7 @@ def _choice(word: str, line: int) -> Path | Constant:
     if word in _LITERALS:
         return Constant(_LITERALS[word])
     if _DIGITS.fullmatch(word):
-        if not _NUMBER.fullmatch(word) or len(word) > _MAX_DIGITS:
+        if not _NUMBER.fullmatch(word) or len(word) > _MAX_NUMBER_LENGTH:
             raise _wrong(line, _("%s is no number; a text stands in quotation marks") % word)
         return Constant(msgspec.json.decode(word))
     if not _PATH.fullmatch(word):

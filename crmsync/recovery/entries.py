@@ -6,9 +6,9 @@ records as if they had never been sent.
       ├──── dismissed ──> dismissed
       └──── the CRM confirms the record, or its queue takes work again ──> solved
 
-The counts of operations: a dead record has counted as dead. When it is tried again, this count is
-taken back and its operation is open until the record ends anew: handler and poller count it like
-any other. A dismissed record still counts as dead.
+An operation counts a dead record as dead. When the record is tried again, this count is taken back
+and the operation is open until the record ends once more: handler and poller count that ending as
+usual. A dismissed record still counts as dead.
 
 Records are locked before entries, both in the order of ids, as handlers lock them when they mark.
 An entry whose record is no longer dead is out of date, since a newer version was read: nothing is
@@ -35,7 +35,8 @@ from msgplatform.core.data import chunks, claims, sql, transactions
 
 _State = Record.State
 
-# A record that begins anew. UNKNOWN stays, so that the record is still looked up first.
+# The columns of a record that begins anew. UNKNOWN stays, so that the record is still looked up
+# first.
 RESET: Mapping[str, Any] = {
     "state": _State.WAITING, "next_at": Now(), "attempt": 0, "claimed_by": "",
     "updated_at": Now(),
@@ -70,7 +71,8 @@ def resend_entries(entry_ids: Sequence[int], by: str) -> int:
         states = _State.WAITING, _State.RETRY
         scheduled_record_ids = [record.pk for record in entry_records if record.state in states]
         _update(scheduled_record_ids, {"next_at": Now(), "updated_at": Now()})
-        # Their rows may be gone at the source: leave the entries open until the records were sent.
+        # Rows of unread records may be gone at the source: their entries stay open until the
+        # records were sent.
         unread_ids = {record.pk for record in unread}
         unread_entry_ids = [entry.pk for entry in entries if entry.record_id in unread_ids]
         confirmed_ids = {record.pk for record in entry_records if record.state == _State.CONFIRMED}

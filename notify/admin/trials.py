@@ -57,7 +57,7 @@ def sees_urls(request: HttpRequest) -> bool:
 
 def payload_of(text: str) -> str:
     """The payload in a text area. Raises ValidationError, with line and column, for a text that is
-    no JSON; whatever else may be wrong intake or the consumer judges."""
+    no JSON; intake or the consumer judges everything else."""
     payload = text.replace("\r\n", "\n")  # as browsers send line breaks
     try:
         parse_json(payload)
@@ -71,8 +71,8 @@ def payload_of(text: str) -> str:
 def send_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpResponse:
     """The view: GET shows the form, with the example of the type that the address names; POST
     sends. A POST without a type sends the usual test."""
-    row = model_admin.row_for(request, pk, "")
-    # An operator may send the usual test; other signed events need the right to set one up.
+    row = model_admin.row_for(request, pk, verb="")  # permissions are checked below
+    # An operator may send the usual test; other signed events need the right to change the row.
     may_choose = model_admin.has_change_permission(request, row)
     is_usual = request.method == "POST" and "event_type" not in request.POST
     if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
@@ -120,7 +120,7 @@ def _mismatch(entry: EventType | None, payload: str) -> str:
 
 
 class FilterForm(forms.Form):
-    """A filter, written as in a subscription: its form, too, posts it here before it is saved."""
+    """A filter, written as in a subscription, whose form posts it here before it is saved."""
 
     filter = forms.CharField(
         label=_("Filter"),

@@ -23,7 +23,7 @@ def ddl(vendor: str) -> str:
 
 
 class CreateTables(Operation):
-    """Create the tables from `ddl/`, so that a Django project has the same tables as all others.
+    """Create the tables from `ddl/`, so that a Django project has the usual tables.
 
     Existing tables are kept.
     """

@@ -30,7 +30,7 @@ from notify.feed.models.posts import Topic
 from notify.feed.monitor import failures
 
 PAGE = 500  # rows of one slice, entries of one statement
-_MAX_OPEN = 100_000  # events that wait: so many are read in a second
+_MAX_OPEN = 100_000  # open events; this many are read in a second
 _STATUS, _OPEN = EventQueue.Status, EventQueue.OPEN
 # The rows of a user (system, uid) as ranges of a key: all columns of the key but one have a value,
 # and the rows are read in the order of the other column.
@@ -53,6 +53,7 @@ def user_rows(
     position = json.loads(cursor) if cursor else None
     if not isinstance(position, list):  # a cursor of an earlier version was a count of rows
         position = [_next_system(person, -1), "", "", 0, None]
+    # System, last user of the page before, [user, number of the range], last value.
     biz, page_after, *last_range, last_value = position
     if biz is None:
         return [], ""
@@ -116,7 +117,7 @@ def _find_posts(person: Person, cursor: str) -> Slice:
     # Open events need the post's author, to find the entries in the timelines of others.
     busy = _busy_systems(person, rows)
     own_rows = [
-        Row(str(row["id"]), row, row["delete_date"] is None or row["biz_id"] in busy)
+        Row(str(row["id"]), row, is_open=row["delete_date"] is None or row["biz_id"] in busy)
         for row in rows
     ]
     return Slice(own_rows, cursor)
@@ -285,7 +286,7 @@ def _erase_user(biz: int, uid: str) -> int:
 
 
 def stores() -> Sequence[PersonStore]:
-    """Posts are deleted before relations end, by which their entries are found."""
+    """Posts are deleted before relations end: relations lead to the entries of the posts."""
     return (
         PersonStore("feed.posts", _("posts"), _find_posts, _erase_posts, prepare=_delete_posts),
         PersonStore("feed.relations", _("relations"), _find_relations, _erase_relations),

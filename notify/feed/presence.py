@@ -23,7 +23,7 @@ _DECISION = "feed:pace-decision"
 # KEYS: lease, decision. ARGV: me, JSON, milliseconds. A dispatcher that has lost the lease changes
 # nothing.
 _PUBLISH = """
-redis.call('DEL', KEYS[2] .. ':none')  -- a full Redis lets a script go on that began by freeing
+redis.call('DEL', KEYS[2] .. ':none')  -- a script that begins by a DEL may write to a full Redis
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 return 1

@@ -55,7 +55,7 @@ _KEY = "notify:listener:"  # string by subscription, expiring: the name of the l
 # KEYS: the place. ARGV: listener, milliseconds, 1 to take over. Returns 0 when the listener has the
 # place, or the milliseconds for which another listener has it.
 _TAKE = """
-redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+redis.call('DEL', KEYS[1] .. ':none')  -- a script that begins by a DEL may write to a full Redis
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] and ARGV[3] ~= '1' then return redis.call('PTTL', KEYS[1]) end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

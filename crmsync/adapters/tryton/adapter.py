@@ -99,7 +99,7 @@ class TrytonAdapter(RestAdapter):
                 (old if held_record else new).append(record)
         create_outcomes = self._call_for_all(new, lambda: self._create(new), created=True)
         if len(new) == 1 and isinstance(create_outcomes[new[0].key], Invalid):
-            # The key exists already: an earlier call without an answer may have arrived late.
+            # Perhaps the key exists by now: an earlier call without an answer may have come late.
             try:
                 is_stored = new[0].key in self._find(new)
                 reason = _("An earlier call has stored the record meanwhile.")

@@ -85,7 +85,8 @@ class SourceAdmin(ResourceAdmin):
 
     def test_view(self, request: HttpRequest, pk: int | None = None) -> HttpResponse:
         """Read one row of the source that the form describes; the form is not saved."""
-        # The hive has no form to post: test the stored source.
+        # The hive has no form to post: test the stored source. `posted_form` refuses people without
+        # the permission.
         row = Source.objects.filter(pk=pk, name=HIVE).first() if pk else None
         if row is None or not self.has_change_permission(request):
             form = probes.posted_form(self, request, pk)
@@ -137,6 +138,7 @@ class SourceAdmin(ResourceAdmin):
         return format_html('<a href="{}?source__id__exact={}">{}</a>', url, row.pk, row.policies)
 
 
+# By `Facts.bounded_by`: why the horizon, before which no further row can appear, is not exact.
 _BOUNDS = {
     "privilege": _(
         "The database does not show its open transactions: the user needs the privilege PROCESS."

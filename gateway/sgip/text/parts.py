@@ -28,7 +28,7 @@ class SplitOptions:
     """How a channel sends text.
 
     `chinese` is GBK or UCS2; `signature` the text that the carrier puts in front, which takes
-    part of the first short message; `packed_ascii` says that the SMSC packs ASCII, so that 160
+    space of the first short message; `packed_ascii` says that the SMSC packs ASCII, so that 160
     septets fit. Each of [ ] { } ~ \\ ^ | takes two; a text with a character that GSM's alphabet
     lacks, such as a backtick or a tab, is not packed.
     """
@@ -64,8 +64,8 @@ _SINGLE = (0, 1, 1)  # reference, total and number of the only part of a message
 def split(text: str, reference: int = 0, options: SplitOptions = _DEFAULT) -> Parts:
     """The text in one part, or in as many as it needs; no character is cut, none is lost.
 
-    `reference` tells the messages of one sender apart; it is taken modulo 2^8. The signature takes
-    part in the choice of the charset. Raises TextError for more than 255 parts, a lone surrogate,
+    `reference` tells the messages of one sender apart; it is taken modulo 2^8. The signature
+    counts in the choice of the charset. Raises TextError for more than 255 parts, a lone surrogate,
     and a signature that leaves no space for text.
     """
     everything = text + options.signature

@@ -1,4 +1,4 @@
-"""Sends alerts, weekly summaries and heartbeats: the turn that a program's watch takes."""
+"""Sends alerts, weekly summaries and heartbeats; a program's watch takes its turns."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, time, timedelta
@@ -76,15 +76,15 @@ def write_summary(channel: AlertChannel, now: datetime) -> tuple[str, str]:
                 continue
             totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
             lines = [f"{flow.title}: {_figures(activity, whole(totals))}"]
-            systems = next((part for part in activity.dimensions if part.name == SYSTEM), None)
-            ranked_lines = rank_groups(activity, systems, totals) if systems else []
-            busy_lines = [line for line in ranked_lines if any(line.counts.values())]
+            by_system = next((part for part in activity.dimensions if part.name == SYSTEM), None)
+            systems = rank_groups(activity, by_system, totals) if by_system else []
+            busy_systems = [system for system in systems if any(system.counts.values())]
             lines += [
-                f"- {line.group.title}: {_figures(activity, line.counts)}"
-                for line in busy_lines[:_MAX_SYSTEMS]
+                f"- {system.group.title}: {_figures(activity, system.counts)}"
+                for system in busy_systems[:_MAX_SYSTEMS]
             ]
-            if len(busy_lines) > _MAX_SYSTEMS:
-                lines.append(_("- and %d more systems") % (len(busy_lines) - _MAX_SYSTEMS))
+            if len(busy_systems) > _MAX_SYSTEMS:
+                lines.append(_("- and %d more systems") % (len(busy_systems) - _MAX_SYSTEMS))
             paragraphs.append("\n".join(lines))
         counts = {
             "opened": Alert.objects.filter(first_at__gte=now - WEEK).count(),

@@ -6,7 +6,7 @@ from redis import Redis
 
 # KEYS: lease. ARGV: me, milliseconds.
 _HOLD = """
-redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+redis.call('DEL', KEYS[1] .. ':none')  -- a script that begins by a DEL may write to a full Redis
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

@@ -16,7 +16,7 @@ T = TypeVar("T")
 # seconds, JSON, and so on.
 _REPORT = """
 local key, longest = KEYS[1], 0
-redis.call('HDEL', key, '')  -- a full Redis lets a script go on that began by freeing
+redis.call('HDEL', key, '')  -- a script that begins by an HDEL may write to a full Redis
 local time = redis.call('TIME')
 local at = tonumber(time[1]) + tonumber(time[2]) / 1000000
 for i = 1, #ARGV, 3 do

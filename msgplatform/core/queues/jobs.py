@@ -41,7 +41,7 @@ CLAIM_BYTES = 1024 * 1024
 # is over. An entry that was claimed already is dropped, too: `put` was sent twice, because Redis
 # answered late.
 _CLAIM = """
-redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+redis.call('DEL', KEYS[1] .. ':none')  -- a script that begins by a DEL may write to a full Redis
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1e6
 local till = string.format('%.6f', now + ARGV[1])
@@ -183,8 +183,8 @@ def check_writes() -> None:
 
 
 def replace(name: str, orders: Sequence[Any]) -> None:
-    """Replace the orders of a queue that no process claims from by these, which never expire.
-    Meanwhile a reader may see old and new orders."""
+    """Put these orders, which never expire, in place of a queue's old orders. No process may claim
+    from the queue; a reader may see old and new orders meanwhile."""
     with work_redis().pipeline(transaction=False) as pipe:
         for job_id in _queue(name, work_redis()).get_job_ids():
             pipe.lrem(f"rq:queue:{name}", 1, job_id)

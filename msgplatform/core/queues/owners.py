@@ -1,9 +1,9 @@
 """Ownership of queues: one process owns a queue, takes its orders, and renews the ownership.
 
-An owner renews its queue while it holds any of the queue's orders. An order that was claimed from a
-queue without an owner, or by another process than the owner, is a stray: its holder is dead or
-stands still, long before the claim is over, and another process may take the order back. So a
-process that could not renew in time works on no order before it has renewed, and called
+An owner renews its ownership while it holds any of the queue's orders. An order that was claimed
+from a queue without an owner, or by another process than the owner, is a stray: its holder is dead
+or stands still. Another process may take a stray back long before the claim is over. So a process
+that could not renew in time works on an order only after it has renewed, and called
 `filter_claimed`.
 """
 
@@ -19,7 +19,7 @@ OWNER = "queues:owner:"  # string per name, expiring: the owner of its queues
 # name how many queues it has. Returns the indices of names with work in one of their queues and
 # without another owner; the same script renews their ownership.
 _OWN = """
-redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+redis.call('DEL', KEYS[1] .. ':none')  -- a script that begins by a DEL may write to a full Redis
 local won, at = {}, 1
 for i = 1, #ARGV - 2 do
   local count, work = tonumber(ARGV[i + 2]), 0
@@ -98,7 +98,7 @@ def disown(names: Sequence[str], owner: str) -> None:
 
 # KEYS: each queue's owner key and intermediate list. ARGV: me. Returns for each queue its claimed
 # orders; none if another process owns the queue.
-_CLAIMED = """
+_LIST_CLAIMED = """
 local claimed = {}
 for i = 1, #KEYS / 2 do
   local holder = redis.call('GET', KEYS[2 * i - 1])
@@ -128,7 +128,7 @@ def strays(names: Sequence[str], owner: str, own_ids: Collection[str]) -> list[t
     if not names:
         return []
     keys = [key for name in names for key in (OWNER + name, f"rq:queue:{name}:intermediate")]
-    id_lists: Any = work_redis().register_script(_CLAIMED)(keys=keys, args=[owner])
+    id_lists: Any = work_redis().register_script(_LIST_CLAIMED)(keys=keys, args=[owner])
     return [
         (name, id)
         for name, job_ids in zip(names, id_lists, strict=True)
@@ -139,7 +139,7 @@ def strays(names: Sequence[str], owner: str, own_ids: Collection[str]) -> list[t
 
 # KEYS: an order's intermediate list and job, and so on. ARGV: their ids. Returns the indices of
 # orders that have been claimed all the time.
-_HELD = """
+_FILTER_CLAIMED = """
 local held = {}
 for i = 1, #ARGV do
   local is_there = redis.call('LPOS', KEYS[2 * i - 1], ARGV[i])
@@ -157,7 +157,7 @@ def filter_claimed(orders: Sequence[Claimed]) -> list[Claimed]:
     for order in orders:
         keys += [f"rq:queue:{order.queue}:intermediate", f"rq:job:{order.id}"]
     ids = [order.id for order in orders]
-    indices: Any = work_redis().register_script(_HELD)(keys=keys, args=ids)
+    indices: Any = work_redis().register_script(_FILTER_CLAIMED)(keys=keys, args=ids)
     return [orders[index - 1] for index in indices]
 
 
@@ -165,8 +165,8 @@ def take_back(orders: Sequence[tuple[str, str]], owner: str) -> list[tuple[str, 
     """Put strays (queue, job id) back at the front of their queues, marked as returned; returns the
     strays that still exist. A queue with a new owner is left to that owner.
 
-    A holder that is alive after all calls `filter_claimed`. An order that it has finished is
-    removed by `jobs.remove_orders`, wherever the order is.
+    If its holder is alive, it calls `filter_claimed` before it works on the order. An order that it
+    has finished is removed by `jobs.remove_orders`, wherever the order is.
     """
     with work_redis().pipeline(transaction=False) as pipe:
         script = work_redis().register_script(_TAKE_BACK)

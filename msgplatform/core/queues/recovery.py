@@ -70,7 +70,7 @@ _QUEUES_PER_SCRIPT = 500
 # Moves an entry back to the front of its queue, unless a process has claimed it again. KEYS: queue,
 # intermediate list, claims. ARGV: job id, member of the claims, now.
 _PUT_BACK = """
-redis.call('DEL', KEYS[3] .. ':none')  -- a full Redis lets a script go on that began by freeing
+redis.call('DEL', KEYS[3] .. ':none')  -- a script that begins by a DEL may write to a full Redis
 local claimed = redis.call('ZSCORE', KEYS[3], ARGV[2])
 if claimed and tonumber(claimed) >= tonumber(ARGV[3]) then return end
 redis.call('ZREM', KEYS[3], ARGV[2])

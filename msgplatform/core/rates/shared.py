@@ -21,7 +21,7 @@ RATE_HINT = "Write it as 100/s, 600/min, 5000/hour or 20000/day, or off for no l
 
 # KEYS: when the next call is due. ARGV: rate, wanted, burst in seconds.
 _TAKE = """
-redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+redis.call('DEL', KEYS[1] .. ':none')  -- a script that begins by a DEL may write to a full Redis
 local rate, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local at = tonumber(time[1]) + tonumber(time[2]) / 1000000

@@ -155,7 +155,8 @@ def parse_any(body: bytes) -> Any:
     if depth(value) > MAX_DEPTH:
         raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
     try:
-        # Numbers as they are written: Python reads none of more than 4,300 digits.
+        # msgspec accepts a name that is there twice. Numbers stay text, because Python reads none
+        # of more than 4,300 digits.
         json.loads(body, object_pairs_hook=object_of, parse_int=str, parse_float=str)
     except RepeatedName as error:
         raise ParseError(f"The name {str(error)!r} is there twice in one object.") from None
@@ -201,9 +202,9 @@ _TAKES_JSON = frozenset({"*/*", MEDIA_TYPE, f"{MEDIA_TYPE}, */*", CONTENT_TYPE})
 class JsonFirst(DefaultContentNegotiation):
     """DRF's negotiation, with a short cut for the usual Accept headers.
 
-    Generated clients name `application/problem+json` alone for operations without another answer in
-    the document: their success has no body. Such operations take any Accept header: DELETE, and the
-    methods that a view names in `bodiless_methods`.
+    For an operation whose success has no body, generated clients accept `application/problem+json`
+    alone: the document has no other media type for it. Such operations take any Accept header:
+    DELETE, and the methods that a view names in `bodiless_methods`.
     """
 
     def select_renderer(

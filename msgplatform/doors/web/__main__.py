@@ -77,7 +77,8 @@ class Server(MPServer):
         # Its stub lacks the arguments.
         self._shd = SocketHolder(self._listener.fileno(), False, _BACKLOG)  # type: ignore[call-arg]
 
-    def _drop_shared_socket(self) -> None: ...
+    def _drop_shared_socket(self) -> None:
+        """Nothing: `stopping.prepare` closes the listener."""
 
 
 def serve(options: Options, application: str = "msgplatform.doors.web.asgi:application") -> None:

@@ -24,9 +24,9 @@ _ends: list[int] = []
 
 
 def prepare(listener: socket.socket) -> None:
-    """Make the pipe, and close it at the signals that end the server, with the parent's part of the
-    listening socket: connections are refused once no worker accepts any. The parent calls this
-    after its own handlers are set and before it forks."""
+    """Make the pipe. The signals that end the server close it, and the parent's copy of the
+    listening socket, so that connections are refused once no worker accepts any. The parent calls
+    this after its own handlers are set and before it forks."""
     _ends[:] = os.pipe()
     server_pid = os.getpid()
 

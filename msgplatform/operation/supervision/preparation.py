@@ -24,7 +24,7 @@ from msgplatform.operation.supervision.run import Refused
 
 def run(migrate: bool, say: Callable[[str], None]) -> None:
     """Apply missing migrations: always to SQLite, to a database server only with `migrate`; then
-    collect static files. `say` gets a sentence for people before what takes long. Call it before
+    collect static files. `say` gets a sentence for people before a long step. Call it before
     the first thread. Raises Refused, and whatever else the child has raised."""
     connections.close_all()  # a child that closes its parent's connection ends it
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -71,7 +71,11 @@ def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
             # Run the checks before `migrate`, which would stop in its middle otherwise. Ignore
             # warnings, because the embedded Redis does not run yet.
             problems = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-            errors = [text for text in problems if text.is_serious() and not text.is_silenced()]
+            errors = [
+                problem
+                for problem in problems
+                if problem.is_serious() and not problem.is_silenced()
+            ]
             if errors:
                 raise Refused("\n".join(map(str, errors)))
             call_command("migrate", database=alias, interactive=False, verbosity=0)

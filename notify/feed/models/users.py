@@ -45,8 +45,9 @@ class FeedUser(models.Model):
     merging = models.PositiveSmallIntegerField(
         _("posts are"), choices=Merging, db_default=Merging.PUSHED
     )
-    # The number of relations that bring posts to the reader; nothing is written while inactive.
+    # The number of relations that bring posts to the reader.
     authors = models.IntegerField(_("receives from"), db_default=0)
+    # Without it no posts are written to the reader's timeline.
     active = models.BooleanField(_("active"), db_default=False)
     visit_date = models.DateTimeField(_("last visit"), null=True, blank=True)
     read_id = models.BigIntegerField(_("read up to"), db_default=0)

@@ -1,4 +1,4 @@
-"""A problem, one answer as RFC 9457 has it, and exceptions of our own that become one."""
+"""Problems: answers as RFC 9457 defines them, and exceptions of ours that become such answers."""
 
 from collections.abc import Mapping
 from http import HTTPStatus

@@ -116,6 +116,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.is_in_cluster = any(value == "ON" for _name, value in cursor.fetchall())
             if self.is_in_cluster:
                 try:
+                    # A SELECT on a table waits until this server has applied all changes.
                     cursor.execute(
                         f"SET STATEMENT wsrep_sync_wait = 1 FOR {engines.MYSQL.question}"
                     )
