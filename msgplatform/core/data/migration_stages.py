@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core import checks
 from django.db import migrations, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
@@ -82,6 +83,12 @@ def tables_of_migrations(connection: BaseDatabaseWrapper) -> set[str]:
         for model in loader.project_state(nodes).apps.get_models(include_auto_created=True)
         if model._meta.managed and router.allow_migrate_model(connection.alias, model)
     }
+
+
+def database_errors(alias: str) -> str:
+    """The errors of Django's checks of a database, one on each line; '' for none."""
+    messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
+    return "\n".join(str(m) for m in messages if m.is_serious() and not m.is_silenced())
 
 
 def enumerate_tables(names: Sequence[str]) -> str:

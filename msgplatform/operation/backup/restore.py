@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core import checks
 from django.core.management import call_command
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
 from msgplatform.core import connections as redis_connections, flows
 from msgplatform.core.daemons import heartbeats
-from msgplatform.core.data import engines
+from msgplatform.core.data import engines, migration_stages
 from msgplatform.core.secrets import key_files
 from msgplatform.operation.backup import backup
 from msgplatform.operation.backup.backup import BackupRefused
@@ -113,9 +112,8 @@ def _check(manifest: backup.Manifest) -> None:
                 f"The backup is of a newer release ({manifest['version']}), or of other FLOWS: "
                 f"the migration {newer_migrations[0]} is unknown here."
             )
-        problems = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-        if errors := [text for text in problems if text.is_serious() and not text.is_silenced()]:
-            raise BackupRefused("\n".join(map(str, errors)))
+        if errors := migration_stages.database_errors(alias):
+            raise BackupRefused(errors)
 
 
 def _load(connection: Any, path: Path) -> None:

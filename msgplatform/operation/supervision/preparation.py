@@ -11,7 +11,6 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from django.contrib.auth import get_user_model
-from django.core import checks
 from django.core.management import call_command
 from django.db import IntegrityError, connections
 from django.db.utils import Error as DatabaseError
@@ -68,16 +67,10 @@ def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
                 )
             if not connection.introspection.table_names():
                 say(f"Making the tables ({alias}): a first start takes up to two minutes.")
-            # Run the checks before `migrate`, which would stop in its middle otherwise. Ignore
-            # warnings, because the embedded Redis does not run yet.
-            problems = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-            errors = [
-                problem
-                for problem in problems
-                if problem.is_serious() and not problem.is_silenced()
-            ]
-            if errors:
-                raise Refused("\n".join(map(str, errors)))
+            # `migrate` would stop in its middle. Warnings do not count, because the embedded Redis
+            # does not run yet.
+            if errors := migration_stages.database_errors(alias):
+                raise Refused(errors)
             call_command("migrate", database=alias, interactive=False, verbosity=0)
         except DatabaseError as error:
             raise Refused(f"The database {alias} cannot be used: {error}") from None

@@ -18,16 +18,17 @@ SENTENCE = "manage.py migrate"
 FIRST_START = """
 import django
 django.setup()
+from django.core import checks
 from django.core.checks import Error
 from msgplatform.operation.supervision import preparation
 from msgplatform.operation.supervision.run import Refused
-run_checks = preparation.checks.run_checks
-preparation.checks.run_checks = lambda **given: [Error("no triggers", hint="Grant TRIGGER")]
+run_checks = checks.run_checks
+checks.run_checks = lambda **given: [Error("no triggers", hint="Grant TRIGGER")]
 try:
     preparation.run(True, print)
 except Refused as error:
     print(error)
-preparation.checks.run_checks = run_checks
+checks.run_checks = run_checks
 preparation.run(True, print)
 """
 
