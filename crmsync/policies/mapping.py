@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -101,6 +102,7 @@ class FieldMapping(msgspec.Struct, frozen=True):
         return fields
 
 
+@lru_cache(maxsize=256)  # a poller asks for each page of rows
 def parse(text: str) -> FieldMapping:
     """A mapping from its lines. Raises InvalidInput that names the line."""
     rules: list[Rule] = []
