@@ -18,9 +18,8 @@ from msgplatform.models import Biz
 
 HIVE = "hive"  # the source that always exists: the table `lead`
 HIVE_COLUMNS = ("biz_id", "appkey", "uid", "name", "phone", "extra")
-# Maximum of requests in one operation, which costs some twenty statements and three commits.
-# MariaDB turns a list of 1,000 ids into a subquery, and plans it anew
-# (`in_predicate_conversion_threshold`).
+# Maximum of requests in one operation, which costs some twenty statements and three commits. From
+# 1,000 ids on MariaDB plans a subquery instead (`in_predicate_conversion_threshold`).
 MAX_BATCH = 900
 # Age up to which a poller goes on with an unfinished run. Thousands of newer runs may follow it:
 # while a comparison takes hours, each look for changes is a run of its own.

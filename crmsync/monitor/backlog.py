@@ -151,11 +151,11 @@ def of_runs(runs: Iterable[Run]) -> dict[int, Progress]:
         rate = None if is_over else done_count / max(now - run.started_at.timestamp(), 1.0)
         # A run that has read more rows than were counted at its beginning reads newer rows, whose
         # number is not known.
-        is_known = not is_reading or run.read < run.unread < MAX_UNREAD
+        is_known = not is_partial and (not is_reading or run.read < run.unread < MAX_UNREAD)
         total = run.unread if is_reading else run.unchanged + sent_count
-        left = max(0, total - done_count) / rate if rate and is_known and not is_partial else None
+        remaining_seconds = max(0, total - done_count) / rate if rate and is_known else None
         progress_by_run[run.pk] = Progress(
             run.read, run.unchanged, sent_count, confirmed_count, replaced_count, dead_count,
-            rate, left, is_over, is_partial,
+            rate, remaining_seconds, is_over, is_partial,
         )  # fmt: skip
     return progress_by_run

@@ -225,9 +225,8 @@ def end_overdue(count: int) -> int:
 
 # -- forwarder and pump --------------------------------------------------------------------------
 def take(source: str, lease_key: str, limit: int, seconds: float) -> Lease:
-    """Move entries of a list into its leased set for `seconds`. Entries of a holder that is gone
-    come before them, and alone. The lease tells later whether the caller still has the entries
-    (`is_leased`)."""
+    """Move entries of a list into its leased set for `seconds`. If leases have expired, the entries
+    of one of them are taken instead. `is_leased` says later if the caller still has the lease."""
     until, entries = scripts.run("take", [limit, seconds], [source, lease_key])
     return Lease([entry.decode() for entry in entries], lease_key, float(until))
 

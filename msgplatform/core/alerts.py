@@ -4,7 +4,7 @@
                             open ── raise_alert with the same key ──▶ open, counted up
 
 `raise_alert` never raises an error: an alert that cannot be stored must not stop the work that
-noticed it. While the database is away the process keeps its alerts for `hand_out_waiting`.
+noticed it. While the database is unavailable, the process keeps its alerts for `hand_out_waiting`.
 Registered handlers get only changes: opened, resolved.
 
 Inside a transaction of the caller, `raise_alert` and `resolve` wait for its commit: an alert
@@ -211,7 +211,7 @@ def _when_committed(event: AlertEvent, comes_again: bool = False) -> None:
 
 
 def _log_error(event: str, error: Exception, **facts: object) -> None:
-    """Log an error of the store; a warning if the database is away, since the work is repeated."""
+    """Log an error of the store; a warning if a server is unavailable: the work is repeated."""
     if isinstance(error, UNAVAILABLE):
         log.warning(event, why=str(error)[:200], **facts)
     else:

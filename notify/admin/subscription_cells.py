@@ -188,7 +188,7 @@ def card(row: Any) -> dict[str, Any]:
         Line(gettext("failed attempts"), failure_counts, "lost", as_bars=True),
     ]
     times = labels([point.at for point in points])
-    # One count more than is shown, to tell "10000" from "10000+".
+    # Up to one more than is shown, so that the page can write "10000+" for more than 10000.
     keys = [[int(status), row.pk] for status in NOT_DELIVERED]
     condition = "status = %s AND biz_receive_id = %s"
     counts = count_up_to("receive_msg", condition, keys, MAX_COUNTED + 1)

@@ -150,7 +150,7 @@ def _meaning(code: str, error: Mapping[str, Any]) -> outcomes.Outcome:
         message = _("Salesforce holds a duplicate: %s") % message
     fields = error.get("fields") or ()
     if not (fields or _OF_VALUES.search(code)):
-        # What is not known must not kill a good record at the first try.
+        # An error of an unknown kind must not end a good record at the first try.
         return outcomes.Retry(0.0, message)
     return outcomes.Invalid(str(fields[0]) if fields else "", message)
 

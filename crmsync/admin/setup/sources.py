@@ -85,8 +85,7 @@ class SourceAdmin(ResourceAdmin):
 
     def test_view(self, request: HttpRequest, pk: int | None = None) -> HttpResponse:
         """Read one row of the source that the form describes; the form is not saved."""
-        # The hive has no form to post: test the stored source. `posted_form` refuses people without
-        # the permission.
+        # The hive has no form to post: people who may change it test the stored source.
         row = Source.objects.filter(pk=pk, name=HIVE).first() if pk else None
         if row is None or not self.has_change_permission(request):
             form = probes.posted_form(self, request, pk)

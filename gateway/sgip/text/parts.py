@@ -64,7 +64,7 @@ _SINGLE = (0, 1, 1)  # reference, total and number of the only part of a message
 def split(text: str, reference: int = 0, options: SplitOptions = _DEFAULT) -> Parts:
     """The text in one part, or in as many as it needs; no character is cut, none is lost.
 
-    `reference` tells the messages of one sender apart; it is taken modulo 2^8. The signature
+    `reference` distinguishes the messages of one sender; it is taken modulo 2^8. The signature
     counts in the choice of the charset. Raises TextError for more than 255 parts, a lone surrogate,
     and a signature that leaves no space for text.
     """
