@@ -62,7 +62,8 @@ class Call:
 @dataclass
 class Robots:
     """`proxy` is the setting OUTBOUND_PROXY, `ca_file` OUTBOUND_CA_FILE. A host's mode is "refuses"
-    (HTTP 200 with an error), "hangs", "dies" or "breaks" (HTTP 500)."""
+    (HTTP 200 with an error), "cuts" (its error ends with half an emoji), "hangs", "dies", "breaks"
+    (HTTP 500) or "floods" (a body without end)."""
 
     proxy: str
     ca_file: Path
@@ -88,6 +89,9 @@ class Robots:
             return 200, json.dumps(
                 {"errcode": 130101, "errmsg": "send too fast", "code": 9499, "msg": "Bad Request"}
             )
+        if mode == "cuts":
+            text = "keywords not in content \ud83d"
+            return 200, json.dumps({"errcode": 310000, "errmsg": text, "code": 1, "msg": text})
         if call.host == FEISHU:
             return 200, json.dumps(_feishu(call, self.signs_feishu))
         answer = answers[call.host](call)
@@ -196,6 +200,10 @@ def _handler(robots: Robots) -> type[BaseHTTPRequestHandler]:
             status, answer = robots.answer(call)
             with suppress(OSError):  # whoever asked may be gone
                 self.send_response(status)
+                if robots.modes.get(host) == "floods":
+                    self.end_headers()
+                    while True:
+                        self.wfile.write(bytes(65_536))
                 self.send_header("Content-Length", str(len(answer.encode())))
                 self.end_headers()
                 self.wfile.write(answer.encode())

@@ -63,6 +63,7 @@ class Child:
     def __init__(self, action: str, url: str, seconds: int = MAX_SECONDS, **order: Any) -> None:
         """Start it. Raises OSError."""
         self._seconds = seconds
+        self._outcome: Outcome | None = None
         content = {
             **order, "action": action, "url": url, "seconds": seconds,
             "allow": list(map(str, settings.OUTBOUND_ALLOW)), "proxy": settings.OUTBOUND_PROXY,
@@ -94,12 +95,12 @@ class Child:
             self._process.stdin = None
 
     def poll(self) -> Outcome | None:
-        """Its outcome; None while it runs."""
+        """Its outcome, however often it is asked for; None while it runs."""
         if self._process.poll() is None:
             if time.monotonic() < self._deadline:
                 return None
             self._process.kill()
-        return self._outcome()
+        return self._read_outcome()
 
     def wait(self) -> Outcome:
         """Wait in this thread for its outcome, at most for its time limit."""
@@ -107,15 +108,20 @@ class Child:
             self._process.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
-        return self._outcome()
+        return self._read_outcome()
 
-    def _outcome(self) -> Outcome:
-        output, _error = self._process.communicate()
-        try:
-            answer = json.loads(output)
-            return Outcome(answer["ok"], answer["error"], answer.get("is_final", False), answer)
-        except (ValueError, KeyError):
-            return Outcome(False, f"no answer within {self._seconds} seconds")
+    def _read_outcome(self) -> Outcome:
+        # Kept, because its output can be read once, and storing the outcome may fail.
+        if self._outcome is None:
+            output, _error = self._process.communicate()
+            try:
+                answer = json.loads(output)
+                # Half an emoji, where a service cut its text, cannot be stored.
+                error = answer["error"].encode(errors="replace").decode()
+                self._outcome = Outcome(answer["ok"], error, answer.get("is_final", False), answer)
+            except (ValueError, KeyError):
+                self._outcome = Outcome(False, f"no answer within {self._seconds} seconds")
+        return self._outcome
 
 
 def check(url: str) -> Outcome:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email import policy
 from html import unescape
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import time_machine
 from aiosmtpd.controller import Controller
+from django.db import OperationalError, connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -389,13 +391,15 @@ def test_only_what_the_rule_says(robots: Robots) -> None:
     ("mode", "error"),
     [
         ("refuses", "errcode 130101: send too fast"),
+        ("cuts", "errcode 310000: keywords not in content ?"),
         ("dies", ""),
     ],
 )
 def test_a_robot_that_does_not_take_it_is_asked_again(
     robots: Robots, mode: str, error: str
 ) -> None:
-    """Also one that says no with HTTP 200; the other channel tells that it fails."""
+    """Also one that says no with HTTP 200, and one whose text is cut in the middle of an emoji; the
+    other channel tells that it fails."""
     robots.modes[DINGTALK] = mode
     bad, good = channel(), channel("mail", f"jsons://{PLAIN}/")
     rule(bad, good)
@@ -524,6 +528,43 @@ def test_what_a_killed_program_had_begun_goes_on_elsewhere(robots: Robots) -> No
     assert 1 <= len(robots.calls) <= 2
 
 
+@pytest.mark.parametrize("column", ["attempts", "failures_in_row"])
+def test_an_outcome_that_the_database_refuses_is_stored_later(robots: Robots, column: str) -> None:
+    """Of a message, or of the heartbeat: as a database that is read-only for a moment."""
+    refusals = 0
+
+    def refuse(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        nonlocal refusals
+        if sql.startswith("UPDATE") and column in sql:
+            refusals += 1
+            raise OperationalError(1290, "The server is running with the --read-only option")
+        return execute(sql, *rest)
+
+    if column == "attempts":
+        rule(channel(url=f"jsons://{PLAIN}/"))
+    else:
+        channel("switch", f"https://{PLAIN}/beat", heartbeat_seconds=3600)
+    sender, begun = Sender(), time.monotonic()
+    with at(NOON):
+        alarm()
+        with connection.execute_wrapper(refuse):
+            while refusals < 2:
+                with suppress(OperationalError):
+                    sender.turn(may_start=True)
+                assert time.monotonic() < begun + SECONDS
+                pause(begun, 0.1)
+        work(sender)
+        assert len(robots.calls) == 1
+        if column == "attempts":
+            message = AlertMessage.objects.get()
+            assert (message.state, message.attempts) == ("sent", 1)
+            alarm("sms.gateway:8", "Gateway 8")
+            work(sender)
+            assert AlertMessage.objects.filter(state="sent").count() == 2
+        else:
+            assert AlertChannel.objects.get().last_sent_at == NOON
+
+
 def test_the_heartbeat_beats_while_people_can_be_reached(robots: Robots) -> None:
     chat = channel(url=f"jsons://{PLAIN}/chat")
     channel("switch", f"https://{PLAIN}/beat", heartbeat_seconds=60)
@@ -560,6 +601,15 @@ def test_a_shorter_interval_and_a_clock_that_was_ahead_stop_no_heartbeat(robots:
         AlertChannel.objects.filter(pk=switch.pk).update(next_heartbeat_at=NOON + timedelta(1))
         work()
         assert len(robots.calls) == 3
+
+
+def test_of_the_switch_only_the_status_counts(robots: Robots) -> None:
+    switch = channel("switch", f"https://{PLAIN}/beat", heartbeat_seconds=600)
+    robots.modes[PLAIN] = "floods"
+    with at(NOON):
+        work()
+    switch.refresh_from_db()
+    assert (switch.failures_in_row, switch.last_sent_at) == (0, NOON)
 
 
 def test_a_call_of_the_switch_that_fails_is_made_again_soon(robots: Robots) -> None:
