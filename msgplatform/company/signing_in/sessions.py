@@ -38,13 +38,21 @@ def note(request: HttpRequest) -> None:
     """Note that the session of this request is in use, and list it the first time."""
     now = time.time()
     session = request.session
-    # After a change of the password a session has a new key.
-    is_same = session.get("seen_key") == session.session_key
-    if is_same and 0 <= now - session.get(_KEY, 0.0) < _SEEN_SECONDS:
+    old_key, key = session.get("seen_key"), session.session_key
+    if old_key == key and 0 <= now - session.get(_KEY, 0.0) < _SEEN_SECONDS:
         return
     session[_KEY] = now
-    session["seen_key"] = session.session_key
+    session["seen_key"] = key
     UserSession.objects.create_from_request(request)
+    if old_key not in (None, key):
+        # After a change of the password a session has a new key. It keeps what a logout at the
+        # provider looks for.
+        old_row = UserSession.objects.filter(session_key=old_key).first()
+        row = UserSession.objects.filter(session_key=key).first()
+        if old_row and row and not row.data:
+            row.data = old_row.data
+            row.save(update_fields=["data"])
+            old_row.delete()
 
 
 @staff_view("GET", "POST", answers_limited_people=True)

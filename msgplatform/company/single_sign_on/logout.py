@@ -66,8 +66,8 @@ def end_sessions(adapter: CompanyAdapter, token: str) -> int:
         raise Refused("token", "The logout token names neither a session nor a subject.")
     if time.time() - int(claims["iat"]) > _MAX_TOKEN_SECONDS:
         raise Refused("clock", "The logout token is too old.")
-    known_seconds = _MAX_TOKEN_SECONDS + LEEWAY_SECONDS  # `iat` may be in the future by the leeway
-    if not cache.add(f"logout-token:{claims['jti']}", 1, timeout=known_seconds):
+    token_key = f"logout-token:{claims['jti']}"
+    if cache.get(token_key):
         raise Refused("replay", "The logout token was used before.")
     rows = Q(data__provider=True)
     if isinstance(sid, str):
@@ -81,4 +81,7 @@ def end_sessions(adapter: CompanyAdapter, token: str) -> int:
         detail = {"address": session.ip, "browser": session.user_agent}
         AuditLog.record("OIDC", "session_ended", session.user.get_username(), **detail)
         session.end()
+    # Last, so that a provider whose call failed may repeat it. `iat` may be in the future by the
+    # leeway.
+    cache.set(token_key, 1, timeout=_MAX_TOKEN_SECONDS + LEEWAY_SECONDS)
     return len(sessions)

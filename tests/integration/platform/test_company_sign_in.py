@@ -15,6 +15,7 @@ from allauth.socialaccount.providers.feishu.client import FeishuOAuth2Client
 from allauth.socialaccount.providers.feishu.views import FeishuOAuth2Adapter
 from django.contrib.auth.models import Group, Permission, User
 from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
 from django.test import Client
 from pytest_django.fixtures import Settings
 from structlog.testing import capture_logs
@@ -458,6 +459,46 @@ def test_the_provider_ends_sessions(provider: OidcProvider) -> None:
     assert server.post(url, {"logout_token": logout_token(provider, jti="j2")}).status_code == 200
     assert not is_in(other)
     assert AuditLog.objects.filter(action="session_ended", actor="OIDC").count() == 2
+
+
+def test_a_logout_that_the_database_did_not_take_is_repeated(provider: OidcProvider) -> None:
+    client, server = Client(), Client(raise_request_exception=False)
+    sign_in(provider, client)
+
+    def refuse(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        if "usersession" in sql:
+            raise OperationalError(2013, "Lost connection to server during query")
+        return execute(sql, *rest)
+
+    form = {"logout_token": logout_token(provider)}
+    with connection.execute_wrapper(refuse):
+        answer = server.post(f"{LOGIN}/backchannel-logout", form)
+    assert answer.status_code == 503
+    assert is_in(client)
+    assert server.post(f"{LOGIN}/backchannel-logout", form).status_code == 200
+    assert not is_in(client)
+    assert server.post(f"{LOGIN}/backchannel-logout", form).status_code == 400
+
+
+def test_the_provider_ends_a_session_whose_person_has_a_new_password(
+    provider: OidcProvider,
+) -> None:
+    local, client = User.objects.create_superuser("local", password=PASSWORD), Client()
+    client.post("/admin/login/", {"username": "local", "password": PASSWORD})
+    page = client.post(f"{LOGIN}/link")
+    client.get(CALLBACK, provider.authorize(page.context["continue_url"]))
+    assert SocialAccount.objects.get().user == local
+    provider.claims["sid"] = "s1"
+    client = Client()
+    sign_in(provider, client)
+    new = "another long one"
+    form = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
+    assert client.post("/admin/password_change/", form).status_code == 302
+    assert is_in(client)
+    token = logout_token(provider, sid="s1", sub=None)
+    answer = Client().post(f"{LOGIN}/backchannel-logout", {"logout_token": token})
+    assert answer.status_code == 200
+    assert not is_in(client)
 
 
 def test_strangers_do_not_keep_the_back_channel_busy(provider: OidcProvider) -> None:
