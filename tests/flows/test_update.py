@@ -249,4 +249,6 @@ def test_no_way_back_after_the_second_stage(installation: Installation, client: 
     assert result.returncode == 0, result.stderr
     refused = installation.manage(folder, "update", "--back")
     assert "notify.0005_shade has run" in refused.stderr
+    refused = installation.manage(ROOT, "update", "--back")
+    assert f"is unknown to this release: run the command in {folder}" in refused.stderr
     assert client.longest < MAX_WAIT_SECONDS

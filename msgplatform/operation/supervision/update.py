@@ -106,8 +106,14 @@ class Update:
             loader = MigrationLoader(connections[alias])
             for key in loader.applied_migrations or ():
                 row = (loader.disk_migrations or {}).get(key)
-                is_new = release.newest.get(key[0], "") < key[1]
-                if row and is_new and migration_stages.is_after(row):
+                if release.newest.get(key[0], "") >= key[1]:
+                    continue
+                if row is None:  # in the old release's folder, whatever it has removed
+                    raise Refused(
+                        f"{'.'.join(key)} is unknown to this release: run the command in "
+                        f"{record.current.folder}."
+                    )
+                if migration_stages.is_after(row):
                     raise Refused(
                         f"{'.'.join(key)} has run, and release {release.name} needs what it "
                         "removed. The way back is the backup (docs/backup.md)."
