@@ -25,7 +25,7 @@ def pretty(text: str, max_length: int) -> str:
     """
     try:
         readable = msgspec.json.format(text, indent=2)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # the latter of a thousand brackets
         readable = text
     else:
         readable = readable[: max_length * _MAX_ESCAPE]

@@ -15,7 +15,11 @@ def test_letters_are_shown_and_numbers_stay() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "no JSON: \\u4f60", '{"a":', "<html>", '{"a":1} {'])
+NESTED = "[" * 5000
+NO_JSON = ["", "no JSON: \\u4f60", '{"a":', "<html>", '{"a":1} {', NESTED]
+
+
+@pytest.mark.parametrize("text", [*NO_JSON, f"{NESTED}{']' * 5000}"])
 def test_what_is_no_json_stays(text: str) -> None:
     assert pretty(text, MOST) == text
 
