@@ -22,6 +22,7 @@ from msgplatform.core.personal import MARK
 
 MAX_IDENTIFIERS = 50  # of each kind
 MIN_PHONE_DIGITS, MAX_PHONE_DIGITS = 7, 15
+_MAX_ID_DIGITS = 19
 # Shorter numbers are order numbers or prices in many texts. A shorter number is the person's only
 # if it is the whole value of a field.
 MIN_DIGITS_IN_TEXT = 10
@@ -224,6 +225,8 @@ def _user(text: str) -> str:
 
 
 def _lead(text: str) -> str:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**63):
+    # Python refuses to read a number of more than 4,300 digits.
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_ID_DIGITS
+    if not (is_number and 0 < int(text) < 2**63):
         raise InvalidInput(_("%s is no id of a lead.") % text[:40], "leads")
     return str(int(text))

@@ -101,6 +101,7 @@ def test_identifiers_are_cleaned() -> None:
         ({"users": ["1001"]}, "users"),
         ({"leads": ["x"]}, "leads"),
         ({"leads": [str(2**63)]}, "leads"),
+        ({"leads": ["1" * 5000]}, "leads"),
         ({"names": ["Li"]}, "names"),
         ({"phones": [f"138001380{n:02}" for n in range(51)]}, "phones"),
     ],
