@@ -65,6 +65,7 @@ class IdleTransfers:
     def put(self, transfer: Transfer) -> None:
         self._count += 1
         url = transfer.job.destination.url
+        del transfer.job  # and with it a body, which may be large
         if transfers := self._by_url.get(url):
             transfers.append(transfer)
         else:

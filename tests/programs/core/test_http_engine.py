@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from ipaddress import ip_network
@@ -215,6 +216,14 @@ def test_a_handle_keeps_nothing_of_its_last_transfer(engine: Engine) -> None:
             assert response.headers == long[:8192]
     (dead,) = send(engine, request(url))
     assert (dead.status, dead.headers, dead.body, dead.error) == (0, b"", b"", "connect")
+
+
+def test_an_idle_handle_keeps_no_request(engine: Engine, happy: Sink) -> None:
+    body_owner = threading.Event()  # something that can be referred to weakly
+    reference = weakref.ref(body_owner)
+    send(engine, request(happy.url(), body=bytes(200_000), tag=body_owner))
+    del body_owner
+    assert reference() is None
 
 
 @pytest.mark.parametrize(("once", "arrived"), [(True, 2), (False, 3)])
