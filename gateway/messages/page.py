@@ -265,10 +265,11 @@ def _events(row: SgipMt) -> Iterator[TimelineEntry]:
     searches = {f"{notifications.REPORT}:{row.pk}:{final}": final for final in SgipMt.Final.values}
     if row.event_id:  # other messages' endings are in the same event
         searches[str(row.event_id)] = row.final
+    owner = frozenset({row.biz_id})
     final_of_hit = {
         hit: final
         for text, final in searches.items()
-        for hit in engine.search(EVENTS, text, 1).hits
+        for hit in engine.search(EVENTS, text, 1, systems=owner).hits
     }
     for hit, final in final_of_hit.items():
         yield TimelineEntry(

@@ -30,8 +30,9 @@ from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.jobs.models import BulkBatch, BulkJob
 from msgplatform.messages import engine
-from msgplatform.models import AuditLog
+from msgplatform.models import AuditLog, Biz
 from msgplatform.models.failures import MAX_ANSWER
+from notify.intake import intake
 from tests.integration.gateway.sms_messages import archived, settle
 from tests.support import sms_rows
 from tests.support.sms_rows import Caller, report, respond, send, submit
@@ -315,6 +316,12 @@ class TestPage:
         assert f"{sms_rows.NODE}:{sms_rows.TS}:{seqno}" in page.timeline[1].detail
         assert page.timeline[3].detail.startswith("25 ")
         assert {"shop", "marketing", "unicom", "ref-7", "k"} <= set(map(str, page.facts.values()))
+
+    def test_events_of_other_systems_are_not_its_own(self, shop: Caller) -> None:
+        message = send(shop.biz)
+        other, key = Biz.objects.create(name="other"), f"sms.report:{message}:failed"
+        intake.publish(intake.Event(other.pk, "a.b", b"{}", idempotency_key=key))
+        assert self.titles(message) == [("Accepted", "accepted")]
 
     def test_it_has_all_that_the_operator_got(self, shop: Caller) -> None:
         SmsAccount.objects.update(charge_number="8613900000000", fee_type=2, fee_value="10")
