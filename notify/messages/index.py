@@ -72,7 +72,10 @@ def with_text(store: Store, values: Values, message_ids: Sequence[int]) -> set[i
             | Q(response_headers__contains=text)
             | Q(detail__contains=text)
         )
-        ids.update(deliveries[pk] for pk in rows.order_by().values_list("copy_id", flat=True))
+        columns = "copy_id", "response_body", "response_headers", "detail"
+        for pk, *answer in rows.order_by().values_list(*columns):
+            if any(text in part for part in answer):  # SQLite's `contains` ignores the case
+                ids.add(deliveries[pk])
     return ids_by_payload | ids
 
 

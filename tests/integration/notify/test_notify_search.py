@@ -103,6 +103,7 @@ def test_every_field_finds_hot_and_archived(row: BizReceive, place: str) -> None
     assert set(found(biz="orders", text="消")) == first_two
     assert set(found(biz="orders", text="second")) == {new[1], old[1]}
     assert set(found(since="2025-01-01", text="answer 2!")) == third
+    assert found(since="2025-01-01", text="Answer 2!") == [], "in the case in which it is written"
 
 
 @pytest.mark.parametrize("given", [{}, {"biz": "orders", "channel": "eu"}, {"text": "1"}])
