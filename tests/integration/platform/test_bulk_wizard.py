@@ -116,6 +116,19 @@ def test_start_pressed_twice_makes_one_job(row: BizReceive, admin_client: Client
     assert BulkJob.objects.count() == 1
 
 
+def test_a_subscription_that_is_gone_since_the_preview_starts_nothing(
+    row: BizReceive, admin_client: Client
+) -> None:
+    choice = {"action": "resend", "subscription": "orders/warehouse"}
+    shown = preview(admin_client, "notify", **choice)
+    row.receive.name = "depot"
+    row.receive.save()
+    answer = start(admin_client, "notify", shown, **choice)
+    assert (answer.status_code, answer.redirect_chain) == (200, [])
+    assert "there is no such subscription" in answer.content.decode()
+    assert not BulkJob.objects.exists()
+
+
 def test_a_time_means_the_same_however_it_is_written(row: BizReceive, admin_client: Client) -> None:
     """As a link has it, and as the browser's own field for times sends it back."""
     shown = preview(admin_client, "notify", action="resend", since="2026-01-01")

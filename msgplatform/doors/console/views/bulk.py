@@ -2,7 +2,7 @@
 
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -56,23 +56,10 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         if is_start:
             preview_seen = signing.loads(parameters.get("previewed", ""), salt=_SALT)
     choice = [flow.name, name, form.filter(), form.pace] if form.is_valid() else []
-    if choice and preview_seen and preview_seen["wanted"] == choice:
-        key = preview_seen["key"]
-        owner_id = filters.owner_of(action.fields, form.filter())
-        job_request = control.JobRequest(
-            flow.name, name, form.filter(), preview_seen["pace"], key, preview_seen["cursor"],
-            owner_id,
-        )  # fmt: skip
-        counted = Counted(preview_seen["count"], preview_seen["more"])
-        try:
-            job = control.start(job_request, counted, request.user.get_username())
-        except IntegrityError:  # the second click of two: the job is there
-            job = jobs_of(request).get(started_from=key)
-        else:
-            messages.success(request, _("Bulk job started: %s.") % action.title)
-        return redirect("console:job", job.pk)
     preview, pace, signed_preview = None, 0, ""
     try:
+        if choice and preview_seen and preview_seen["wanted"] == choice:
+            return _start(request, flow, name, form.filter(), preview_seen)
         # A link may bring a filled form (`ids=…`) without asking for its count, which may take
         # long.
         if form.is_valid() and (request.method == "POST" or "count" in parameters):
@@ -112,6 +99,30 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         query=form.filter() if preview else {},
         jobs=jobs_of(request).filter(flow__in=[flow.name for flow in bulk_flows])[:JOBS_SHOWN],
     )
+
+
+def _start(
+    request: HttpRequest,
+    flow: Flow,
+    name: str,
+    values: Mapping[str, str],
+    preview_seen: Mapping[str, Any],
+) -> HttpResponse:
+    """Start the job that was previewed. Raises InvalidInput if something that the filter names has
+    been deleted since."""
+    action, key = flow.actions[name], preview_seen["key"]
+    owner_id = filters.owner_of(action.fields, values)
+    job_request = control.JobRequest(
+        flow.name, name, values, preview_seen["pace"], key, preview_seen["cursor"], owner_id
+    )
+    counted = Counted(preview_seen["count"], preview_seen["more"])
+    try:
+        job = control.start(job_request, counted, request.user.get_username())
+    except IntegrityError:  # the second click of two: the job is there
+        job = jobs_of(request).get(started_from=key)
+    else:
+        messages.success(request, _("Bulk job started: %s.") % action.title)
+    return redirect("console:job", job.pk)
 
 
 def _keep_to_limit(request: HttpRequest, action: BulkAction, form: BulkForm) -> None:

@@ -165,9 +165,12 @@ def _csv_rows(
             break
         try:
             result = engine.find(flow.messages, form.filter(), result.cursor, _CSV_PAGE, systems)
-        except UNAVAILABLE:
+        except (InvalidInput, *UNAVAILABLE) as error:
             result = replace(result, cursor="")
-            notices[_("A server does not answer at present: the file is not complete.")] = None
+            notice = _("A server does not answer at present: the file is not complete.")
+            if isinstance(error, InvalidInput):  # what the filter names was deleted meanwhile
+                notice = _("The file is not complete: %s") % error
+            notices[notice] = None
             break
         result = replace(result, hits=pages.as_seen(request, result.hits))
         notices[result.notice] = None
