@@ -15,6 +15,8 @@ import socket
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable
+from concurrent.futures import Future, wait
+from functools import partial
 from ipaddress import ip_network
 
 from gateway import sgip
@@ -24,6 +26,7 @@ from gateway.net import Connection
 from gateway.presence import LinkState
 from gateway.receiver.wrong_logins import WrongLogins
 from msgplatform.core import alerts, logging
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.http.addresses import Network, is_inside
 from msgplatform.core.lazy_text import lazy_message
@@ -45,6 +48,8 @@ _ALERT_SECONDS = 3600.0
 _LOOK_SECONDS = 60.0
 # Seconds for which a host name's addresses are used before the resolver is asked again.
 _NAME_SECONDS = 60.0
+# Seconds for which names that are not answered hold up the other gateways.
+_PATIENCE_SECONDS = 2.0
 
 
 class BindAuthentication:
@@ -240,21 +245,25 @@ class BindAuthentication:
 class Networks:
     """The addresses from which each gateway may connect: its networks, or else its own host.
 
-    `refresh` asks the resolver, which may take seconds: never in the net's loop, which only reads.
-    The dict that it reads is replaced as a whole.
+    `refresh` asks the resolver, and waits for it: never in the net's loop, which only reads. The
+    dict that it reads is replaced as a whole.
     """
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._by_gateway: dict[int, tuple[Network, ...]] = {}
-        self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # and when they are due
+        self._hosts: dict[str, tuple[Network, ...]] = {}
+        self._lookups: dict[str, tuple[Future[None], float]] = {}  # and when the next one is due
 
     def refresh(self) -> None:
-        """Take over changes in the console, and the present addresses of names."""
-        gateways = self._directory.known.receiving
+        """Take over changes in the console, and the present addresses of names. A name without an
+        answer after a moment keeps its last addresses, and is looked up beside all others."""
+        gateways = self._directory.known.receiving.values()
+        hosts = {str(gateway.row.host) for gateway in gateways if not gateway.networks}
+        wait([self._lookup(host) for host in hosts], _PATIENCE_SECONDS)
         self._by_gateway = {
-            gateway.id: gateway.networks or self._of_host(str(gateway.row.host))
-            for gateway in gateways.values()
+            gateway.id: gateway.networks or self._hosts.get(str(gateway.row.host), ())
+            for gateway in gateways
         }
 
     def is_allowed(self, gateway: int, address: str) -> bool:
@@ -265,20 +274,23 @@ class Networks:
         """The gateways that may connect from an address; none for a stranger's."""
         return [gateway for gateway in self._by_gateway if self.is_allowed(gateway, address)]
 
-    def _of_host(self, host: str) -> tuple[Network, ...]:
-        networks, due = self._hosts.get(host, ((), 0.0))
+    def _lookup(self, host: str) -> Future[None]:
+        """The host's last lookup, or a new one if that is due."""
+        lookup, due = self._lookups.get(host, (None, 0.0))
         now = time.monotonic()
-        if now < due:
-            return networks
+        if lookup is None or (lookup.done() and now >= due):
+            lookup = bounded_call.begin(partial(self._resolve, host))
+            self._lookups[host] = lookup, now + _NAME_SECONDS
+        return lookup
+
+    def _resolve(self, host: str) -> None:
         try:
             answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            networks = tuple(
+            self._hosts[host] = tuple(
                 {ip_network(str(address[0]).partition("%")[0]) for *_, address in answers}
             )
         except (OSError, ValueError) as error:  # the addresses known before stay
             log.warning("gateway_host_unknown", host=host, why=str(error)[:200])
-        self._hosts[host] = networks, now + _NAME_SECONDS
-        return networks
 
 
 def _same(first: str, second: str) -> bool:

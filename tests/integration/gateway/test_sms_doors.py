@@ -3,6 +3,7 @@
 import contextlib
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -100,6 +101,34 @@ class TestNetworks:
         with listening() as receiver:
             assert result_of(receiver) == from_home
             assert result_of(receiver, ELSEWHERE) == from_elsewhere
+
+    def test_a_name_that_is_not_answered_holds_up_no_other_gateway(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The port opens, and changes in the console count."""
+        monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 0.0)
+        is_over, lookup = threading.Event(), socket.getaddrinfo
+        answers: list[str] = []
+
+        def slow_lookup(host: Any, *args: Any, **options: Any) -> Any:
+            if str(host).endswith(".example"):
+                is_over.wait(60)
+                answers.append(host)
+            return lookup(HOME if host == "slow.example" else host, *args, **options)
+
+        monkeypatch.setattr(socket, "getaddrinfo", slow_lookup)
+        for name in ("slow.example", "dead.example"):
+            gateway(1, name, host=name, smg_login_name=name)
+        row = gateway(2, "other", networks=[ELSEWHERE], smg_login_name="other")
+        with listening() as receiver:
+            assert result_of(receiver, ELSEWHERE, name="other") == 0
+            row.smg_login_name = "corrected"
+            row.save()
+            until(lambda: result_of(receiver, ELSEWHERE, name="corrected") == 0)
+            assert result_of(receiver, name="slow.example") is None
+            assert not answers
+            is_over.set()
+            until(lambda: result_of(receiver, name="slow.example") == 0)
 
     def test_a_login_from_the_network_of_another_gateway_is_wrong(self) -> None:
         gateway(1, "one")
