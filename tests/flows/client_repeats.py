@@ -99,6 +99,9 @@ with Server() as server:
         server.prepare(OF_A_PROXY)
         error = error_of(Unavailable, publish)
         assert (error.status, error.title, error.is_permanent) == (520, "HTTP 520", False)
+        for other in (b'["away"]', b"null", b'{"a": ["b"]}', b'[{"field": "a"}, 1]'):
+            server.prepare(answer("503 Away", b'{"errors": %b}' % other))
+            assert not error_of(Unavailable, publish).is_permanent
         server.prepare(answer("499 "))
         assert error_of(Refused, publish).title == "HTTP 499"
         server.prepare(CUT)

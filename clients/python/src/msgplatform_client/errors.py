@@ -61,8 +61,8 @@ class ProblemError(PlatformError):
         self.title = str(problem.get("title", "")) or phrase
         self.detail = str(problem.get("detail", ""))
         self.errors: Sequence[FieldError] = [
-            FieldError(str(each.get("field", "")), str(each.get("message", "")))
-            for each in problem.get("errors", ())
+            FieldError(str(entry.get("field", "")), str(entry.get("message", "")))
+            for entry in error_entries(problem)
         ]
         self.retry_after = retry_after
         self.problem = problem
@@ -126,6 +126,14 @@ def problem_of(response: httpx.Response) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def error_entries(problem: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The entries of `errors`. Other servers write there what they like: it is left out."""
+    entries = problem.get("errors")
+    if not isinstance(entries, list):
+        return []
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def retry_after(response: httpx.Response) -> float | None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import PlatformError, ProblemError
+from ..errors import PlatformError, ProblemError, error_entries
 from ..retries import may_have_happened
 from . import platform_files
 from .exits import Exit, Failure
@@ -182,7 +182,7 @@ def _put(session: Session, description: Description, query: Mapping[str, Any]) -
             "PUT", "platform", params=parameters, json=description.value, timeout=_TIMEOUT
         ).json()
     except ProblemError as error:
-        faults = [each for each in error.problem.get("errors", ()) if each.get("path")]
+        faults = [each for each in error_entries(error.problem) if each.get("path")]
         if not faults:
             raise
         lines = []
