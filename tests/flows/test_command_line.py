@@ -512,6 +512,10 @@ def test_platform_files(
     assert "literal.yaml:1" in manager.refusal("diff", str(literal), code=2)
     literal.write_text("consumers: {a: {url: https://a.example, headers: {X-Key: '${MSGP_KEY}'}}}")
     assert "MSGP_KEY" in manager.refusal("diff", str(literal), code=2)
+    literal.write_text("consumers: [a]")
+    assert "literal.yaml:1: consumers" in manager.refusal("diff", str(literal))
+    both = ("diff", str(literal), str(folder / "consumers.yaml"))
+    assert "consumers.yaml:2: consumers" in manager.refusal(*both, code=2)
     turned = tmp_path / "turned.yaml"
     turned.write_text('event-types:\n  order.turned:\n    example: {note: "yes\\u202eon"}\n')
     manager("apply", str(turned))

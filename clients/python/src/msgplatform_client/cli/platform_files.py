@@ -81,7 +81,9 @@ def read(paths: list[Path], secrets: Path | None) -> Description:
         description.places |= {each: f"{path}:{line}" for each, line in lines.items() if each}
         _merge(description, value, path, lines)
     for section, names in SECRET_FIELDS.items():
-        for name, body in (description.value.get(section) or {}).items():
+        objects = description.value.get(section)
+        # The platform refuses a section in another form, and tells its place.
+        for name, body in objects.items() if isinstance(objects, dict) else ():
             for each in names & body.keys() if isinstance(body, dict) else ():
                 place = description.place((section, name, each))
                 body[each] = _resolved(body[each], secrets, place)
@@ -149,12 +151,16 @@ def _lines(node: yaml.Node, path: _Path) -> Iterator[tuple[_Path, int]]:
 def _merge(
     description: Description, value: Mapping[Any, Any], path: Path, lines: Mapping[_Path, int]
 ) -> None:
-    """Add the entries of a file. Raises Failure for one that another file has."""
+    """Add the entries of a file. Raises Failure for one that another file has, and for a section
+    that is no mapping there."""
     for section, objects in value.items():
         if section == _VERSION_KEY or not isinstance(objects, dict | None):
             description.value[section] = objects
             continue
         entries = description.value.setdefault(section, {})
+        if not isinstance(entries, dict):
+            place = f"{path}:{lines.get((section,), 1)}"
+            raise Failure(f"{place}: {section} has another form in another file.", Exit.USAGE)
         for name, body in (objects or {}).items():
             if name in entries:
                 place = f"{path}:{lines.get((section, name), 1)}"
