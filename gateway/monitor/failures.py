@@ -46,10 +46,12 @@ def failure_answer(final: str, result: int, error_code: int, error: str) -> str:
     """The reason why a message failed, from its row's columns; '' if it did not fail."""
     if final in (_Final.EXPIRED, _Final.UNKNOWN):
         return final
-    if final != _Final.FAILED or (error_code and not result):
+    # A Report's ErrorCode may be 0; our own reasons always have a sentence.
+    is_report = not result if error_code else not error
+    if final != _Final.FAILED or is_report:
         return ""  # sent, or reported as not delivered
     # Cut like a group's name, so that the name finds the group's messages.
-    return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
+    return f"{_RESULT}{error_code}" if error_code else error[:MAX_ANSWER].strip()
 
 
 def with_answer(answer: str) -> Q:
@@ -63,8 +65,6 @@ def with_answer(answer: str) -> Q:
     # but not sent.
     is_cut = len(answer) >= MAX_ANSWER - 1
     condition = Q(error__startswith=answer) if is_cut else Q(error=answer)
-    if answer == _Final.FAILED:
-        condition |= Q(error="")
     return condition & Q(final=_Final.FAILED, error_code=0)
 
 

@@ -14,14 +14,14 @@ def settle() -> None:
     Pump().turn()
 
 
-def archived(caller: Caller, result: int = 0, error: int = 0, **fields: Any) -> str:
+def archived(caller: Caller, result: int = 0, error: int = 0, state: int = 0, **fields: Any) -> str:
     """A message that ended: refused with `result`, or reported."""
     message = send(caller.biz, **fields)
     (seqno,) = submit(SmsGateway.objects.get().pk)[message]
     respond(seqno, result)
     if not result:
         number = store.read([message])[0].mt.user_number
-        report(seqno, number, state=2 if error else 0, error=error)
+        report(seqno, number, state=2 if error else state, error=error)
     settle()
     assert SgipMt.objects.filter(pk=int(message)).exists()
     return message

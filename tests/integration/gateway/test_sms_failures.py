@@ -62,6 +62,7 @@ def resend(**filter: str) -> int:
 def test_refused_expired_and_unknown_count_a_report_does_not(shop: Caller) -> None:
     archived(shop)
     archived(shop, error=25)
+    archived(shop, state=2)
     archived(shop, result=5)
     archived(shop, result=5)
     unknown(shop)
