@@ -108,6 +108,8 @@ class Client:
                 continue
             if type(event) is sgip.Bound:
                 self.bound.append(connection)
+                if len(self.bound) > self._count:  # `resize` came while it logged in
+                    connection.unbind(self._next_sequence())
             elif type(event) is sgip.Idle:
                 connection.unbind(self._next_sequence())
             elif type(event) is sgip.Closed and connection in self.bound:

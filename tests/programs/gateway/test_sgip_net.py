@@ -1,6 +1,7 @@
 """SP and SMG over real sockets, with gateways that behave well and badly."""
 
 import asyncio
+import itertools
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -380,6 +381,27 @@ def test_an_idle_connection_is_unbound_and_comes_again_when_it_is_wanted(log: Pa
             client.wake()
             await sp.until(lambda: len(sp.results) == 1)
             assert client.attempts == 2
+
+    run(scenario)
+
+
+def test_a_login_under_way_ends_when_the_connections_become_fewer() -> None:
+    async def scenario() -> None:
+        logins = itertools.count(1)
+        async with Sp(connections=3) as sp:
+
+            def check(_connection: Connection, _bind: Bind) -> int:
+                if next(logins) == 3:
+                    client.resize(2)
+                return 0
+
+            server = Server(Side.SMG, check, Keeper())
+            await server.start("127.0.0.1", 0)
+            client = sp.connect(server.port)
+            await sp.until(lambda: sp.ends)
+            assert sp.reasons() == {CloseReason.UNBOUND: 1}
+            assert len(client.bound) == 2
+            await server.stop()
 
     run(scenario)
 
