@@ -573,6 +573,15 @@ def test_lost_answers(
     file.write_text("consumers: {lost: {url: nonsense}}")
     assert "Nothing was changed" in manager.refusal(*apply)
     assert not secrets.exists()
+    file.write_text("consumers: {unwritten: {url: https://unwritten.example/hooks}}")
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 0; exec "$0" "$@"', str(manager.project.msgp), *apply],
+        cwd=manager.folder, env=manager.environment, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Secrets of consumers unwritten were in that answer only: rotate" in done.stderr
+    secrets.unlink()
     file.write_text("consumers: {lost: {url: https://lost.example/hooks}}")
     with LossyNetwork(cluster.base_url).running() as network:
         refusal = manager.refusal(*apply, code=4, MSGP_URL=network.url)

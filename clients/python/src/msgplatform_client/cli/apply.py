@@ -86,7 +86,12 @@ def apply(
         outcome = _put_once(session, description, query)
     made = _without_secrets(outcome)
     if new_secrets:
-        new_secrets.write_text(json.dumps(made, indent=1))
+        try:
+            new_secrets.write_text(json.dumps(made, indent=1))
+        except OSError as error:
+            words = f"The files were applied, but {new_secrets} is not written: {error.strerror}."
+            advice = f"Secrets of {', '.join(made)} were in that answer only: rotate them."
+            raise Failure(words, details=[advice] if made else ()) from error
     elif names := [name for name, secret in made.items() if secret]:
         session.output.warn(
             f"New secrets of {', '.join(names)} are stored and were not shown: rotate them to see "
