@@ -11,7 +11,6 @@ SAFE_USERS = 84  # users with 140 bytes of content, the maximum in 2 KB
 SUBMIT_LENGTH = 143  # bytes, plus 21 a user, plus the content
 NO_RESERVE = bytes(8)
 PORT = 8801
-TRACE_PORT = 8810
 WINDOW = 32  # commands without a response on a connection
 RESPONSE_TIMEOUT = 30.0  # seconds until a command is sent again
 IDLE_TIMEOUT = 60.0  # seconds until a server closes an idle connection
