@@ -137,6 +137,8 @@ def _publish(request: HttpRequest, values: Mapping[str, Any]) -> str:
 
 # -- a sample payload -----------------------------------------------------------------------------
 _MAX_DEPTH = 12
+_MAX_CHARACTERS = 64 * 1024  # about as many as a schema may have
+_CHARACTERS_A_VALUE = 16  # its name and its line, roughly
 _BY_FORMAT = {
     "date-time": "2026-01-31T08:00:00Z", "date": "2026-01-31", "time": "08:00:00Z",
     "email": "somebody@example.com", "uri": "https://example.com/",
@@ -144,47 +146,64 @@ _BY_FORMAT = {
 }  # fmt: skip
 
 
-def sample(schema: Any, root: Any = None, depth: int = 0) -> Any:
+def sample(schema: Any, root: Any = None, depth: int = 0, room: list[int] | None = None) -> Any:
     """A value for a JSON Schema, as a start for a test. `root` is the document that references lead
-    into.
+    into, `room` holds the number of characters that the sample may still have.
 
     The sample follows examples, defaults, choices, types and properties. It need not match:
-    patterns and conditions are left to the person who edits the sample.
+    patterns and conditions are left to the person who edits the sample, and so are the parts for
+    which there is no room, since references may make a small schema as large as they like.
     """
     root = schema if root is None else root
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+    room = [_MAX_CHARACTERS] if room is None else room
+    room[0] -= _CHARACTERS_A_VALUE
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or room[0] < 0:
         return {}
     if isinstance(reference := schema.get("$ref"), str):
         # The schema at a reference such as #/$defs/line; {} for other references.
         place = root
         for name in reference.removeprefix("#/").split("/") if reference[:2] == "#/" else ["#"]:
             place = place.get(name, {}) if isinstance(place, Mapping) else {}
-        return sample(place, root, depth + 1)
+        return sample(place, root, depth + 1, room)
     for name in ("examples", "enum"):
         if isinstance(values := schema.get(name), list) and values:
-            return values[0]
+            return _take_room(values[0], room)
     for name in ("const", "default"):
         if name in schema:
-            return schema[name]
+            return _take_room(schema[name], room)
     for name in ("allOf", "anyOf", "oneOf"):
         if isinstance(parts := schema.get(name), list) and parts and "properties" not in schema:
-            return sample(parts[0], root, depth + 1)
-    return _of_type(schema, root, depth)
+            return sample(parts[0], root, depth + 1, room)
+    return _of_type(schema, root, depth, room)
 
 
-def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
+def _of_type(schema: Mapping[str, Any], root: Any, depth: int, room: list[int]) -> Any:
     kinds = schema.get("type", "object")
     kind = kinds[0] if isinstance(kinds, list) and kinds else kinds
     if kind == "object":
         properties = schema.get("properties")
         parts = properties if isinstance(properties, Mapping) else {}
-        return {name: sample(part, root, depth + 1) for name, part in parts.items()}
+        _take_room([*parts], room)
+        return {name: sample(part, root, depth + 1, room) for name, part in parts.items()}
     if kind == "array":
-        count = max(1, min(int(schema.get("minItems") or 1), 5))
-        return [sample(schema.get("items", {}), root, depth + 1) for _ in range(count)]
+        count = max(1, _length(schema, "minItems", 5))
+        return [sample(schema.get("items", {}), root, depth + 1, room) for _ in range(count)]
     if kind in ("integer", "number"):
-        return schema.get("minimum", schema.get("maximum", 1))
+        return _take_room(schema.get("minimum", schema.get("maximum", 1)), room)
     if kind == "string":
         text = _BY_FORMAT.get(str(schema.get("format")), "text")
-        return text.ljust(min(int(schema.get("minLength") or 0), 1000), "x")
+        return _take_room(text.ljust(_length(schema, "minLength", 1000), "x"), room)
     return {"boolean": True}.get(str(kind))
+
+
+def _take_room(value: Any, room: list[int]) -> Any:
+    """Take the characters of a value from the room. Returns the value."""
+    room[0] -= len(json.dumps(value))
+    return value
+
+
+def _length(schema: Mapping[str, Any], name: str, limit: int) -> int:
+    """A length of a schema, up to the limit. It may be no number, since a reference may lead to a
+    place that no meta-schema has checked; then 0."""
+    length = schema.get(name)
+    return int(max(0, min(length, limit))) if isinstance(length, int | float) else 0

@@ -216,3 +216,25 @@ def test_a_sample_follows_a_schema() -> None:
     assert (value["count"], value["state"], value["is_gift"]) == (5, "paid", True)
     assert (value["note"], value["nothing"]) == ("textxx", None)
     assert sample(True) == sample({}) == {}
+
+
+def test_a_sample_of_a_small_schema_is_small() -> None:
+    reference = {"$ref": "#/$defs/a"}
+    tree = {"properties": {f"p{number}": reference for number in range(8)}}
+    arrays: dict[str, Any] = {}
+    for _ in range(12):
+        arrays = {"type": "array", "minItems": 5, "items": arrays}
+    text = "x" * 10_000
+    texts, names = (
+        {"type": "array", "minItems": 5, "items": items}
+        for items in ({"const": text}, {"properties": {text: {}}})
+    )
+    for schema in (
+        {**reference, "$defs": {"a": tree}}, arrays,
+        {"properties": {f"p{number}": texts for number in range(20)}},
+        {"properties": {f"p{number}": names for number in range(20)}},
+    ):  # fmt: skip
+        assert 1000 < len(json.dumps(sample(schema))) < 100_000
+    # No meta-schema is applied to a place of another name.
+    unchecked = {"$ref": "#/x", "x": {"type": "array", "minItems": "many"}}
+    assert sample(unchecked) == [{}]
