@@ -5,6 +5,7 @@ from functools import partial
 from django.db.models import Q
 from django.utils.translation import gettext, gettext_lazy as _
 
+from gateway import codes
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import Biz
 from msgplatform.setup.declaration import Before, Faults
@@ -106,6 +107,12 @@ class AccountSerializer(WholeSerializer):
             "report_batches", "daily_limit", "recipients_limit", "created_at",
         ]  # fmt: skip
         read_only_fields = ["name", "created_at"]
+        # The form offers the codes by name. Each list of them is without gaps from 0.
+        extra_kwargs = {
+            "fee_type": {"max_value": len(codes.FEE_TYPES) - 1},
+            "agent_flag": {"max_value": len(codes.AGENT_FLAGS) - 1},
+            "morelateto_mt_flag": {"max_value": len(codes.MT_FLAGS) - 1},
+        }
 
 
 class Account(Resource):
