@@ -92,6 +92,14 @@ def limit_of(user: Any) -> Systems | None:
     return {name: pk for name, pk in pairs if pk is not None} if pairs else None
 
 
+def lock(user: AbstractBaseUser) -> None:
+    """Lock the person's row until the end of the transaction, so that of two changes of roles or
+    limit the later one finds what the other one has stored."""
+    rows = type(user)._default_manager.select_for_update()
+    rows.filter(pk=user.pk).values_list("pk").first()
+
+
+@transaction.atomic
 def limit_person(user: Any, system_names: Iterable[str] | None, actor: str) -> bool:
     """Limit a person to the business systems of these names, perhaps none; None takes the limit
     away. `actor` is the name that the audit log shows, such as "OIDC".
@@ -111,6 +119,7 @@ def limit_person(user: Any, system_names: Iterable[str] | None, actor: str) -> b
 def set_limit(user: AbstractBaseUser, system_names: Iterable[str] | None) -> list[Any] | None:
     """Like `limit_person`, without an entry in the audit log. Returns the names before and after,
     None when nothing changed."""
+    lock(user)
     names = None if system_names is None else sorted(set(system_names))
     systems = list(Biz.objects.filter(name__in=names or ()))
     if unknown_names := sorted({*(names or ())} - {system.name for system in systems}):

@@ -251,6 +251,7 @@ def apply_grant(user: User, grant: Grant) -> None:
     """Give the person exactly these roles, no permissions beside them, and this limit if
     OIDC_SYSTEMS has any. The audit log gets the changes. Without a role the person can no longer
     enter the console."""
+    person_limits.lock(user)
     before = sorted(user.groups.values_list("name", flat=True))
     after = sorted(group.name for group in grant.roles)
     changes: dict[str, list[list[str]]] = {}

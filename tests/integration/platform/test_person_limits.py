@@ -1,10 +1,11 @@
 """The business systems to which a person is limited: who sets them, and what is stored."""
 
+import threading
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -46,6 +47,41 @@ def test_each_change_is_in_the_audit_log_once(anna: User) -> None:
     entries = AuditLog.objects.filter(actor="OIDC", target="anna", action="user_limited")
     changes = [entry.detail["changes"]["systems"] for entry in entries.order_by("id")]
     assert changes == [[None, ["orders", "zebra"]], [["orders", "zebra"], []]]
+
+
+def test_a_limit_without_its_audit_entry_is_not_stored(anna: User) -> None:
+    def lose(execute: Any, sql: str, *args: Any) -> Any:
+        if AuditLog._meta.db_table in sql:
+            raise OperationalError
+        return execute(sql, *args)
+
+    with connection.execute_wrapper(lose), pytest.raises(OperationalError):
+        person_limits.limit_person(anna, ["orders"], "OIDC")
+    assert person_limits.limit_of(anna) is None
+
+
+def test_of_two_limits_at_once_the_later_one_is_stored(anna: User) -> None:
+    Biz.objects.create(name="books")
+    person_limits.limit_person(anna, ["orders"], "OIDC")
+    waits = threading.Event()
+
+    def note(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith(("BEGIN", "DELETE")) or "FOR UPDATE" in sql:
+            waits.set()
+        return execute(sql, *args)
+
+    def limit_later() -> None:
+        with connection.execute_wrapper(note):
+            person_limits.limit_person(anna, ["books"], "OIDC")
+        connection.close()
+
+    thread = threading.Thread(target=limit_later)
+    with transaction.atomic():
+        person_limits.limit_person(anna, ["zebra"], "OIDC")
+        thread.start()
+        assert waits.wait(60)
+    thread.join()
+    assert list(person_limits.limit_of(anna) or ()) == ["books"]
 
 
 def test_the_page_of_a_person_sets_the_limit(anna: User, admin_client: Client) -> None:
