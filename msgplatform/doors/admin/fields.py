@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from io import StringIO
 from typing import Any
 
 from django import forms
@@ -20,6 +21,8 @@ from msgplatform.doors.admin import Textarea, TextInput
 
 Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
+_MAX_LINES = 2000  # twice as many as the longest list has items
+_MAX_ERRORS = 20  # of one field
 
 
 def item_check(*list_checks: Check) -> Check:
@@ -89,10 +92,14 @@ class LinesField(forms.Field):
 
     def read_lines(self, text: str, read: Callable[[str], Any]) -> Iterator[Any]:
         """The items that `read` returns for the lines that are not empty. Raises ValidationError
-        with the errors of all lines."""
+        with the errors of all lines, up to _MAX_ERRORS."""
         _no_null(text)
-        errors = []
-        for number, line in enumerate(text.splitlines(), 1):
+        errors: list[str] = []
+        for number, line in enumerate(StringIO(text, newline=None), 1):
+            if number > _MAX_LINES:
+                errors.append(_("Write %d lines at most.") % _MAX_LINES)
+            if number > _MAX_LINES or len(errors) >= _MAX_ERRORS:
+                break
             if not line.strip():
                 continue
             try:

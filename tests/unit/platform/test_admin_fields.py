@@ -28,6 +28,20 @@ def test_every_wrong_line_is_named() -> None:
     assert caught.value.messages == ["Line 1: digits only", "Line 4: digits only"]
 
 
+@pytest.mark.parametrize(("line", "messages"), [("1\n", 1), ("\n", 1), ("!\n", 20)])
+def test_a_text_of_a_million_lines_is_refused_early(line: str, messages: int) -> None:
+    checked_items: list[str] = []
+
+    def check(item: str) -> None:
+        checked_items.append(item)
+        DIGITS(item)
+
+    with pytest.raises(ValidationError) as caught:
+        LinesField(check=check).clean(line * 1_000_000)
+    assert len(caught.value.messages) == messages
+    assert len(checked_items) <= 2000
+
+
 def test_a_list_s_validator_checks_an_item() -> None:
     seen: list[Any] = []
     assert LinesField(check=item_check(seen.append)).clean("1\n2") == ["1", "2"]
