@@ -65,7 +65,8 @@ def next_page(request: HttpRequest) -> str:
     return url if url_has_allowed_host_and_scheme(url, None) else ""
 
 
-def _refuse_controls(text: Any) -> None:
+def refuse_controls(text: Any) -> None:
+    """Raises ValidationError for a text that API and platform file refuse."""
     if isinstance(text, str) and has_controls(text, has_lines=True):
         raise ValidationError(NO_CONTROLS)
 
@@ -238,7 +239,7 @@ class ModelAdmin(ComparedAdmin):
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
         if isinstance(field, forms.CharField):
-            field.validators = [*field.validators, _refuse_controls]
+            field.validators = [*field.validators, refuse_controls]
         return field
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ from msgplatform.core.json.text import parse_json
 from msgplatform.core.json.values import MAX_STORED_DEPTH, is_same
 from msgplatform.core.secrets.fields import Unreadable
 from msgplatform.doors.admin import Textarea, TextInput
+from msgplatform.doors.admin.base import refuse_controls
 
 Check = Callable[[Any], None]
 _no_null = ProhibitNullCharactersValidator()
@@ -103,6 +104,7 @@ class LinesField(forms.Field):
             if not line.strip():
                 continue
             try:
+                refuse_controls(line)
                 yield read(line.strip())
             except ValidationError as error:
                 words = " ".join(error.messages)

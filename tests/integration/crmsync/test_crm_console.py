@@ -474,6 +474,8 @@ class TestPolicies:
             ({"key_prefix": ""}, "two sources of one CRM need different prefixes"),
             ({"key_prefix": "12"}, "two sources of one CRM need different prefixes"),
             ({"appkeys": "a"}, "The source has no column appkey"),
+            ({"appkeys": "a\n\u202eb"}, "Line 2: Remove the characters that control a terminal"),
+            ({"mapping": "City = 'a\u200e'"}, "Remove the characters that control a terminal"),
             ({"interval_seconds": "0"}, "greater than or equal to 1"),
             ({"batch_size": "1001"}, "less than or equal to 900"),
         ],
