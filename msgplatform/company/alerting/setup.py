@@ -159,6 +159,7 @@ class AlertRuleResource(Resource):
     on_delete = "Deletes the rule; what waits by it is still sent."
     notes = "It is about what happens from then on."
     list_notes = "Every rule, by name."
+    list_prefetched = ("systems", "channels")
 
     def faults(self, row: AlertRule, before: Before | None) -> Faults:
         channels = self.related.get("channels", ())

@@ -168,8 +168,8 @@ def export(name: str, stream: BinaryIO, say: Callable[[str], None]) -> int:
 
     write(header)
     for kind in kinds.kinds():
-        rows = kind.visible_rows(kind.all_rows(), {name}).order_by("pk") if kind.moves else ()
-        for row in rows:
+        rows = kind.join_relations(kind.visible_rows(kind.all_rows(), {name})).order_by("pk")
+        for row in rows if kind.moves else ():
             address = kinds.address_of(kind, row)
             object_name = kinds.name_of(address)
             if not kinds.can_name(kind, address):

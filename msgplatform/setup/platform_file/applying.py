@@ -197,12 +197,7 @@ class _Application:
         systems = self._options.systems
         if systems and not kind.system_lookup:
             return
-        lookups = kind.address_lookups.values()
-        relations = [lookup.rpartition("__")[0] for lookup in lookups if "__" in lookup]
-        rows = kind.all_rows().order_by("pk")
-        if relations:
-            rows = rows.select_related(*relations)
-        for row in rows:
+        for row in kind.join_relations(kind.all_rows()).order_by("pk"):
             if time.monotonic() > self._deadline:
                 raise FileFaults([*self._faults, Fault("", 0, section, _TOO_LONG)])
             if systems and value_at(row, kind.system_lookup) not in systems:

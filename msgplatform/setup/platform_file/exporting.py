@@ -75,7 +75,7 @@ def _objects(sections: Collection[str], systems: Collection[str]) -> Iterator[tu
         for kind in kinds_of_section if not sections or section in sections else ():
             if systems and not kind.system_lookup:
                 continue
-            rows = kind.all_rows().order_by(*kind.address_lookups.values())
+            rows = kind.join_relations(kind.all_rows()).order_by(*kind.address_lookups.values())
             if systems:
                 rows = rows.filter(**{f"{kind.system_lookup}__in": systems})
             for row in rows:
@@ -99,7 +99,7 @@ def _body(kind: Kind, row: Any) -> dict[str, Any]:
         if not kind.is_written(row, name):
             continue
         if isinstance(field, serializers.ManyRelatedField):
-            if names := sorted(getattr(row, source).values_list("name", flat=True)):
+            if names := sorted(target.name for target in getattr(row, source).all()):
                 body[name] = names
             continue
         column = columns[source]

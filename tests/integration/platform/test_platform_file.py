@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from jsonschema import Draft202012Validator
 
 from crmsync.models import Crm, LandingPage, Policy, Source
@@ -304,6 +305,39 @@ def test_what_is_exported_is_no_difference_whatever_its_texts_have(tmp_path: Pat
     empty()
     apply(path)
     assert rows() == before
+
+
+def test_an_export_asks_for_all_rows_of_a_kind_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sections = {
+        "systems": "s{}: {{}}", "consumers": "w{}: {{url: 'https://w.example/'}}",
+        "subscriptions": "s{0}/w{0}: {{}}", "event-types": "s{0}/a.b: {{}}\n  s.{0}: {{}}",
+        "sms/gateways": "g{}: {{host: smg, login_name: a, login_password: '${{WORD}}',"
+        " smg_login_name: b, smg_login_password: '${{WORD}}', corp_id: '12345'}}",
+        "sms/accounts": "a{0}: {{system: s{0}, sp_number: '{0}', corp_id: '12345',"
+        " gateways: [g{0}]}}",
+        "landing-pages": "page{0}: {{system: s{0}, title: a, form_fields: [{{name: phone,"
+        " required: true}}]}}",
+        "alert-channels": "c{}: {{url: '${{ROBOT}}'}}",
+        "alert-rules": "r{0}: {{channels: [c{0}], systems: [s{0}]}}",
+        "crms": "m{}: {{adapter: hubspot, settings: {{object: contacts, id_property: id}},"
+        " credentials: {{token: '${{WORD}}'}}}}",
+        "policies": "hive/m{}: {{mapping: Email = name}}",
+    }  # fmt: skip
+    Source.hive()
+    monkeypatch.setenv("WORD", "secret")
+    monkeypatch.setenv("ROBOT", "dingtalk://SECa1@a1b2/")
+    counts = []
+    for end in (2, 5):
+        lines = [SMALL.partition("\n")[0]]
+        for section, line in sections.items():
+            lines += [f"{section}:", *(f"  {line.format(number)}" for number in range(1, end))]
+        apply(written(tmp_path, "\n".join(lines)))
+        with CaptureQueriesContext(connection) as statements:
+            assert run("export").count("sp_number") == end - 1
+        counts.append(len(statements))
+    assert counts[0] == counts[1]
 
 
 def test_each_secret_has_a_variable_of_its_own(

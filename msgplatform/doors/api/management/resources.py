@@ -110,9 +110,7 @@ class ResourceListView(_LimitedView, ListView):
 
     def get_queryset(self) -> QuerySet[Any]:
         kind = self.resource_class
-        rows = kind.model._default_manager.prefetch_related(*kind.list_prefetched)
-        if kind.list_related:
-            rows = rows.select_related(*kind.list_related)
+        rows = kind.join_relations(kind.model._default_manager.all())
         if kind.list_system and (system := self.query_values.get("system")):
             names = caller_of(self.request).systems
             return rows.filter(**{kind.list_system: business_system(system, "system", names)})
