@@ -164,7 +164,8 @@ class Subscription(Resource):
         return field_name != "status" or row.status in _SETTABLE
 
     def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"status": _Status.NORMAL.name.lower(), **body}
+        status = body.get("status")  # null is the same as left out
+        return {**body, "status": _Status.NORMAL.name.lower() if status is None else status}
 
     def new(self) -> BizReceive:
         consumer = Receive.objects.filter(name=self.address["consumer"]).first()

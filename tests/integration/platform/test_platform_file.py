@@ -273,6 +273,14 @@ def test_what_the_files_do_not_have_is_removed_on_request_only(tmp_path: Path) -
     assert "0 removed" in apply(written(tmp_path, only_systems), "--prune", "--yes")
 
 
+@pytest.mark.parametrize("status", ["", "    status: null\n", "    status: normal\n"])
+def test_a_discarded_subscription_that_a_file_has_is_taken_up(tmp_path: Path, status: str) -> None:
+    apply(written(tmp_path, SMALL))
+    BizReceive.objects.update(status=BizReceive.Status.DISCARDED)
+    assert "1 changed" in apply(written(tmp_path, SMALL + status))
+    assert BizReceive.objects.get().status == BizReceive.Status.NORMAL
+
+
 def test_a_team_applies_its_own_part(tmp_path: Path) -> None:
     Biz.objects.create(name="orders")
     Receive.objects.create(name="warehouse", url="https://warehouse.example/hooks")
