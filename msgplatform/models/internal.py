@@ -11,8 +11,8 @@ from msgplatform.core.fields import ExactCharField
 class KeptObject(models.Model):
     """An object of a platform file, as it was when the file was last applied.
 
-    `section` and `name` are as in the file: subscriptions, orders/warehouse. `version` is the
-    object's `Resource.version`; if the object now has another version, somebody has changed it.
+    `section` and `name` (`kinds.kept_name`) are as in the file: subscriptions, orders/warehouse.
+    `version` is the object's `Resource.version`; with another version, somebody has changed it.
     """
 
     section = ExactCharField(_("section"), max_length=64)

@@ -136,12 +136,14 @@ class _Application:
             kept_rows = KeptObject.objects.filter(section=kinds.section_of(kind))
             kept_objects = {row.name: row for row in kept_rows} if entries else {}
             refused_entries = [
-                entry for entry in entries if self._put(entry, kept_objects.get(entry.name))
+                entry
+                for entry in entries
+                if self._put(entry, kept_objects.get(kinds.kept_name(entry.name)))
             ]
             # Try these again after the others: one may need what another one gives up, such as the
             # place of a system's default account.
             for entry in refused_entries:
-                self._faults += self._put(entry, kept_objects.get(entry.name))
+                self._faults += self._put(entry, kept_objects.get(kinds.kept_name(entry.name)))
         if self._faults:
             raise FileFaults(self._faults)
         for kind in reversed(kinds.kinds()):
@@ -223,7 +225,8 @@ class _Application:
                     note = str(error)
                 else:
                     action = Action.REMOVED
-                    KeptObject.objects.filter(section=section, name=name).delete()
+                    kept_rows = KeptObject.objects.filter(section=section)
+                    kept_rows.filter(name=kinds.kept_name(name)).delete()
                     self._audit_entries += resource.audit_entries or ()
             self._outcome.changes.append(Change(action, section, name, note=note))
 
@@ -239,7 +242,7 @@ def _keep(resource: Resource, row: Any, kept_object: KeptObject | None, label: s
         return
     KeptObject.objects.update_or_create(
         section=kinds.section_of(type(resource)),
-        name=kinds.name_of(resource.address),
+        name=kinds.kept_name(kinds.name_of(resource.address)),
         defaults={
             "label": label, "version": version, "applied_at": timezone.now(),
             "applied_by": resource.actor[:150],

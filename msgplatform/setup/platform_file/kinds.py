@@ -1,6 +1,7 @@
 """The kinds of objects in a platform file. They are those of the management API: no kind is
 registered here."""
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,6 +21,7 @@ from msgplatform.setup.resource import Resource
 
 Kind = type[Resource]
 _PART = re.compile(r"<(\w+):(\w+)>")
+_MAX_KEPT_NAME: int = KeptObject._meta.get_field("name").max_length  # type: ignore[assignment]
 _PLATFORM_URLS = "msgplatform.doors.api.management.urls"
 
 
@@ -95,11 +97,20 @@ def can_name(kind: Kind, address: dict[str, str]) -> bool:
         return False
 
 
+def kept_name(name: str) -> str:
+    """The name of an entry as `KeptObject` has it: one that is longer than the column ends with its
+    digest."""
+    if len(name) <= _MAX_KEPT_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return f"{name[: _MAX_KEPT_NAME - len(digest)]}{digest}"
+
+
 def kept_object(row: Any) -> KeptObject | None:
     """The entry of a stored row that a platform file keeps; None if none keeps it."""
     for kind in kinds():
         if kind.model is type(row) and kind.all_rows().filter(pk=row.pk).exists():
-            name = name_of(address_of(kind, row))
+            name = kept_name(name_of(address_of(kind, row)))
             return KeptObject.objects.filter(section=section_of(kind), name=name).first()
     return None
 

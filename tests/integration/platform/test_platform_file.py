@@ -22,8 +22,8 @@ from demo.notify import scenario as events
 from demo.sms import plan as sms
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.doors.api.management.platform_file import json_schema
-from msgplatform.models import AuditLog, Biz
-from msgplatform.setup.platform_file import text
+from msgplatform.models import AuditLog, Biz, KeptObject
+from msgplatform.setup.platform_file import kinds, text
 from notify.models import BizReceive, EventType, Receive
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -470,6 +470,29 @@ def test_the_console_says_what_a_file_keeps(tmp_path: Path, admin_client: Client
     assert "It was changed by hand since commit 4f2a was applied." in shown
     apply(path)
     assert BizReceive.objects.get().event_types == ["order.*"]
+
+
+def test_a_file_keeps_an_object_with_the_longest_name(tmp_path: Path) -> None:
+    system, event_type = "s" * 64, "a/" * 64
+    path = written(
+        tmp_path,
+        f"""\
+msgplatform: 1
+systems: {{{system}: {{}}}}
+event-types: {{{system}/{event_type.replace("/", "%2F")}: {{description: a}}}}
+""",
+    )
+    apply(path, "--label", "v1")
+    EventType.objects.update(description="b")
+    (row,) = EventType.objects.all()
+    kept_object = kinds.kept_object(row)
+    assert kept_object is not None
+    assert kept_object.label == "v1"
+    assert "changed by hand since v1" in apply(path, "--label", "v2")
+    assert "1 removed" in apply(
+        written(tmp_path, "msgplatform: 1\nevent-types: {}\n"), "--prune", "--yes"
+    )
+    assert not KeptObject.objects.filter(section="event-types").exists()
 
 
 def test_the_file_of_the_manual_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
