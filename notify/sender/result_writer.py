@@ -83,7 +83,12 @@ class ResultWriter:
         if self._batch:
             failpoint("sender_before_results")
             results = [result for _, result in self._batch]
-            jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
+            try:
+                jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
+            except ValueError:
+                # JSON cannot carry the text of an answer: no other consumer's result waits for it.
+                log.exception("answer_not_written")
+                jobs.put(orders.MARKER_QUEUE, [list(map(_encodable, results))], ttl=None)
             failpoint("sender_after_results_before_done")
             entries, self._batch = self._batch, []
             finished_jobs = []
@@ -104,6 +109,15 @@ class ResultWriter:
     def _write_all(self) -> None:
         while self._batch or self._entries:
             self._write()
+
+
+def _encodable(result: Result) -> Result:
+    """The result, without its answer if JSON cannot carry it."""
+    try:
+        msgspec.json.encode(result)
+    except ValueError:
+        return msgspec.structs.replace(result, detail="", response_headers="", response_body="")
+    return result
 
 
 class AttemptSpans:

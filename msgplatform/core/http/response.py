@@ -30,9 +30,10 @@ _USER = re.compile(rb"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 _MAX_NUMBER = 15  # digits
 _CHARSET = re.compile(rb"""charset\s*=\s*["']?([A-Za-z0-9._:+-]{1,40})""", re.IGNORECASE)
 # Codecs of Python that are no charsets, or whose decoder raises in spite of the error handler.
+# UTF-7 is no charset of the Web, and its decoder makes lone surrogates, which JSON cannot carry.
 _NO_CHARSETS = frozenset(
     {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "unicode-escape",
-     "raw-unicode-escape", "undefined", "mbcs", "oem"}
+     "raw-unicode-escape", "undefined", "mbcs", "oem", "utf-7"}
 )  # fmt: skip
 # Charset → its superset in practice (WHATWG Encoding, 4.2).
 _SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252",

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
@@ -42,3 +43,21 @@ def test_no_result_waits_for_its_sleep(writer: ResultWriter) -> None:
         assert time.monotonic() < deadline, f"{order.open_items - 1} results were not written"
         time.sleep(0.005)
     assert 1 < jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE] < RESULTS
+
+
+def test_an_answer_that_json_cannot_carry_holds_up_no_other_result(writer: ResultWriter) -> None:
+    nothing: Any = None
+    order = ClaimedOrder(nothing, nothing, open_items=4, item_size=0, unsent_items=0)
+    bodies = {1: "fine", 2: "\ud801", 3: "fine"}
+    for number, body in bodies.items():
+        result = Result(number, 1, "claim", 1, "failed", 500, response_body=body)
+        writer.put(order, result)
+    stored: dict[int, str] = {}
+    deadline = time.monotonic() + SECONDS
+    while len(stored) < len(bodies):
+        assert time.monotonic() < deadline, f"only {stored} were written"
+        time.sleep(0.005)
+        if job := jobs.claim(orders.MARKER_QUEUE, 60):
+            results = msgspec.convert(job.data, list[Result])
+            stored |= {result.id: result.response_body for result in results}
+    assert stored == bodies | {2: ""}

@@ -1,5 +1,8 @@
 """What is kept of an answer's headers, and how Retry-After is read."""
 
+import random
+from encodings.aliases import aliases
+
 import pytest
 
 from msgplatform.core.http.response import (
@@ -164,3 +167,10 @@ def test_an_answer_is_read_in_the_charset_that_it_names(
 ) -> None:
     headers = f"HTTP/1.1 500 Error\r\nContent-Type: {content_type}\r\n\r\n".encode()
     assert text(expected.encode(encoding), 1000, charset(headers)) == expected
+
+
+@pytest.mark.parametrize("name", sorted({*aliases, *aliases.values()}))
+def test_an_answer_in_any_charset_is_a_text_that_json_carries(name: str) -> None:
+    encoding = charset(f"Content-Type: text/plain; charset={name}\r\n".encode())
+    for body in (b"a+2AE-b", b"\\ud800", random.Random(1).randbytes(1000)):
+        text(body, 1000, encoding).encode()
