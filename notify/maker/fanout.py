@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
-from msgplatform.core.data import engines, ids, sql
+from msgplatform.core.data import chunks, engines, ids, sql
 from msgplatform.core.errors import Undecryptable
 from notify import orders
 from notify.maker.enqueue import Message, numbers, read_texts, select
@@ -48,6 +48,9 @@ MAX_TRIALS = 20_000
 # Large payloads and filters take longer. The systems have equal parts of this time; one that has
 # used its part, and at least one message, waits for the next turn, and the others go on.
 TRIAL_SECONDS = 0.3
+# Messages whose payloads are in memory at a time, and bytes of payloads that a transaction reads
+# for filters, about. Further messages wait for the next turn.
+_TEXTS, _TEXT_BYTES = 64, 16 * 1024 * 1024
 
 
 @lru_cache(maxsize=16_384)
@@ -187,19 +190,26 @@ class Recipients:
             chosen.append(message)
             if count:
                 to_read.append(message)
-        texts = read_texts(to_read)
         seconds_of_each = TRIAL_SECONDS / len({m.biz_id for m in to_read}) if to_read else 0.0
         seconds: dict[int, float] = defaultdict(float)
         tried_messages, to_try = list[Message](), {message.id for message in to_read}
-        for message in chosen:
-            # Its messages keep their order, whichever have a filter.
-            if seconds[message.biz_id] > seconds_of_each:
-                continue
-            tried_messages.append(message)
-            if message.id in to_try:
-                began = time.monotonic()
-                self._try(message, texts.get(message.id))
-                seconds[message.biz_id] += time.monotonic() - began
+        size = 0
+        for part in chunks(chosen, _TEXTS):
+            if size >= _TEXT_BYTES:
+                break
+            texts = read_texts(
+                m for m in part if m.id in to_try and seconds[m.biz_id] <= seconds_of_each
+            )
+            size += sum(map(len, texts.values()))
+            for message in part:
+                # Its messages keep their order, whichever have a filter.
+                if seconds[message.biz_id] > seconds_of_each:
+                    continue
+                tried_messages.append(message)
+                if message.id in to_try:
+                    began = time.monotonic()
+                    self._try(message, texts.get(message.id))
+                    seconds[message.biz_id] += time.monotonic() - began
         return sorted(tried_messages, key=lambda message: message.id)
 
     def _try(self, message: Message, text: str | None) -> None:

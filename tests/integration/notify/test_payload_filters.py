@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,8 @@ from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify.actions import periods, resend
 from notify.flow import FLOW
 from notify.intake import intake
+from notify.maker.capacity import Capacity
+from notify.maker.enqueue import Message, read_texts
 from notify.maker.maker import Maker
 from notify.messages import filtered
 from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
@@ -274,6 +277,31 @@ def test_a_system_whose_filters_take_long_holds_up_no_other(
         maker.splitter.split()
     assert [len(recipients(pk)) for pk in (*pks, *of_stock)] == [1, 2, 3, 4, 1, 1]
     assert not maker.splitter.waiting()
+
+
+@pytest.mark.parametrize("has_capacity", [True, False])
+def test_large_payloads_are_read_in_portions(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch, has_capacity: bool
+) -> None:
+    monkeypatch.setattr("notify.maker.fanout.TRIAL_SECONDS", 60)
+    sizes: list[int] = []
+
+    def read(messages: Iterable[Message]) -> dict[int, str]:
+        texts = read_texts(messages)
+        sizes.append(sum(map(len, texts.values())))
+        return texts
+
+    monkeypatch.setattr("notify.maker.fanout.read_texts", read)
+    row = subscription(biz, "large", filter=LARGE)
+    payload = json.dumps({"total": 101, "text": "x" * 200_000}).encode()
+    pks = [pk for _ in range(4) for pk in publish(biz, 50, payload)]
+    maker = Maker()
+    capacity = Capacity.read(maker.subscriptions.by_queue()) if has_capacity else None
+    while maker.splitter.split(capacity=capacity)[0]:
+        pass
+    assert max(sizes) <= 16 * 1024 * 1024
+    assert sum(sizes) < 1.1 * len(pks) * len(payload)
+    assert ReceiveMsg.objects.filter(biz_receive=row).count() == len(pks)
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
