@@ -21,19 +21,24 @@ from notify.maker import ending
 from notify.models import BizMsg, BizReceive, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
 from notify.person_data import payloads
 
-_CHUNK = 100  # messages erased in one transaction
+_CHUNK = 100  # messages read at a time, and erased in one transaction
 _ANSWER_COLUMNS = ("response_headers", "response_body", "detail")
 _Status = ReceiveMsg.Status
 Pointers = Mapping[str, Mapping[int, Sequence[str]]]
 
 
 def _find(store: Store, person: Person, cursor: str) -> Slice:
-    rows = store.messages.order_by("id")
-    if cursor:
-        rows = rows.filter(id__gt=int(cursor))
-    page = list(rows.values("id", "biz_id", "event_type", "payload", "created_at")[:SLICE])
+    rows = store.messages.order_by("id").values(
+        "id", "biz_id", "event_type", "payload", "created_at"
+    )
     pointers = _pointers()
-    person_rows = [row for row in page if _erase_payload(row, pointers, person) is not None]
+    person_rows = []
+    for _chunk in range(SLICE // _CHUNK):
+        page = list(rows.filter(id__gt=int(cursor or 0))[:_CHUNK])
+        person_rows += [row for row in page if _erase_payload(row, pointers, person) is not None]
+        cursor = str(page[-1]["id"]) if len(page) == _CHUNK else ""
+        if not cursor:
+            break
     open_ids = set() if store.cold else _open_ids(person_rows)
     types_of_several = payloads.types_of_several()
     rows_of_slice = []
@@ -52,7 +57,7 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
             "attempts": list(attempts.values("at", "http_status", *_ANSWER_COLUMNS)),
         }  # fmt: skip
         rows_of_slice.append(Row(str(row["id"]), data, row["id"] in open_ids))
-    return Slice(rows_of_slice, str(page[-1]["id"]) if len(page) == SLICE else "")
+    return Slice(rows_of_slice, cursor)
 
 
 def _pointers() -> Pointers:
