@@ -82,9 +82,10 @@ def _erase_payload(row: Mapping[str, Any], pointers: Pointers, person: Person) -
         clear = encryption.unseal(stored_payload)
     except Undecryptable:
         return None
-    # A quick search, so that the JSON of most messages is not parsed.
+    # A quick search, so that the JSON of most messages is not parsed. With a backslash JSON may
+    # write an id in another spelling.
     if not person.may_be_in(clear.decode(errors="replace")) and not any(
-        uid.encode() in clear for _biz, uid in person.users
+        uid.encode() in clear or b"\\" in clear for biz, uid in person.users if biz == row["biz_id"]
     ):
         return None
     own_pointers = payloads.pointers_of(pointers, row["event_type"], row["biz_id"])

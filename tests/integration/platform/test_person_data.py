@@ -425,6 +425,23 @@ def test_somebody_else_s_text_is_exported_as_the_sentence_that_mentions(shop: Ca
         archive_sms()
 
 
+@pytest.mark.parametrize(
+    ("uid", "spelling"),
+    [("müller", r"m\u00fcller"), ("corp/li.wei", r"corp\/li.wei"), (r"D\anna", r"D\\anna")],
+)
+def test_a_user_id_is_found_as_json_writes_it(shop: Caller, uid: str, spelling: str) -> None:
+    EventType.objects.create(name="order.paid", personal_fields=["/user_id", "/name"])
+    notify_rows.publish(shop.biz, payload=f'{{"user_id":"{spelling}","name":"Ann"}}'.encode())
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
+    users = {"users": [f"shop/{uid}"]}
+    document = json.loads(b"".join(people.export(people.person_of(users))))
+    (message,) = document["data"]["notify.messages"]
+    assert json.loads(message["payload"])["user_id"] == uid
+    erasures.start(users, "asked by mail", False, "eve")
+    run()
+    assert json.loads(bytes(BizMsg.objects.get().payload)) == {"user_id": MARK, "name": MARK}
+
+
 # -- what is on its way --------------------------------------------------------------------------
 def pending_event(biz: Biz) -> ReceiveMsg:
     """An event of Ann's that waits for its next attempt."""
