@@ -6,9 +6,10 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data import chunks, sql, transactions
+from msgplatform.core.data import chunks, claims, sql, transactions
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store
@@ -19,6 +20,7 @@ from notify import personal_fields
 from notify.archive.stores import Store, cold, hot
 from notify.maker import ending
 from notify.models import BizMsg, BizReceive, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
+from notify.orders import are_results_late
 from notify.person_data import payloads
 
 _CHUNK = 100  # messages read at a time, and erased in one transaction
@@ -160,10 +162,13 @@ def _erase_messages(
 
 
 def _end(_person: Person, rows: Sequence[Row]) -> int:
-    """Skip waiting deliveries. A delivery that a sender has ends by itself. A message about several
-    people is erased when no sender has it."""
+    """Skip waiting deliveries. A delivery that a program has ends by itself, or waits after its
+    lease. A message about several people is erased when no program has it."""
     count, types_of_several = 0, payloads.types_of_several()
+    has_late_results = are_results_late()  # then a delivery with an expired lease may have arrived
     for chunk in chunks([int(row.key) for row in rows], _CHUNK):
+        if not has_late_results:
+            _give_back(chunk)
         messages = BizMsg.objects.filter(id__in=chunk).exclude(event_type__in=types_of_several)
         deliveries = ReceiveMsg.objects.filter(
             msg_id__in=list(messages.values_list("id", flat=True)),
@@ -174,6 +179,16 @@ def _end(_person: Person, rows: Sequence[Row]) -> int:
             transactions.retrying(partial(_skip, ids)) for ids in chunks(delivery_ids, 500)
         )
     return count
+
+
+def _give_back(message_ids: Sequence[int]) -> None:
+    """Make deliveries whose lease is over wait again. No maker does so for a listener that is gone,
+    or while OUTBOUND is off."""
+    queued = ReceiveMsg.objects.filter(status=_Status.QUEUED, next_at__lte=Now())
+    ids = queued.filter(msg_id__in=message_ids).order_by("id").values_list("id", flat=True)
+    values = {"status": _Status.PENDING, "claimed_by": "", "updated_at": Now()}
+    for chunk in chunks(list(ids), claims.CHUNK):
+        transactions.retrying(partial(claims.update_by_key, queued.filter(id__in=chunk), values))
 
 
 @transaction.atomic

@@ -34,6 +34,7 @@ from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
+from notify import personal_fields
 from notify.feed import person_data, users
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
@@ -487,6 +488,30 @@ def test_on_request_it_is_skipped(shop: Caller) -> None:
     assert notify_rows.resend([delivery.pk]) == 0
     with pytest.raises(NotNow):
         erasures.end_open(row.key, "eve")
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_delivery_whose_lease_is_over_ends_too(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch, is_shared: bool
+) -> None:
+    """Such as that of a listener which is gone: no maker looks at it."""
+    delivery = pending_event(shop.biz)
+    if is_shared:
+        monkeypatch.setitem(personal_fields.own, "order.paid", ("/passengers/*/phone",))
+    lease_end = sql.now() + timedelta(minutes=2)
+    queued = {"status": ReceiveMsg.Status.QUEUED, "claimed_by": "listen-1", "next_at": lease_end}
+    ReceiveMsg.objects.update(**queued)
+    row = erase(ANN, ends=True)
+    assert (row.state, row.open) == (_State.WAITING, {"notify.messages": 1})
+    ReceiveMsg.objects.update(next_at=sql.now() - timedelta(seconds=1))
+    for _pass in range(2):
+        wait_no_more()
+        run()
+    row.refresh_from_db()
+    delivery.refresh_from_db()
+    assert (row.state, holds(ANN)) == (_State.DONE, False)
+    expected = ReceiveMsg.Status.PENDING if is_shared else ReceiveMsg.Status.SKIPPED
+    assert delivery.status == expected
 
 
 def test_a_resend_between_find_and_erase_is_delivered_first(shop: Caller) -> None:
