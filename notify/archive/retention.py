@@ -20,7 +20,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.archive.description import DAY, Archive, Table, horizon
+from msgplatform.core.archive.description import DAY, Archive, Table, earliest_part, horizon
 from msgplatform.core.archive.walk import PAGE
 from msgplatform.core.data import chunks, claims, transactions
 from msgplatform.models import FailureGroup
@@ -92,11 +92,14 @@ def remove_answers(now: datetime) -> bool:
     now = now.replace(minute=now.minute // _MINUTES * _MINUTES, second=0, microsecond=0)
     cursors_by_seconds: dict[float, dict[int, int]] = defaultdict(dict)
     is_limited = Q(log_days__isnull=False) | Q(log_answers=limits.KeptAnswers.NONE)
-    columns = ("id", "log_answers", "log_days", "answers_removed_below")
-    for pk, policy, days, cursor in BizReceive.objects.filter(is_limited).values_list(*columns):
+    columns = ("id", "log_answers", "log_days", "answers_removed_below", "created_at")
+    subscriptions = BizReceive.objects.filter(is_limited)
+    for pk, policy, days, cursor, created_at in subscriptions.values_list(*columns):
         kept_seconds = limits.answer_seconds(policy, days)
         if kept_seconds is not None:
-            cursors_by_seconds[kept_seconds][pk] = cursor
+            # A subscription has no older attempts, and other attempts may be very many.
+            first_id = earliest_part(horizon(created_at, 0.0))
+            cursors_by_seconds[kept_seconds][pk] = max(cursor, first_id)
     for seconds, cursors in cursors_by_seconds.items():
         end = horizon(now, seconds)
         start = min(cursors.values())
@@ -122,7 +125,7 @@ def remove_answers(now: datetime) -> bool:
             flow=FLOW, subject__in=ids, last_at__lt=now - timedelta(seconds=seconds)
         )
         groups.exclude(said="").update(said="")
-        subscriptions = BizReceive.objects.filter(id__in=ids, answers_removed_below=start)
+        subscriptions = BizReceive.objects.filter(id__in=ids, answers_removed_below__lt=new_cursor)
         subscriptions.update(answers_removed_below=new_cursor)
         return True
     return False

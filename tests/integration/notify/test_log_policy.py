@@ -108,6 +108,12 @@ def test_nothing_of_an_answer_is_stored_against_the_policy(
     assert all(text in shown for text in kept)
 
 
+def old_subscription(biz: Biz, name: str, **fields: Any) -> BizReceive:
+    row = subscription(biz, name, **fields)
+    BizReceive.objects.filter(pk=row.pk).update(created_at=sql.now() - timedelta(days=30))
+    return row
+
+
 def old_answers(row: BizReceive, text: str) -> None:
     """Messages of ten and of two days, the older one in the archive."""
     for days in (10.0, 2.0):
@@ -132,7 +138,7 @@ def test_old_answers_go_from_both_stores(
     place: str, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     biz = Biz.objects.create(name="orders")
-    rows = {name: subscription(biz, name) for name in ("short", "long", "none", "always")}
+    rows = {name: old_subscription(biz, name) for name in ("short", "long", "none", "always")}
     for name, row in rows.items():
         old_answers(row, name)
     everything = kept_answers()
@@ -169,7 +175,7 @@ def test_old_answers_go_from_both_stores(
 def test_an_attempt_that_moves_meanwhile_is_not_missed(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = subscription(Biz.objects.create(name="orders"), log_days=5)
+    row = old_subscription(Biz.objects.create(name="orders"), "shop", log_days=5)
     pk = message(row, Status.DELIVERED, days=10)
     read_page = retention._page
 
@@ -185,8 +191,18 @@ def test_an_attempt_that_moves_meanwhile_is_not_missed(
     assert kept_answers() == set()
 
 
+def test_a_new_subscription_reads_no_older_attempts() -> None:
+    biz = Biz.objects.create(name="orders")
+    old_answers(old_subscription(biz, "other"), "other")
+    new = subscription(biz, "new", log_days=1)
+    assert clean() == 0
+    BizReceive.objects.filter(pk=new.pk).update(created_at=sql.now() - timedelta(days=4))
+    message(new, Status.DELIVERED, days=2, answer="new")
+    assert (clean(), kept_answers()) == (1, {"other of 10 days", "other of 2 days"})
+
+
 def test_a_step_reads_by_the_primary_key() -> None:
-    row = subscription(Biz.objects.create(name="orders"), log_days=5)
+    row = old_subscription(Biz.objects.create(name="orders"), "shop", log_days=5)
     for _ in range(30):
         message(row, Status.DELIVERED, days=10)
     with CaptureQueriesContext(connection) as captured:
