@@ -156,15 +156,16 @@ def mark_delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Re
         and delivery.status != _Status.DELIVERED
         and not delivery.has_claim(result.claim)
     }
-    duplicates: set[int] = set()
+    duplicates: set[tuple[int, str]] = set()
     if odd:
         rows = Attempt.objects.filter(copy_id__in=[pk for pk, _ in odd])
-        duplicates = {pk for pk, _ in odd.intersection(rows.values_list("copy_id", "claim"))}
+        duplicates = odd.intersection(rows.values_list("copy_id", "claim"))
     effective: list[Result] = []
     late_ids: list[int] = []  # of failures that arrived after all
     for result in results:
         delivery = deliveries.get(result.id)
-        if delivery and delivery.status != _Status.DELIVERED and result.id not in duplicates:
+        is_duplicate = (result.id, result.claim) in duplicates
+        if delivery and delivery.status != _Status.DELIVERED and not is_duplicate:
             if delivery.status in ReceiveMsg.FAILED:
                 late_ids.append(result.id)
             delivery.becomes(_Status.DELIVERED)

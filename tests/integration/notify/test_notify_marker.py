@@ -21,7 +21,7 @@ from notify.marker.marker import Marker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.orders import Result
 from notify.presence import LaneState
-from tests.support.notify_rows import publish, subscription
+from tests.support.notify_rows import publish, resend, subscription
 
 ACTION = actions.ACTIONS["resend"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -221,6 +221,20 @@ def test_a_late_failure_does_not_touch_the_new_generation(row: BizReceive) -> No
     assert ACTION.step({}, ACTION.step({}, "", 10).cursor, 10).done == 1
     mark(result(delivery, "failed", attempt=3, http_status=500))
     assert ReceiveMsg.objects.get().status == Status.PENDING
+
+
+def test_a_repeated_old_success_does_not_hide_that_of_the_resend(row: BizReceive) -> None:
+    (delivery,) = queued(row)
+    old = result(delivery)
+    mark(old)
+    assert resend([delivery.pk]) == 1
+    while Maker().turn():
+        pass
+    delivery.refresh_from_db()
+    mark(old)
+    assert ReceiveMsg.objects.get().status == Status.QUEUED
+    mark(old, result(delivery))
+    assert ReceiveMsg.objects.get().status == Status.DELIVERED
 
 
 def test_a_subscription_newer_than_the_cache_has_its_schedule(row: BizReceive) -> None:
