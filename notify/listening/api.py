@@ -104,7 +104,7 @@ class ResultBody(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
     headers: Annotated[dict[str, str] | None, field("Of the answer; Retry-After is obeyed")] = None
     body: Annotated[
-        str | None, field(f"Of the answer; its first {MAX_RESPONSE_BODY} bytes are kept")
+        str | None, field(f"Of the answer, as text; its first {MAX_RESPONSE_BODY} bytes are kept")
     ] = None
 
     def response(self) -> http.Response:

@@ -203,6 +203,9 @@ def record(subscription: Subscription, row: ReceiveMsg, claim: str, response: Re
     is_delivered = 200 <= response.status < 300
     is_kept = limits.is_answer_kept(subscription.log_answers, is_delivered)
     result = webhook.answer(order, item, response, is_delivered, time.time(), is_kept)
+    if is_kept:  # the listener has read the body in its charset already, and sends text
+        body = webhook.text(response.body, orders.MAX_RESPONSE_BODY)
+        result = msgspec.structs.replace(result, response_body=body)
     _event_types.refresh()
     block = ids.reserve(1)
     try:

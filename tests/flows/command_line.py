@@ -162,6 +162,7 @@ class Consumer:
     port: int = 0
     first_statuses: list[int] = field(default_factory=list)
     is_cut_off: bool = False  # True: the connection breaks in the answer's body
+    content_type: str = ""
 
     @property
     def url(self) -> str:
@@ -190,6 +191,8 @@ class Consumer:
                 if has_body:
                     length = len(consumer.answer) + consumer.is_cut_off
                     self.send_header("content-length", str(length))
+                if consumer.content_type:
+                    self.send_header("content-type", consumer.content_type)
                 self.end_headers()
                 if has_body:
                     self.wfile.write(consumer.answer)

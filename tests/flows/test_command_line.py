@@ -661,6 +661,12 @@ def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None
             result = next_result()
             assert (result["message_id"], result["status"], result["outcome"]) == (
                 cut_off, 200, "delivered")  # fmt: skip
+            local.is_cut_off, local.answer = False, "系统".encode("gbk")
+            local.content_type = "text/plain; charset=gbk"
+            answered = msgp("publish", "listen.gbk", "1", "--json").json["id"]
+            assert next_result()["message_id"] == answered
+            deliveries = msgp("message", answered, "--json").json["deliveries"]
+            assert "系统" in [a["response_body"] for d in deliveries for a in d["attempts"]]
             with msgp.running("listen", "dev-anna", "--take-over", "--json") as other:
                 assert listener.wait(timeout=300) == 1  # it says who has its place
                 with msgp.running("listen", "dev-anna", "--take-over", "--json") as newest:

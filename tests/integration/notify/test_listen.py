@@ -249,6 +249,16 @@ def test_without_an_answer_the_error_is_kept(laptop: Laptop) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("charset", ["gbk", "ISO-8859-1", "utf-7", "utf-16"])
+def test_the_text_of_an_answer_stays_whatever_its_charset_was(laptop: Laptop, charset: str) -> None:
+    laptop.make()
+    headers = {"content-type": f"text/html; charset={charset}"}
+    laptop.finish(laptop.next(), 500, headers=headers, body="系统错误: Größe +2AE-")
+    attempt = Attempt.objects.get()
+    assert attempt.response_body == "系统错误: Größe +2AE-"
+    assert headers["content-type"] in attempt.response_headers
+
+
 def test_the_log_policy_holds(laptop: Laptop) -> None:
     BizReceive.objects.update(log_answers=limits.KeptAnswers.FAILURES)
     laptop.make(2)

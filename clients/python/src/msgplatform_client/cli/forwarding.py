@@ -74,11 +74,21 @@ class Forwarder:
                     body += piece
                     if len(body) >= _MAX_BODY_BYTES or time.monotonic() - began > timeout:
                         break
-                answer.body = body[:_MAX_BODY_BYTES].decode(errors="replace")
+                answer.body = _text(body[:_MAX_BODY_BYTES], response.encoding or "utf-8")
         except httpx.HTTPError as error:
             answer.error, answer.detail = _kind(error), str(error)[:_MAX_DETAIL]
         answer.seconds = round(time.monotonic() - began, 3)
         return answer
+
+
+def _text(body: bytes, encoding: str) -> str:
+    """The body in the charset that its answer names."""
+    try:
+        text = body.decode(encoding, "replace")
+    except (LookupError, ValueError):  # a codec that is no charset, such as base64
+        text = body.decode(errors="replace")
+    # UTF-7 may give half of a surrogate pair, which cannot be sent.
+    return text.encode(errors="replace").decode()
 
 
 def _kind(error: httpx.HTTPError) -> str:
