@@ -141,11 +141,16 @@ class Decisions:
             return
         # The row is at its source again as the CRM still has it: nothing was sent of the removal.
         is_certain = state == _State.HELD and stored_row["error_class"] != UNKNOWN
-        if is_certain and row_request.digest == stored_row["sent_digest"]:
+        is_sendable = row_request.problem is None
+        if is_certain and is_sendable and row_request.digest == stored_row["sent_digest"]:
             self._endings[operation, "replaced"] += 1
+            # The held operation has the removal. A resend needs the values of the row.
+            self._endings[self._round.operation, "confirmed"] += 1
+            self.result.requests.append(msgspec.structs.replace(request, previous=operation))
             row |= {
                 "state": int(_State.CONFIRMED), "next_at": None, "sent_version": version,
                 "removal": int(_Removal.NONE), "cleared": row_request.cleared,
+                "operation_id": self._round.operation,
             }  # fmt: skip
             self._keep(row)
             return

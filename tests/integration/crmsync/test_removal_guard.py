@@ -200,6 +200,14 @@ class TestStop:
         assert len(guarded.customers.rows()) == 60
         assert set(Record.objects.values_list("state", flat=True)) == {State.CONFIRMED}
         assert not Operation.objects.filter(end_at=None).exists()
+        # They can be sent again as any other confirmed record.
+        guarded.customers.run("DELETE FROM customer")
+        ids = list(Record.objects.values_list("pk", flat=True))
+        assert entries.resend(ids, sql.now() + timedelta(seconds=1), "li") == 60
+        guarded.turn_until(lambda: not Record.objects.filter(state__in=Record.OPEN).exists())
+        assert set(Record.objects.values_list("state", flat=True)) == {State.CONFIRMED}
+        assert len(guarded.customers.rows()) == 60
+        assert not Operation.objects.filter(end_at=None).exists()
 
 
 class TestOtherWays:
