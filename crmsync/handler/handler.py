@@ -157,10 +157,12 @@ class DataHandler(Worker):
 
     def _renew_ownership(self) -> None:
         """Stay the owner of CRMs with an order in flight or with held calls, even without work in
-        the queues: only this process knows of these."""
+        the queues: only this process knows of these. No other handler serves a CRM before its
+        earlier workers have ended."""
         busy_workers = [
             workers for workers in self._served.values() if workers.is_busy or workers.is_held
         ]
+        busy_workers += self._ending
         owned_workers = [workers for workers in busy_workers if workers.is_owned()]
         names = [_owned_name(workers.crm) for workers in owned_workers]
         lost_names, _lapsed = owners.renew(names, self.name, OWNERSHIP_SECONDS)

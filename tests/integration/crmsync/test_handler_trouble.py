@@ -23,7 +23,7 @@ from crmsync.poller.distribution import DistributionCenter
 from crmsync.recovery import actions
 from msgplatform.core.data import sql
 from msgplatform.core.personal import MARK
-from msgplatform.core.queues import jobs
+from msgplatform.core.queues import jobs, owners
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert
 from msgplatform.monitor.watch import of_flows
@@ -71,6 +71,10 @@ def lasting_ownership(monkeypatch: pytest.MonkeyPatch) -> None:
 def live(crm: Crm) -> presence.LiveCrm:
     """What is reported of it."""
     return presence.crms.read_by_id().get(crm.pk, presence.LiveCrm())
+
+
+def owner_key(crm: Crm) -> str:
+    return f"{owners.OWNER}crm-{crm.name}"
 
 
 class Clock:
@@ -491,6 +495,33 @@ class TestKilled:
             two.turn()
             assert not two._served
             sync.turn_until(one, lambda: more.record("b").state == CONFIRMED)
+
+    def test_no_other_process_serves_a_crm_whose_earlier_workers_finish_an_order(
+        self, store: Store, work_redis: Redis, lasting_ownership: None
+    ) -> None:
+        begun, released = threading.Event(), threading.Event()
+
+        def hang(request: Any) -> Answer:
+            begun.set()
+            released.wait(600)
+            return store(request)
+
+        with serving(hang) as server, sync.running() as one, sync.running() as two:
+            crm = sync.http_crm(server, store)
+            first = sync.queued(sync.policy(crm), sync.requests("a"))
+            sync.turn_until(one, begun.is_set)
+            crm.retry_seconds = [7]  # its workers end, and others begin
+            crm.save()
+            sync.turn_until(one, lambda: one._ending)
+            work_redis.expire(owner_key(crm), 100)
+            more = sync.queued(sync.policy(crm, "others"), sync.requests("b"))
+            one.turn()
+            assert work_redis.ttl(owner_key(crm)) > 100
+            two.turn()
+            assert not two._served
+            released.set()
+            sync.turn_until(one, lambda: more.record("b").state == CONFIRMED)
+            assert first.record("a").state == CONFIRMED
 
     def test_several_processes_share_the_crms(
         self, tmp_path: Path, lasting_ownership: None
