@@ -21,7 +21,7 @@ from msgplatform.core.queues import jobs
 log = logging.get(__name__)
 
 # Maximum seconds of an order. A worker that has it longer hangs: its lease is not renewed any more,
-# and another handler gets the records.
+# and another process gets the records.
 _MAX_SECONDS = 1800.0
 
 
@@ -185,6 +185,11 @@ class ClaimedOrder:
         after a quarter of it): nothing more may be sent."""
         call_seconds: float = min(CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
         return time.monotonic() > self._ends - call_seconds
+
+    @property
+    def is_overdue(self) -> bool:
+        """True if the order has taken longer than any order may, and its lease has ended."""
+        return time.monotonic() > max(self._began + _MAX_SECONDS, self._ends)
 
     def renew_if_due(self) -> None:
         """Renew a lease that ends soon. Raises what an unavailable database raises."""

@@ -89,6 +89,11 @@ class CrmWorkers:
         return any(worker.order for worker in self._workers)
 
     @property
+    def is_hung(self) -> bool:
+        """True if every worker hangs or has ended: nobody here works for the CRM."""
+        return all(worker.closed.is_set() or worker.is_hung for worker in self._workers)
+
+    @property
     def is_held(self) -> bool:
         """True if a limit or the breaker forbids calls, which only this process knows."""
         return self.limits.pause()[0] > 0
@@ -126,8 +131,8 @@ class CrmWorker:
     """A thread that claims orders of `crm` as long as `is_owned()`. With `stopping` set it finishes
     the order that it has.
 
-    Everything belongs to the thread, except `order`, which others may read, and `closed`, which is
-    set when the thread has ended.
+    Everything belongs to the thread, except `order` and `is_hung`, which others may read, and
+    `closed`, which is set when the thread has ended.
     """
 
     def __init__(
@@ -147,6 +152,14 @@ class CrmWorker:
         self.order: ClaimedOrder | None = None
         self.loop = ThreadLoop(f"crm-{crm.name}", self._turn, last=self._close)
         self.closed = threading.Event()
+
+    @property
+    def is_hung(self) -> bool:
+        """True if a call of the adapter does not return. Its late answers do no harm: a mark
+        applies only with the order's claim, or if the CRM has stored a newer version."""
+        order = self.order
+        # Answers that wait for the database are no call.
+        return order is not None and self._unmarked is None and order.is_overdue
 
     def _turn(self) -> float:
         """Work on one order. Returns seconds until the next turn."""

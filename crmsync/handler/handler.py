@@ -84,8 +84,9 @@ class DataHandler(Worker):
         self.crms.refresh()
         self._ending = [workers for workers in self._ending if not workers.has_ended]
         for pk, workers in list(self._served.items()):
-            # The settings have changed, or there was no work for long.
-            if self.crms.get(pk) != workers.crm or workers.is_unused(_IDLE_SECONDS):
+            # The settings have changed, there was no work for long, or each call hangs.
+            is_unfit = workers.is_unused(_IDLE_SECONDS) or workers.is_hung
+            if self.crms.get(pk) != workers.crm or is_unfit:
                 workers.stop()
                 self._ending.append(workers)
                 del self._served[pk]
@@ -158,11 +159,11 @@ class DataHandler(Worker):
     def _renew_ownership(self) -> None:
         """Stay the owner of CRMs with an order in flight or with held calls, even without work in
         the queues: only this process knows of these. No other handler serves a CRM before its
-        earlier workers have ended."""
+        earlier workers have ended, or all of them hang."""
         busy_workers = [
             workers for workers in self._served.values() if workers.is_busy or workers.is_held
         ]
-        busy_workers += self._ending
+        busy_workers += [workers for workers in self._ending if not workers.is_hung]
         owned_workers = [workers for workers in busy_workers if workers.is_owned()]
         names = [_owned_name(workers.crm) for workers in owned_workers]
         lost_names, _lapsed = owners.renew(names, self.name, OWNERSHIP_SECONDS)

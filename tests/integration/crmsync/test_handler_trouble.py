@@ -15,6 +15,7 @@ from redis import Redis
 from crmsync import directory, presence
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import registry
+from crmsync.adapters.sql.adapter import SqlAdapter
 from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.handler import DataHandler
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
@@ -522,6 +523,44 @@ class TestKilled:
             released.set()
             sync.turn_until(one, lambda: more.record("b").state == CONFIRMED)
             assert first.record("a").state == CONFIRMED
+
+    def test_another_process_serves_a_crm_whose_worker_hangs(
+        self,
+        customers: Customers,
+        work_redis: Redis,
+        lasting_ownership: None,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        begun, released = threading.Event(), threading.Event()
+        deliver = SqlAdapter.deliver
+
+        def hang_once(adapter: SqlAdapter, batch: Any) -> Any:
+            if not begun.is_set():
+                begun.set()
+                released.wait(600)
+            return deliver(adapter, batch)
+
+        monkeypatch.setattr(SqlAdapter, "deliver", hang_once)
+        crm = customers.crm()
+        queued = sync.queued(sync.policy(crm), sync.requests("a"))
+        with sync.running() as one, sync.running() as two:
+            sync.turn_until(one, begun.is_set)
+            ahead = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600)
+            monkeypatch.setattr("crmsync.handler.claimed_order.time", ahead)
+            sync.newer(queued, "a")  # the lease has ended: the poller queues what is newest
+            queued.order = sync.again(queued)
+            work_redis.delete(owner_key(crm))  # after OWNERSHIP_SECONDS
+            for _ in range(2):
+                one.turn()
+            try:
+                assert not work_redis.exists(owner_key(crm))
+                sync.turn_until(two, lambda: queued.record("a").state == CONFIRMED)
+            finally:
+                released.set()
+            # The CRM may hold the older version after the late call: the newest is due once more.
+            sync.turn_until(one, lambda: not one._ending)
+            record = queued.record("a")
+            assert (record.state, record.version, record.sent_version) == (WAITING, 2, 2)
 
     def test_several_processes_share_the_crms(
         self, tmp_path: Path, lasting_ownership: None
