@@ -136,9 +136,10 @@ class CRMAdapter(ABC):
         keeps them. Returns outcomes by key. The default changes nothing."""
         return {record.key: Ok(record.remote_id, created=False) for record in records}
 
-    def calls(self, count: int) -> int:
-        """The number of calls that `count` records need; rate limits count these."""
-        return -(-count // self.batch_size)
+    def calls(self, records: Sequence[Record], is_look_up: bool = False) -> int:
+        """The number of calls that sending these records takes, or looking them up; rate limits
+        count these. The first records of several take no more calls than all."""
+        return -(-len(records) // self.batch_size)
 
     def secrets(self) -> Iterable[str]:
         """Texts that `clean` removes from messages: the values of the credentials."""

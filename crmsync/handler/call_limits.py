@@ -8,9 +8,10 @@ memory of the only process that serves the CRM. Methods that ask Redis raise Red
 import threading
 import time
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any
 
-from crmsync.adapters.base import CRMAdapter
+from crmsync.adapters.base import CRMAdapter, Record
 from crmsync.presence import LiveCrm
 from msgplatform.core import logging
 from msgplatform.core.connections import work_redis
@@ -87,27 +88,33 @@ class CallLimits:
             return self._breaker.state is not breaker.State.CLOSED
 
     # -- before a call ---------------------------------------------------------------------------
-    def admit(self, adapter: CRMAdapter, records: int) -> tuple[int, float]:
-        """The number of records, at most `records`, that may be sent now; with 0 also the seconds
-        until some may. Admitted calls count as made, whether they are made or not."""
-        all_calls = adapter.calls(records)
+    def admit(
+        self, adapter: CRMAdapter, records: Sequence[Record], is_look_up: bool
+    ) -> tuple[int, float]:
+        """The number of the first records that may be sent, or looked up, now; with 0 also the
+        seconds until some may. Admitted calls count as made, whether they are made or not."""
+
+        def count_calls(size: int) -> int:
+            return adapter.calls(records[:size], is_look_up)
+
+        size = len(records)
         if adapter.per_second:
             # The limit counts in units of one record's calls: the burst of a rate may be one call.
-            unit = adapter.calls(1)
+            all_calls, unit = count_calls(size), count_calls(1)
             allowed, wait = self._rate.take(adapter.per_second / unit, -(-all_calls // unit))
             if not allowed:
                 return 0, max(wait, 0.001)
             if allowed * unit < all_calls:
-                records = bisect_right(range(1, records + 1), allowed * unit, key=adapter.calls)
+                size = bisect_right(range(1, size + 1), allowed * unit, key=count_calls)
         if not adapter.per_day:
-            return records, 0.0
+            return size, 0.0
         wait = 0.0
-        while records:
-            key, calls = f"crm:day:{self._crm}", adapter.calls(records)
+        while size:
+            key, calls = f"crm:day:{self._crm}", count_calls(size)
             wait = self._quota.spend(key, adapter.per_day, DAY_SECONDS, calls).wait
             if not wait:
-                return records, 0.0
-            records //= 2  # the rest of the day's quota may be enough for fewer
+                return size, 0.0
+            size //= 2  # the rest of the day's quota may be enough for fewer
         self.hold(wait, _QUOTA)
         return 0, min(wait, _QUOTA_SECONDS)
 

@@ -4,11 +4,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
-from types import UnionType
 
-from crmsync.adapters.base import CRMAdapter, Record
+from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.client import send_only_while
 from crmsync.adapters.outcomes import (
     Auth,
@@ -85,7 +84,7 @@ class Delivery:
             # A call looks up or stores: take only entries of the first one's kind. More of that
             # kind may follow the other kind, because a conflict puts records at the end.
             is_unsure, group = next(groupby(entries_left, self._is_unsure))
-            size, after = self._admit(min(len(list(group)), self._adapter.batch_size))
+            size, after = self._admit(list(group)[: self._adapter.batch_size], is_unsure)
             if not size:
                 self._leave(entries_left, Unsent(after))
                 return
@@ -99,11 +98,12 @@ class Delivery:
         """True if the record may be stored already and a call would make a second one."""
         return entry.check and not self._adapter.is_upsert
 
-    def _admit(self, records: int) -> tuple[int, float]:
+    def _admit(self, entries: Sequence[Entry], is_look_up: bool) -> tuple[int, float]:
         """The number of records in the next call; with 0 the seconds until the rest is due."""
+        records = [self._order.adoption.to_send(entry) for entry in entries]
         while (after := self._seconds_to_wait()) is None:
             try:
-                size, wait = self._limits.admit(self._adapter, records)
+                size, wait = self._limits.admit(self._adapter, records, is_look_up)
             except RedisError:
                 return 0, _NO_REDIS
             if size or wait > _MAX_WAIT:
@@ -128,8 +128,7 @@ class Delivery:
         """Ask the CRM which records it holds. Answers the records that are certain now, and returns
         the entries to be sent."""
         self._result.is_plain = False
-        # If the CRM answers that it does not hold a record, the call has not failed.
-        outcomes = self._call(batch, self._adapter.look_up, Unknown)
+        outcomes = self._call(batch, is_look_up=True)
         if outcomes is None:
             return []
         to_send = []
@@ -151,7 +150,7 @@ class Delivery:
         batch = self._sendable(batch)
         if not batch:
             return []
-        outcomes = self._call(batch, self._adapter.send, Retry | Unknown)
+        outcomes = self._call(batch, is_look_up=False)
         if outcomes is None:
             return []
         conflicts: list[tuple[Entry, Conflict]] = []
@@ -220,24 +219,23 @@ class Delivery:
             if part:
                 self._send(part)
 
-    def _call(
-        self,
-        batch: Sequence[Entry],
-        work: Callable[[Sequence[Record]], Sequence[Outcome]],
-        failing: type | UnionType,
-    ) -> Sequence[Outcome] | None:
-        """Call the adapter once; the call has failed when every outcome is one of `failing`.
-        Returns the outcomes, or None when the whole batch is answered already."""
+    def _call(self, batch: Sequence[Entry], is_look_up: bool) -> Sequence[Outcome] | None:
+        """Call the adapter once. Returns the outcomes, or None when the whole batch is answered
+        already."""
         while (is_probe := self._limits.begin(len(batch))) is None:
             if (after := self._seconds_to_wait()) is not None:
                 self._leave(batch, Unsent(after))
                 return None
+        work = self._adapter.look_up if is_look_up else self._adapter.send
+        # If the CRM answers that it does not hold a record, the call has not failed.
+        failing: tuple[type, ...] = (Unknown,) if is_look_up else (Retry, Unknown)
+        records = [self._order.adoption.to_send(entry) for entry in batch]
         started_at = time.monotonic()
         outcomes: Sequence[Outcome] = ()
         fault: Exception | None = None
         try:
             with send_only_while(lambda: not self._order.is_lost):
-                outcomes = list(work([self._order.adoption.to_send(entry) for entry in batch]))
+                outcomes = list(work(records))
             if len(outcomes) != len(batch):
                 raise ValueError(f"{len(outcomes)} outcomes for {len(batch)} records")
         except Exception as error:  # noqa: BLE001 - an adapter may be anybody's
@@ -245,7 +243,7 @@ class Delivery:
         has_failed = bool(outcomes) and all(isinstance(outcome, failing) for outcome in outcomes)
         self._limits.end(len(batch), started_at, has_failed)
         self._milliseconds, self._is_free = int((time.monotonic() - started_at) * 1000), is_probe
-        self._result.counts[CALLS] += self._adapter.calls(len(batch))
+        self._result.counts[CALLS] += self._adapter.calls(records, is_look_up)
         self._result.counts[CALL_MS] += self._milliseconds
         if fault:
             self._isolate_fault(batch, fault)

@@ -80,9 +80,14 @@ class HttpAdapter(CRMAdapter):
     def close(self) -> None:
         self._client.close()
 
-    def calls(self, count: int) -> int:
-        # With `update` each record may go alone: all remote ids may be known.
-        return count if self.settings.update else -(-count // self.settings.records_per_call)
+    def calls(self, records: Sequence[Record], is_look_up: bool = False) -> int:
+        if is_look_up:  # a call reads one record
+            return len(records)
+        alone_count = sum(self._own_call(record) is not None for record in records)
+        read_count = len(self._keys_without_id(records))
+        read_count += sum(record.should_fill_empty and not record.deleted for record in records)
+        storable_count = len(records) - alone_count
+        return alone_count + read_count + -(-storable_count // self.settings.records_per_call)
 
     # -- writing ---------------------------------------------------------------------------------
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
@@ -91,10 +96,8 @@ class HttpAdapter(CRMAdapter):
         groups: list[tuple[Sequence[Record], Call | None]] = []
         storable: list[Record] = []
         for record in self._add_remote_ids(batch, outcomes):
-            if record.deleted and settings.delete:
-                groups.append(([record], settings.delete))
-            elif record.remote_id and settings.update:
-                groups.append(([record], settings.update))
+            if call := self._own_call(record):
+                groups.append(([record], call))
             else:
                 storable.append(record)
         # Each group becomes a request. A group without a call of its own goes to `url`.
@@ -126,6 +129,20 @@ class HttpAdapter(CRMAdapter):
             later_outcomes = map(note_gone, self.deliver(restorable))
             outcomes.update(zip((r.key for r in restorable), later_outcomes, strict=True))
         return [outcomes[record.key] for record in batch]
+
+    def _own_call(self, record: Record) -> Call | None:
+        """The call that sends this record alone. None: it goes to `url`, with others."""
+        settings = self.settings
+        if record.deleted and settings.delete:
+            return settings.delete
+        return settings.update if record.remote_id else None
+
+    def _keys_without_id(self, batch: Sequence[Record]) -> set[str]:
+        """The keys of deletions whose remote ids have to be read: the deleting call names them."""
+        call = self.settings.delete
+        if call is None or "remote_id" not in {*places(call.url), *places(call.body)}:
+            return set()
+        return {r.key for r in batch if r.deleted and not r.remote_id}
 
     def _restorable(
         self, missing: Mapping[str, tuple[Record, str]], outcomes: dict[str, Outcome]
@@ -176,10 +193,7 @@ class HttpAdapter(CRMAdapter):
     ) -> Sequence[Record]:
         """Add the remote ids that the deleting call names. A record without a remote id is left out
         and gets an outcome: the call might delete another record."""
-        call = self.settings.delete
-        if call is None or "remote_id" not in {*places(call.url), *places(call.body)}:
-            return batch
-        keys_without_id = {r.key for r in batch if r.deleted and not r.remote_id}
+        keys_without_id = self._keys_without_id(batch)
         if not keys_without_id:
             return batch
         unknown = Invalid("", _("The record cannot be deleted: its id in the CRM is not known."))

@@ -13,13 +13,13 @@ import pytest
 from redis import Redis
 
 from crmsync import directory, presence
-from crmsync.adapters.base import CRMAdapter
+from crmsync.adapters.base import CRMAdapter, Record as AdapterRecord
 from crmsync.adapters.registry import registry
 from crmsync.adapters.sql.adapter import SqlAdapter
 from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.handler import DataHandler
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
-from crmsync.orders import DeadQueue, MainQueue
+from crmsync.orders import DeadQueue, MainQueue, Request
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.recovery import actions
 from msgplatform.core.data import sql
@@ -29,7 +29,7 @@ from msgplatform.core.rates import breaker
 from msgplatform.models import Alert
 from msgplatform.monitor.watch import of_flows
 from tests.integration.crmsync import sync_support as sync
-from tests.integration.crmsync.sync_support import Customers, Store
+from tests.integration.crmsync.sync_support import BATCHES, Customers, Store
 from tests.support.children import child
 from tests.support.http_sinks import Sink
 from tests.support.json_stub import Answer, serving
@@ -123,11 +123,21 @@ class TestThrottled:
         assert took >= (30 - 2) / 20  # a burst of two
 
     def test_a_low_rate_admits_a_record_that_needs_several_calls(self) -> None:
-        adapter = SimpleNamespace(calls=lambda count: 3 * count, per_second=0.03, per_day=0)
+        adapter = SimpleNamespace(
+            calls=lambda records, _is_look_up: 3 * len(records), per_second=0.03, per_day=0
+        )
         limits = CallLimits(1, QUICK)
-        assert limits.admit(cast(CRMAdapter, adapter), 5) == (1, 0.0)
-        size, wait = limits.admit(cast(CRMAdapter, adapter), 5)
+        records = [AdapterRecord(key, 1, {}) for key in "abcde"]
+        assert limits.admit(cast(CRMAdapter, adapter), records, False) == (1, 0.0)
+        size, wait = limits.admit(cast(CRMAdapter, adapter), records, False)
         assert (size, 0 < wait <= 100) == (0, True)
+
+    def test_each_call_that_deletes_a_record_counts(self, server: Sink, store: Store) -> None:
+        delete = {"method": "DELETE", "url": server.url("/leads/{key}")}
+        crm = sync.http_crm(server, store, settings={**BATCHES, "delete": delete, "per_day": 5})
+        deletions = [Request(key, 2, {}, True) for key in "abcdefgh"]
+        sync.handled(sync.queued(sync.policy(crm), deletions))
+        assert len(store.deleted) == 5
 
     def test_the_limit_of_a_day_holds_the_crm_until_somebody_raises_it(
         self, server: Sink, store: Store, work_redis: Redis

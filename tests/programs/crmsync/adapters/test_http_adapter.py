@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crmsync.adapters.base import Record, Stored, TooManyCalls
 from crmsync.adapters.client import HttpClient, send_only_while
@@ -93,7 +94,7 @@ def test_calls_are_made_at_once_on_kept_connections(open_adapter: Open) -> None:
         adapter = open_adapter(f"{url}/{{key}}", **rest(url), concurrency=3)
         records = [lead(str(number)) for number in range(60)]
         assert adapter.send(records) == [Ok(f"r-{number}", True) for number in range(60)]
-        assert adapter.calls(60) == 60
+        assert adapter.calls(records) == 60
         assert server.connections <= 3
 
 
@@ -577,9 +578,18 @@ def test_an_address_that_does_not_exist(
 
 def test_the_calls_that_limits_count(open_adapter: Open) -> None:
     together = {"records_per_call": 50, "body": {"leads": "{records}"}}
-    assert open_adapter("http://x/leads", **together).calls(120) == 3
+    new = [lead(str(number)) for number in range(120)]
+    stored = [replace(record, remote_id="r") for record in new]
+    deletions = [replace(record, deleted=True) for record in new[:7]]
+    assert open_adapter("http://x/leads", **together).calls([*new[7:], *deletions]) == 3
     update = {"method": "PATCH", "url": "http://x/leads/{remote_id}"}
-    assert open_adapter("http://x/leads", update=update, **together).calls(120) == 120
+    adapter = open_adapter("http://x/leads", update=update, **together)
+    assert (adapter.calls(new), adapter.calls(stored)) == (3, 120)
+    assert adapter.calls(new, is_look_up=True) == 120
+    for place, each in (("key", 1), ("remote_id", 2)):
+        delete = {"method": "DELETE", "url": f"http://x/leads/{{{place}}}"}
+        adapter = open_adapter("http://x/leads", delete=delete, **together)
+        assert adapter.calls([*new[7:], *deletions]) == 3 + 7 * each
 
 
 def test_a_secret_in_json_is_not_shown() -> None:
