@@ -12,16 +12,15 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from crmsync import copies, models, orders
-from crmsync.adapters.base import CredentialsRefused, UnknownField
-from crmsync.adapters.registry import open_adapter
+from crmsync import copies, models, orders, trials
+from crmsync.adapters.base import UnknownField
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.orders import Request
 from crmsync.policies.mapping import MAX_FIELD, MAX_RULES
 from crmsync.recovery import entries
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import claims, ids, sql, transactions
-from msgplatform.core.errors import InvalidInput, Unavailable, Undecryptable
+from msgplatform.core.errors import InvalidInput, PlatformError
 from msgplatform.messages.filters import MAX_SELECTION
 from msgplatform.models import AuditLog
 
@@ -135,10 +134,8 @@ def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
     if row is None:
         raise InvalidInput(_("The CRM of this entry does not exist any more."))
     try:
-        adapter = open_adapter(row.adapter, row.settings, row.credentials)
-        with contextlib.closing(adapter):
-            adapter.check_mapping(list(fields))
+        trials.ask_crm(row, lambda adapter: adapter.check_mapping(list(fields)))
     except UnknownField:
         raise
-    except (InvalidInput, Undecryptable, Unavailable, CredentialsRefused):
+    except PlatformError:
         return  # an alert already says that the CRM cannot be used, or a call will fail

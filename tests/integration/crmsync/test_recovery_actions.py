@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from crmsync import copies, orders
+from crmsync import copies, orders, trials
+from crmsync.adapters.sql.adapter import SqlAdapter
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.operations import add_endings
 from crmsync.recovery import actions
@@ -225,6 +226,27 @@ def test_a_crm_that_cannot_be_asked_says_it_later(policy: Policy, tmp_path: Path
 
     record.refresh_from_db()
     assert record.state == _State.WAITING
+
+
+def test_an_adapter_that_fails_or_hangs_keeps_nobody_from_editing(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    def fail(_adapter: SqlAdapter) -> None:
+        raise KeyError("name")
+
+    def hang(_adapter: SqlAdapter) -> None:
+        released.wait(600)
+
+    monkeypatch.setattr(trials.ask, "__defaults__", (0.05,))  # seconds
+    for key, fields in (("a", fail), ("b", hang)):
+        monkeypatch.setattr(SqlAdapter, "fields", fields)
+        record, entry = dead(policy, key)
+        actions.edit_and_retry(entry.pk, {"nickname": "x"}, "ann")
+        record.refresh_from_db()
+        assert record.state == _State.WAITING
+    released.set()
 
 
 def test_the_crm_gets_what_was_edited(policy: Policy, customers: Customers) -> None:
