@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import Record
@@ -98,4 +99,6 @@ def _fill(template: Any, values: Mapping[str, Any]) -> Any:
 def _as_text(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, Mapping | list | tuple):
+        return msgspec.json.encode(value).decode()
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
@@ -324,4 +325,6 @@ def _text(value: Any) -> str:
         return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
     if isinstance(value, list | tuple):
         return ";".join(map(_text, value))
+    if isinstance(value, Mapping):
+        return msgspec.json.encode(value).decode()
     return str(value)

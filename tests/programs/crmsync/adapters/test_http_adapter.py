@@ -252,6 +252,15 @@ def test_a_page_of_somebody_else_confirms_nothing(
             assert adapter.check().kind == "unreachable"
 
 
+def test_an_object_within_a_text_is_written_as_json(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({})) as server:
+        body = {"note": "at {field.address}", "address": "{field.address}"}
+        address = {"city": "武汉", "ok": True, "zip": None}
+        open_adapter(server.url(), body=body).send([lead("a", address=address)])
+        note = 'at {"city":"武汉","ok":true,"zip":null}'
+        assert asked(server)[0].body == {"note": note, "address": address}
+
+
 def test_an_id_that_is_known_need_not_be_answered(open_adapter: Open) -> None:
     with serving(lambda _: Answer({"done": True})) as server:
         adapter = open_adapter(server.url(), answer={"remote_id": "id"})

@@ -69,6 +69,15 @@ def test_creates_changes_clears_archives_and_reads_back(
         assert not server.trouble
 
 
+def test_an_object_is_written_as_json(open_adapter: Open, hubspot: HubSpotStub) -> None:
+    with serving(hubspot) as server:
+        address = {"city": "武汉", "ok": True, "zip": None}
+        open_adapter(server.url("")).send([lead("a", address=address, others=[address, "x"])])
+        written = '{"city":"武汉","ok":true,"zip":null}'
+        assert hubspot.contacts["501"]["address"] == written
+        assert hubspot.contacts["501"]["others"] == f"{written};x"
+
+
 def test_a_batch_holds_a_hundred_at_most_and_each_key_once(
     open_adapter: Open, hubspot: HubSpotStub
 ) -> None:
