@@ -184,11 +184,11 @@ def _end(_person: Person, rows: Sequence[Row]) -> int:
 def _give_back(message_ids: Sequence[int]) -> None:
     """Make deliveries whose lease is over wait again. No maker does so for a listener that is gone,
     or while OUTBOUND is off."""
-    queued = ReceiveMsg.objects.filter(status=_Status.QUEUED, next_at__lte=Now())
-    ids = queued.filter(msg_id__in=message_ids).order_by("id").values_list("id", flat=True)
+    rows = ReceiveMsg.objects.filter(status=_Status.QUEUED, next_at__lte=Now())
+    ids = rows.filter(msg_id__in=message_ids).order_by("id").values_list("id", flat=True)
     values = {"status": _Status.PENDING, "claimed_by": "", "updated_at": Now()}
     for chunk in chunks(list(ids), claims.CHUNK):
-        transactions.retrying(partial(claims.update_by_key, queued.filter(id__in=chunk), values))
+        transactions.retrying(partial(claims.update_by_key, rows.filter(id__in=chunk), values))
 
 
 @transaction.atomic

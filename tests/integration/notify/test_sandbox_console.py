@@ -225,10 +225,8 @@ def test_a_sample_of_a_small_schema_is_small() -> None:
     for _ in range(12):
         arrays = {"type": "array", "minItems": 5, "items": arrays}
     text = "x" * 10_000
-    texts, names = (
-        {"type": "array", "minItems": 5, "items": items}
-        for items in ({"const": text}, {"properties": {text: {}}})
-    )
+    texts: dict[str, Any] = {"type": "array", "minItems": 5, "items": {"const": text}}
+    names: dict[str, Any] = {**texts, "items": {"properties": {text: {}}}}
     for schema in (
         {**reference, "$defs": {"a": tree}}, arrays,
         {"properties": {f"p{number}": texts for number in range(20)}},
