@@ -165,10 +165,17 @@ def _end(_person: Person, rows: Sequence[Row]) -> int:
     """Skip waiting deliveries. A delivery that a program has ends by itself, or waits after its
     lease. A message about several people is erased when no program has it."""
     count, types_of_several = 0, payloads.types_of_several()
-    has_late_results = are_results_late()  # then a delivery with an expired lease may have arrived
+    # Deliveries whose lease is over wait again: no maker does that for a listener that is gone, or
+    # while OUTBOUND is off. While results are late such a delivery may have arrived.
+    has_late_results = are_results_late()
+    expired_rows = ReceiveMsg.objects.filter(status=_Status.QUEUED, next_at__lte=Now())
+    values = {"status": _Status.PENDING, "claimed_by": "", "updated_at": Now()}
     for chunk in chunks([int(row.key) for row in rows], _CHUNK):
-        if not has_late_results:
-            _give_back(chunk)
+        of_chunk = expired_rows.filter(msg_id__in=chunk).order_by("id")
+        expired_ids = [] if has_late_results else list(of_chunk.values_list("id", flat=True))
+        for ids in chunks(expired_ids, claims.CHUNK):
+            rows_of_ids = expired_rows.filter(id__in=ids)
+            transactions.retrying(partial(claims.update_by_key, rows_of_ids, values))
         messages = BizMsg.objects.filter(id__in=chunk).exclude(event_type__in=types_of_several)
         deliveries = ReceiveMsg.objects.filter(
             msg_id__in=list(messages.values_list("id", flat=True)),
@@ -179,16 +186,6 @@ def _end(_person: Person, rows: Sequence[Row]) -> int:
             transactions.retrying(partial(_skip, ids)) for ids in chunks(delivery_ids, 500)
         )
     return count
-
-
-def _give_back(message_ids: Sequence[int]) -> None:
-    """Make deliveries whose lease is over wait again. No maker does so for a listener that is gone,
-    or while OUTBOUND is off."""
-    rows = ReceiveMsg.objects.filter(status=_Status.QUEUED, next_at__lte=Now())
-    ids = rows.filter(msg_id__in=message_ids).order_by("id").values_list("id", flat=True)
-    values = {"status": _Status.PENDING, "claimed_by": "", "updated_at": Now()}
-    for chunk in chunks(list(ids), claims.CHUNK):
-        transactions.retrying(partial(claims.update_by_key, rows.filter(id__in=chunk), values))
 
 
 @transaction.atomic

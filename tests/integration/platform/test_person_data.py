@@ -34,7 +34,6 @@ from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
-from notify import personal_fields
 from notify.feed import person_data, users
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
@@ -491,13 +490,11 @@ def test_on_request_it_is_skipped(shop: Caller) -> None:
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_a_delivery_whose_lease_is_over_ends_too(
-    shop: Caller, monkeypatch: pytest.MonkeyPatch, is_shared: bool
-) -> None:
+def test_a_delivery_whose_lease_is_over_ends_too(shop: Caller, is_shared: bool) -> None:
     """Such as that of a listener which is gone: no maker looks at it."""
     delivery = pending_event(shop.biz)
     if is_shared:
-        monkeypatch.setitem(personal_fields.own, "order.paid", ("/passengers/*/phone",))
+        BizMsg.objects.update(event_type="sms.reports")
     lease_end = sql.now() + timedelta(minutes=2)
     queued = {"status": ReceiveMsg.Status.QUEUED, "claimed_by": "listen-1", "next_at": lease_end}
     ReceiveMsg.objects.update(**queued)
