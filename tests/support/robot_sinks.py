@@ -90,8 +90,8 @@ class Robots:
                 {"errcode": 130101, "errmsg": "send too fast", "code": 9499, "msg": "Bad Request"}
             )
         if mode == "cuts":
-            text = "keywords not in content \ud83d"
-            return 200, json.dumps({"errcode": 310000, "errmsg": text, "code": 1, "msg": text})
+            text = "send too fast \ud83d"
+            return 200, json.dumps({"errcode": 130101, "errmsg": text, "code": 9499, "msg": text})
         if call.host == FEISHU:
             return 200, json.dumps(_feishu(call, self.signs_feishu))
         answer = answers[call.host](call)

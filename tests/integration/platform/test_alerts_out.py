@@ -391,7 +391,7 @@ def test_only_what_the_rule_says(robots: Robots) -> None:
     ("mode", "error"),
     [
         ("refuses", "errcode 130101: send too fast"),
-        ("cuts", "errcode 310000: keywords not in content ?"),
+        ("cuts", "errcode 130101: send too fast ?"),
         ("dies", ""),
     ],
 )
@@ -535,7 +535,7 @@ def test_an_outcome_that_the_database_refuses_is_stored_later(robots: Robots, co
 
     def refuse(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
         nonlocal refusals
-        if sql.startswith("UPDATE") and column in sql:
+        if "UPDATE" in str(sql) and column in str(sql):  # bytes, where we write it
             refusals += 1
             raise OperationalError(1290, "The server is running with the --read-only option")
         return execute(sql, *rest)

@@ -466,7 +466,7 @@ def test_a_logout_that_the_database_did_not_take_is_repeated(provider: OidcProvi
     sign_in(provider, client)
 
     def refuse(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        if "usersession" in sql:
+        if "usersession" in str(sql):
             raise OperationalError(2013, "Lost connection to server during query")
         return execute(sql, *rest)
 
