@@ -38,8 +38,9 @@ log = logging.get(__name__)
 LIST_EVERY_SECONDS = 60.0
 LEASE_SECONDS = 120.0  # a slice takes a second or two
 MAX_WAIT_SECONDS = 600.0
-# A text waits up to two days for its Report, and a delivery as long for its next attempts.
-PATIENCE = timedelta(days=3)
+# A text waits up to 72 hours for its Report; a delivery's attempts take up to 91 by the default
+# schedule.
+PATIENCE = timedelta(days=5)
 _QUICK_PASSES = 5
 _TURN_SECONDS = 1.0  # bulk jobs wait meanwhile
 _MAX_CONDITIONS = 100
