@@ -9,6 +9,7 @@ from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from msgplatform import person_limits
 from msgplatform.models import AuditLog, Biz
 from notify import sandbox_receiver
 from notify.admin.publish import sample
@@ -127,6 +128,15 @@ def test_people_see_and_do_what_they_may(admin_client: Client, shop: Biz) -> Non
     client = staff("view_bizreceive")
     assert client.get(page).status_code == 403
     assert Client().get(page).status_code == 302
+
+
+def test_limited_people_see_the_sandboxes_of_their_systems_alone(
+    admin_client: Client, shop: Biz
+) -> None:
+    pages = [make(admin_client, biz) for biz in (shop, Biz.objects.create(name="bank"))]
+    client = staff("view_bizreceive", "view_bizmsg")
+    person_limits.limit_person(User.objects.get(username="staff"), ["shop"], "tests")
+    assert [client.get(page).status_code for page in (*pages, LIST)] == [200, 404, 403]
 
 
 def test_it_can_be_switched_off(admin_client: Client, shop: Biz, settings: LazySettings) -> None:
