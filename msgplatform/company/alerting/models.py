@@ -1,6 +1,6 @@
 """Where alerts go: channels, rules, and the messages that have gone or wait."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.dates import WEEKDAYS
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.archive import kept
 from msgplatform.core.fields import ExactCharField, ExactSlugField, Named
 from msgplatform.core.person.stores import text_store
 from msgplatform.core.secrets.fields import EncryptedTextField
@@ -177,6 +178,7 @@ class AlertMessage(models.Model):
         DROPPED = "dropped", _("dropped")
 
     GIVE_UP = timedelta(hours=24)  # time of tries for each alert
+    KEEP = timedelta(days=90)  # unless one of its alerts is still open
 
     channel = models.ForeignKey(AlertChannel, models.CASCADE, verbose_name=_("alert channel"))
     rule = models.ForeignKey(AlertRule, models.SET_NULL, null=True, verbose_name=_("rule"))
@@ -237,6 +239,15 @@ class AlertNotice(models.Model):
         return f"{self.event} {self.alert_id}"
 
 
+def _oldest_message() -> datetime | None:
+    # No index begins with the time; the oldest message has the first id.
+    rows = AlertMessage.objects.order_by("pk")
+    return rows.values_list("created_at", flat=True).first()
+
+
+kept_data = [
+    kept.KeptData(_("sent alerts"), (), AlertMessage.KEEP.total_seconds, _oldest_message),
+]
 # Their texts may name a person.
 person_stores = [
     text_store("alert_messages", _("sent alerts"), AlertMessage, ("title", "text", "error")),

@@ -20,7 +20,6 @@ from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
 from msgplatform.monitor.statistics.points import CounterQuery
 
 WEEK = timedelta(days=7)
-KEEP = timedelta(days=90)  # messages that were sent, in the console
 _SUMMARY_TIME = time(8, 0)  # in the channel's zone
 _MAX_SYSTEMS = 20  # systems of a flow with most failures; the summary has the number of the others
 _CLOCK_TOLERANCE = timedelta(seconds=60)  # difference between clocks of machines
@@ -183,7 +182,7 @@ class Sender:
             self._heartbeats.start(channels, now)
             self._outbox.start(now)
         if self._cleaning.take():
-            planning.delete_old(now - KEEP)
+            planning.delete_old(now - AlertMessage.KEEP)
 
     @property
     def is_idle(self) -> bool:

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from msgplatform import person_limits
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage
 from msgplatform.company.person_data import people
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.runner import ErasureRunner
@@ -246,12 +249,17 @@ def test_the_command_refuses_wrong_input(words: tuple[str, ...]) -> None:
 # -- retention -----------------------------------------------------------------------------------
 def test_the_page_of_retention_has_what_the_document_has() -> None:
     raised()
+    channel = AlertChannel.objects.create(name="operators", url="json://ops.example")
+    AlertMessage.objects.create(channel=channel, due_at=timezone.now())
     page = person("view_bizmsg").get("/console/retention")
     assert page.status_code == 200
     shown = set(re.findall(r"<code>([A-Z_]+)</code>", page.content.decode()))
     text = (ROOT / "docs" / "run.md").read_text()
     table = text.partition("## Retention")[2].partition("On a server an archive")[0]
     assert shown == set(re.findall(r"`([A-Z_]{8,})`", table))
-    (line,) = [each for each in page.context["lines"] if str(each.title) == "alerts"]
-    assert line.oldest
-    assert line.next_at is None
+    lines = {str(line.title): line for line in page.context["lines"]}
+    assert lines["alerts"].oldest
+    assert lines["alerts"].next_at is None
+    sent_alerts = lines["sent alerts"]
+    assert sent_alerts.next_at - sent_alerts.oldest == timedelta(days=90)
+    assert "| sent alerts | | 90 days" in table
