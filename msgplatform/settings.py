@@ -219,7 +219,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}Validator"}
     for name in ("UserAttributeSimilarity", "MinimumLength", "CommonPassword", "NumericPassword")
 ]
-# Seconds; of the link that `up` prints for the first user.
+# Seconds; of the link that `up` prints for the first user, and of invitations.
 PASSWORD_RESET_TIMEOUT = 24 * 3600
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "console:overview"

@@ -85,8 +85,8 @@ class CreatedPersonSerializer(PersonSerializer):
 
     invitation = serializers.CharField(
         read_only=True,
-        help_text="The path of the page on which the person chooses a password; it ends after some "
-        "days, `invite` makes another. Whoever has it can log in as this person",
+        help_text="The path of the page on which the person chooses a password; it ends after a "
+        "day or with its use, `invite` makes another. Whoever has it can log in as this person",
     )
 
     class Meta(PersonSerializer.Meta):
