@@ -10,7 +10,7 @@ CRM_RATE_PER_IP = env.text("CRM_RATE_PER_IP", "60/min")
 CRM_RATE_APPKEY = env.text("CRM_RATE_APPKEY", "1200/min")
 # How long records stay with a handler before they are queued again; a call's deadline is shorter.
 CRM_LEASE_SECONDS = env.integer("CRM_LEASE_SECONDS", 120, 5, 3600)
-# The longest pause between two probes of a CRM that keeps failing.
+# The longest pause between two probes of a CRM that keeps failing, give or take a fifth.
 CRM_BREAKER_SECONDS = env.number("CRM_BREAKER_SECONDS", 300, 1, 3600)
 # How long a copy of each operation stays in Redis; 0: none.
 CRM_OPERATION_DAYS = env.number("CRM_OPERATION_DAYS", 7, 0, 90)

@@ -8,7 +8,7 @@ NOTIFY_LEASE_SECONDS = env.integer("NOTIFY_LEASE_SECONDS", 120, 5, 3600)
 NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)
 # The circuit breaker of each subscription; `no` is for measuring the window alone.
 NOTIFY_BREAKER_ENABLED = env.flag("NOTIFY_BREAKER_ENABLED", True)
-# The longest pause between two probes of a consumer that keeps failing.
+# The longest pause between two probes of a consumer that keeps failing, give or take a fifth.
 NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
 # Behind an open breaker a delivery waits for at least so long before it is given up, however short
 # its subscription's schedule is. A maker gives up none before it has run, and has seen the breaker
