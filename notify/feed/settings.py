@@ -23,7 +23,7 @@ FEED_REBUILD_LENGTH = env.integer("FEED_REBUILD_LENGTH", 300, 20, 10_000)
 FEED_ACTIVE_DAYS = env.integer("FEED_ACTIVE_DAYS", 30, 1, 3650)
 # Handled events are deleted when they are older.
 FEED_KEEP_EVENT_HOURS = env.integer("FEED_KEEP_EVENT_HOURS", 24, 1, 24 * 365)
-# Entries of timelines are deleted when they are older; 0: only FEED_TIMELINE_LENGTH counts.
+# Entries of timelines are deleted a day after this age; 0: only FEED_TIMELINE_LENGTH counts.
 FEED_KEEP_ENTRY_DAYS = env.integer("FEED_KEEP_ENTRY_DAYS", 90, 0, 36500)
 # Seconds between two runs of the cleaner, which makes partitions two days ahead.
 FEED_CLEAN_SECONDS = env.number("FEED_CLEAN_SECONDS", 3600, 0.05, 86400)
