@@ -142,8 +142,9 @@ class Poll(Worker):
                 continue
             poll = PolicyPoll(policy_id, token, self.policies, self.crms, self._count_rounds)
             loop = ThreadLoop(f"policy-{policy_id}", poll.turn)
-            self._polls[policy_id] = poll, loop
+            # Start first: if the system has no thread left, the next turn tries again.
             loop.start()
+            self._polls[policy_id] = poll, loop
         if self._next_report.take():
             presence.policies.report({key: poll.facts() for key, (poll, _) in self._polls.items()})
         if self._next_recover.take():

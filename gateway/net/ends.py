@@ -154,7 +154,8 @@ class Client:
                 _, connection = await loop.create_connection(
                     lambda: Connection(self._open_session, self), self._host, self._port
                 )
-        except (OSError, TimeoutError) as error:
+        # RuntimeError: the system has no thread left, in which asyncio looks the host's name up.
+        except (OSError, RuntimeError) as error:
             log.info("no connection to %s:%s: %s", self._host, self._port, error)
             self._unreachable(error)
             return None

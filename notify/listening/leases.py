@@ -259,13 +259,19 @@ class Watch:
 
     def ensure_started(self) -> None:
         """Start the thread unless it runs. The thread looks whenever a listener begins to wait,
-        because a delivery may have come since the listener's own look."""
+        because a delivery may have come since the listener's own look. Raises RuntimeError if the
+        system has no thread left."""
         with self._starting:
             if self._loop is None:
-                self._loop = ThreadLoop("listeners", self._turn)
-                self._loop.start()
-                WAITING.call_at_add(self._loop.wake)
-                Listener(signals.LISTENERS, self._loop.wake).start()
+                loop = ThreadLoop("listeners", self._turn)
+                try:
+                    loop.start()
+                    Listener(signals.LISTENERS, loop.wake).start()
+                except RuntimeError:  # the system has no thread left: the next request tries again
+                    loop.stop()
+                    raise
+                WAITING.call_at_add(loop.wake)
+                self._loop = loop
 
     def _turn(self) -> float:
         """Wake listeners with due deliveries; returns the seconds until the next look."""

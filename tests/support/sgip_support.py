@@ -80,10 +80,10 @@ class Sp:
             await self.client.stop(timeout=0.5)
         await self.listener.stop()
 
-    def connect(self, port: int, login: Login = LOGIN) -> Client:
+    def connect(self, port: int, login: Login = LOGIN, host: str = "127.0.0.1") -> Client:
         self.client = Client(
             Side.SP,
-            "127.0.0.1",
+            host,
             port,
             login,
             self,

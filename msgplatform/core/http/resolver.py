@@ -94,9 +94,8 @@ class Resolver:
         now = time.monotonic()
         if answer is not None and now < answer.fresh_until:
             return answer
-        if name not in self._asked:
+        if name not in self._asked and self._lane(answer).put(name):
             self._asked.add(name)
-            self._lane(answer).put(name)
         return answer if answer is not None and now < answer.usable_until else None
 
     def collect(self) -> list[Answer]:
@@ -157,20 +156,22 @@ class _Lane:
         self._lock = threading.Lock()
         self._threads = self._open = 0  # names that wait, or are in work
 
-    def put(self, name: str) -> None:
+    def put(self, name: str) -> bool:
+        """False if there is no thread for the name, which is not taken then."""
         with self._lock:
+            if self._threads < min(self._open + 1, self._max_threads):
+                # A daemon thread, because a hanging lookup must not delay the end of the process.
+                thread = threading.Thread(target=self._run, name="resolver", daemon=True)
+                try:
+                    thread.start()
+                    self._threads += 1
+                except RuntimeError:  # the system has no more threads: the next name starts one
+                    log.error("no_thread_for_lookups")
+                    if not self._threads:
+                        return False
             self._names.put(name)
             self._open += 1
-            if self._threads >= min(self._open, self._max_threads):
-                return
-            self._threads += 1
-        # A daemon thread, because a hanging lookup must not delay the end of the process.
-        try:
-            threading.Thread(target=self._run, name="resolver", daemon=True).start()
-        except RuntimeError:  # the system has no more threads: the next name starts one
-            log.error("no_thread_for_lookups")
-            with self._lock:
-                self._threads -= 1
+            return True
 
     def close(self) -> None:
         with self._lock:

@@ -32,6 +32,7 @@ from msgplatform.models import Biz
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import record
 from tests.integration.crmsync.sync_support import DEADLINE, crm
+from tests.support import threads
 
 pytestmark = [
     pytest.mark.both_databases,
@@ -554,6 +555,8 @@ def test_the_program_reads_in_threads_of_its_own() -> None:
     program = Poll()
     program.start()
     try:
+        with threads.refusing("policy-"), pytest.raises(RuntimeError, match="new thread"):
+            program.turn()
         deadline = time.monotonic() + DEADLINE
         while not is_read(key)():
             program.turn()

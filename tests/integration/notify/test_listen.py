@@ -27,7 +27,7 @@ from notify.monitor import conditions, metrics
 from notify.sender.trial_send import send as trial_send
 from notify.subscriptions import limits
 from tests.integration.notify.api_caller import Caller
-from tests.support import table_rows
+from tests.support import table_rows, threads
 from tests.support.answers import Answer
 from tests.support.api_support import problem
 from tests.support.forms import form_class
@@ -389,6 +389,8 @@ def test_a_request_that_waits_after_the_watch_has_looked_is_woken(
     monkeypatch.setattr(leases, "WAITING", waiting)
     laptop.make()
     observed, is_woken = Observed(), threading.Event()
+    with threads.refusing("listeners"), pytest.raises(RuntimeError, match="new thread"):
+        observed.ensure_started()
     observed.ensure_started()
     try:
         assert observed.has_looked.wait(SOON)

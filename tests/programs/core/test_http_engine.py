@@ -29,7 +29,7 @@ from msgplatform.core.http.engine import (
     outline,
 )
 from msgplatform.core.http.resolver import MAX_THREADS, Resolver
-from tests.support import http_engines, http_sinks as sinks
+from tests.support import http_engines, http_sinks as sinks, threads
 from tests.support.http_engines import JSON, LOOPBACK, MAX_WAITS, collect, names, request, send
 from tests.support.http_sinks import Sink
 
@@ -911,6 +911,18 @@ def test_a_thread_that_has_just_taken_a_name_is_not_idle(monkeypatch: pytest.Mon
             assert got.get(timeout=60) == "other.test"
         finally:
             go_on.set()
+
+
+def test_a_name_for_which_there_was_no_thread_is_looked_up_for_the_next_request(
+    happy: Sink,
+) -> None:
+    lookup = names(hook_test="127.0.0.1")
+    with closing(Engine(AddressGuard(LOOPBACK), lookup=lookup)) as engine:
+        url = happy.url(host="hook.test")
+        with threads.refusing("resolver"):
+            (first,) = send(engine, request(url, timeout=0.2))
+        (second,) = send(engine, request(url))
+    assert (first.error, second.status) == ("timeout", 200)
 
 
 def test_dead_names_that_nobody_knows_yet_do_not_hold_up_others() -> None:

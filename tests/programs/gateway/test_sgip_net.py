@@ -33,6 +33,7 @@ from gateway.sgip import (
 )
 from gateway.simulator.smg import BEHAVIOURS, Behaviour, Simulator
 from msgplatform.core.servers.private_server import free_port
+from tests.support import threads
 from tests.support.sgip_support import (
     LOGIN,
     NODE,
@@ -191,6 +192,19 @@ def test_throttled_commands_are_told_so(log: Path) -> None:
             sp.pump()
             await sp.until(lambda: sp.results)
             assert sp.results == {throttled: 0}
+
+    run(scenario)
+
+
+def test_a_host_for_whose_name_there_is_no_thread_is_tried_again(log: Path) -> None:
+    async def scenario() -> None:
+        async with Sp() as sp, Simulator(log, BEHAVIOURS["happy"]) as smg:
+            with threads.refusing("asyncio"):
+                client = sp.connect(smg.port, host="localhost")
+                while client.attempts < 2:
+                    await asyncio.sleep(0.01)
+            sp.submit(1)
+            await sp.until(lambda: sp.results)
 
     run(scenario)
 
