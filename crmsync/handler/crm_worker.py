@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from django.db import connections, transaction
 
@@ -243,14 +244,15 @@ class CrmWorker:
 
     def _close(self) -> None:
         """Called when the thread ends: mark what was delivered, if that is possible now."""
-        try:
+        # Each of these is done whatever the others raise: nobody serves the CRM until `closed` is
+        # set, and an adapter of another package may fail to log out.
+        with ExitStack() as stack:
+            stack.callback(self.closed.set)
+            stack.callback(connections.close_all)
+            if self._adapter is not None:
+                stack.callback(self._adapter.close)
             if self.order is not None and self._unmarked is not None:
                 self._work(self.order)
-        finally:
-            if self._adapter is not None:
-                self._adapter.close()
-            connections.close_all()
-            self.closed.set()
 
 
 def pause(crm: Crm, because: str) -> None:

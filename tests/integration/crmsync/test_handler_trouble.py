@@ -573,6 +573,29 @@ class TestKilled:
             record = queued.record("a")
             assert (record.version, record.sent_version) == (2, 2)
 
+    def test_others_serve_a_crm_whose_adapter_fails_to_close(
+        self, customers: Customers, lasting_ownership: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        crm = customers.crm()
+        first = sync.queued(sync.policy(crm), sync.requests("a"))
+        with sync.running() as handler:
+            sync.turn_until(handler, lambda: first.record("a").state == CONFIRMED)
+            close, has_failed = SqlAdapter.close, threading.Event()
+
+            def fail_in_worker(adapter: SqlAdapter) -> None:
+                close(adapter)
+                if threading.current_thread() is not threading.main_thread():
+                    has_failed.set()
+                    raise ConnectionError("the CRM does not answer")
+
+            with monkeypatch.context() as context:
+                context.setattr(SqlAdapter, "close", fail_in_worker)
+                crm.retry_seconds = [7]  # its workers end
+                crm.save()
+                sync.turn_until(handler, has_failed.is_set)
+            more = sync.queued(sync.policy(crm, "others"), sync.requests("b"))
+            sync.turn_until(handler, lambda: more.record("b").state == CONFIRMED)
+
     def test_several_processes_share_the_crms(
         self, tmp_path: Path, lasting_ownership: None
     ) -> None:
