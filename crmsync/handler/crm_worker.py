@@ -66,10 +66,15 @@ class CrmWorkers:
         ]
 
     def start(self) -> None:
-        """Raises RedisError."""
+        """Raises RedisError, and RuntimeError if the system has too few threads left: then all
+        workers end."""
         self.limits.end_quota_hold()  # changed settings may have started these workers
-        for worker in self._workers:
-            worker.loop.start()
+        try:
+            for worker in self._workers:
+                worker.loop.start()
+        except RuntimeError:
+            self.stop()
+            raise
 
     def wake(self) -> None:
         """Look for orders at once."""

@@ -30,6 +30,7 @@ from msgplatform.models import Alert
 from msgplatform.monitor.watch import of_flows
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.sync_support import BATCHES, Customers, Store
+from tests.support import threads
 from tests.support.children import child
 from tests.support.http_sinks import Sink
 from tests.support.json_stub import Answer, serving
@@ -595,6 +596,18 @@ class TestKilled:
                 sync.turn_until(handler, has_failed.is_set)
             more = sync.queued(sync.policy(crm, "others"), sync.requests("b"))
             sync.turn_until(handler, lambda: more.record("b").state == CONFIRMED)
+
+    def test_workers_end_when_there_are_too_few_threads_for_all(self, customers: Customers) -> None:
+        queued = sync.queued(sync.policy(customers.crm(concurrency=2)), sync.requests("a"))
+        with sync.running() as handler:
+            for _ in range(2):
+                with threads.refusing("crm-sales", after=1), pytest.raises(RuntimeError):
+                    handler.turn()
+            sync.turn_until(handler, lambda: queued.record("a").state == CONFIRMED)
+            sync.turn_until(
+                handler,
+                lambda: sum(row.name == "crm-sales" for row in threading.enumerate()) == 2,
+            )
 
     def test_several_processes_share_the_crms(
         self, tmp_path: Path, lasting_ownership: None
