@@ -168,12 +168,15 @@ def hand_over(listener: socket.socket, handover: Path) -> None:
 
 def _send_listener(handover_socket: socket.socket, listener: socket.socket) -> None:
     while True:
-        client, _ = handover_socket.accept()
-        with client:
-            option = socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-            _pid, uid, _gid = _CREDENTIALS.unpack(client.getsockopt(*option))
-            if uid in (os.geteuid(), 0) and listener.fileno() >= 0:
-                socket.send_fds(client, [b"+"], [listener.fileno()])
+        try:
+            client, _ = handover_socket.accept()
+            with client:
+                option = socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+                _pid, uid, _gid = _CREDENTIALS.unpack(client.getsockopt(*option))
+                if uid in (os.geteuid(), 0) and listener.fileno() >= 0:
+                    socket.send_fds(client, [b"+"], [listener.fileno()])
+        except OSError:  # the next server did not wait, or this one has no file left
+            time.sleep(_POLL_SECONDS)
 
 
 def main() -> None:

@@ -4,18 +4,21 @@ its address."""
 
 import http.client
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.doors.web.__main__ import hand_over, listen
-from tests.waiting import pause
+from tests.waiting import freeze, pause
 
 APPLICATION = """
 import asyncio, os
@@ -124,8 +127,9 @@ def test_a_server_gets_the_socket_of_the_one_that_is_left(tmp_path: Path) -> Non
     first.close()
 
 
-def test_a_server_that_was_killed_leaves_a_path_that_nobody_serves(tmp_path: Path) -> None:
-    path, port = tmp_path / "web.sock", free_port()
+@contextmanager
+def handing_over(path: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that hands its socket over."""
     code = (
         "import sys, time; from pathlib import Path;"
         "from msgplatform.doors.web.__main__ import hand_over, listen;"
@@ -137,11 +141,28 @@ def test_a_server_that_was_killed_leaves_a_path_that_nobody_serves(tmp_path: Pat
     ) as process:
         assert process.stdout
         process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_server_that_was_killed_leaves_a_path_that_nobody_serves(tmp_path: Path) -> None:
+    path, port = tmp_path / "web.sock", free_port()
+    with handing_over(path, port):
         listen("127.0.0.1", port, 16, path).close()  # not bound anew: it is in use
         listen("127.0.0.1", free_port(), 16, path).close()  # another address is bound
-        process.kill()
-        process.wait()
     listen("127.0.0.1", port, 16, path).close()
+
+
+def test_a_server_hands_its_socket_over_after_one_that_did_not_wait(tmp_path: Path) -> None:
+    path, port = tmp_path / "web.sock", free_port()
+    with handing_over(path, port) as process:
+        freeze(process.pid)
+        with socket.socket(socket.AF_UNIX) as hasty:
+            hasty.connect(f"{path}.{process.pid}")
+        process.send_signal(signal.SIGCONT)
+        listen("127.0.0.1", port, 16, path).close()
 
 
 def start_alone(folder: Path, port: int, seconds: float) -> subprocess.Popen[bytes]:
