@@ -54,7 +54,11 @@ class Copy:
             self._started = now
             # A process group of its own: Ctrl-C reaches only the parent, so that a child gets one
             # signal.
-            self.process = subprocess.Popen(self._command, process_group=0)  # noqa: S603 - our own
+            try:
+                self.process = subprocess.Popen(self._command, process_group=0)  # noqa: S603 - our own
+            except OSError as error:  # no memory or process is left: the other copies go on
+                log.warning("copy_not_started", why=str(error))
+                self._next_start = now + self._pause.next()
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:

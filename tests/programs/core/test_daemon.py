@@ -1,5 +1,6 @@
 """The daemon loop in real processes: signals, waking, patience, a unit that raises."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,8 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from msgplatform.core.daemons.command import Copy
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
+from tests.waiting import pause
 
 # Programs begin their turns when the database has its tables.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -124,6 +127,24 @@ def test_a_server_that_is_away_is_asked_again_within_two_seconds() -> None:
     """However long it has been away: the work goes on when the server does."""
     loop = Loop(Worker())
     assert max(loop.away.next() for _ in range(20)) == MAX_AWAY_PAUSE == 2.0
+
+
+def test_a_copy_that_cannot_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent goes on: all other copies would die with it."""
+    copy = Copy([sys.executable, "-c", ""])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    with monkeypatch.context() as context:
+        context.setattr(subprocess, "Popen", refuse)
+        copy.keep_running()
+    begun = time.monotonic()
+    while copy.process is None:
+        pause(begun, 0.05)
+        copy.keep_running()
+    copy.signal(signal.SIGKILL)
+    copy.wait()
 
 
 def test_a_sigterm_ends_several_processes_whenever_it_comes() -> None:
