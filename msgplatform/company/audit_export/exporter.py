@@ -10,6 +10,7 @@ ids. One process at a time has the lease; what is not handed over waits in the d
 
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, assert_never
@@ -74,8 +75,10 @@ def hand_over(signed_lines: Sequence[str], target: Address, token: str = "") -> 
                     connection.sendall(frames.encode())
                     # It sends no acknowledgement: once it has read all, it closes its side.
                     connection.shutdown(socket.SHUT_WR)
+                    deadline = time.monotonic() + TIMEOUT_SECONDS
                     while connection.recv(4096):
-                        pass
+                        if time.monotonic() > deadline:
+                            raise TimeoutError("the server does not close the connection")
             case "webhook":
                 name = str(urlsplit(target.place).hostname)
                 headers = [("content-type", CONTENT_TYPE)]

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -492,6 +493,28 @@ def test_syslog_over_tcp(
     assert all(row.startswith(b"<110>1 - ") for row in rows)
     code, text = verify(of(tmp_path, rows), first=1, last=120)
     assert code == 0, text
+
+
+def test_a_syslog_server_that_sends_without_end_has_taken_nothing(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "TIMEOUT_SECONDS", 1.0)
+    entries(1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def send() -> None:
+            accepted, _ = listener.accept()
+            end = time.monotonic() + 60
+            with accepted, suppress(OSError):
+                while time.monotonic() < end:
+                    accepted.sendall(bytes(4096))
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        settings.AUDIT_EXPORT = f"syslog://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(NotTaken, match="does not close the connection"):
+            export()
+        thread.join()
 
 
 def test_syslog_over_the_local_socket(settings: Any, tmp_path: Path) -> None:
