@@ -38,6 +38,10 @@ def parse(text: str) -> Address:
         return Address("socket", _SYSLOG_SOCKET)
     if parts.scheme == "syslog":
         if parts.hostname:
+            try:
+                parts.hostname.encode("idna")  # as a socket does
+            except UnicodeError:
+                raise ValueError("its host is not a valid name") from None
             return Address("server", parts.hostname, parts.port or _SYSLOG_PORT)
         if parts.path.strip("/"):
             return Address("socket", parts.path)

@@ -239,7 +239,7 @@ def test_wrong_settings_are_named(settings: Any) -> None:
     assert "msgplatform.E012" in ids()
     settings.AUDIT_SIGNING_KEYS = (KEY, "short")
     assert "msgplatform.E013" in ids()
-    for wrong in ("file", "syslog://", "ftp://a.example/", "https://"):
+    for wrong in ("file", "syslog://", "syslog://a..b", "ftp://a.example/", "https://"):
         settings.AUDIT_EXPORT = wrong
         assert "msgplatform.E014" in ids(), wrong
 
