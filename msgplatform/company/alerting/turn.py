@@ -178,9 +178,10 @@ class Sender:
             return
         planning.plan_repeats(now)
         if not outbound.is_off():
-            plan_summaries(channels, now)
             self._heartbeats.start(channels, now)
             self._outbox.start(now)
+            # After these, so that no alert waits for counters that cannot be read.
+            plan_summaries(channels, now)
         if self._cleaning.take():
             planning.delete_old(now - AlertMessage.KEEP)
 

@@ -657,6 +657,25 @@ def test_the_weekly_summary_balances(robots: Robots) -> None:
     assert AlertMessage.objects.get(channel=chat).kind == "summary"
 
 
+def test_a_summary_that_cannot_be_written_holds_up_no_alert(
+    robots: Robots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_query: object) -> None:
+        raise OperationalError(2013, "Lost connection to server during query")
+
+    rule(channel(summary_weekday=1, next_summary_at=timezone.now() - timedelta(minutes=1)))
+    alarm()
+    sender = Sender()
+    with monkeypatch.context() as context:
+        context.setattr("msgplatform.company.alerting.turn.sums", fail)
+        with pytest.raises(OperationalError):
+            sender.turn(may_start=True)
+    assert not sender.is_idle
+    work(sender)
+    title = robots.of(DINGTALK)[0].body["markdown"]["title"]
+    assert title == "msgplatform: [critical] Gateway 7"
+
+
 def test_nothing_leaves_while_outbound_is_off(robots: Robots, settings: Any) -> None:
     settings.OUTBOUND = False
     rule(channel())
