@@ -18,7 +18,7 @@ def resolve(name: str, port: int) -> str:
     """The numeric address of `name`: the web server takes no names. Raises Refused."""
     try:
         addresses = sockets.getaddrinfo(name, port, type=sockets.SOCK_STREAM)
-    except sockets.gaierror:
+    except (sockets.gaierror, UnicodeError):
         raise Refused(f"{name} is not an address of this machine; use --host 127.0.0.1") from None
     return str(addresses[0][4][0])
 
