@@ -42,6 +42,11 @@ def restore(folder: Path, say: backup.Say) -> None:
         for alias in manifest["databases"]:
             call_command("migrate", database=alias, interactive=False, verbosity=0)
             say(f"Database {alias}: migrated")
+        # A backup of an earlier release has sessions, some of which were ended after it.
+        with connections["default"].cursor() as cursor:
+            for name in sorted(backup.SESSION_TABLES):
+                cursor.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
+        say("All sessions: ended")
         recoveries = [recovery for flow in flows.all() for recovery in flow.recoveries]
         # Some recoveries read the work Redis, which is newer than the backup, before it is emptied.
         for reads_work_redis in (True, False):

@@ -2,14 +2,18 @@
 
 import json
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from allauth.usersessions.models import UserSession
 from django.db import connection
-from django.test import override_settings
+from django.test import Client, override_settings
+from django.urls import reverse
 from django.utils import timezone
 
 from msgplatform.core.data import engines
@@ -31,9 +35,11 @@ pytestmark = [
 NAMES = """
 import django
 django.setup()
+from django.contrib.sessions.models import Session
 from msgplatform.models import Biz
 from notify.models import ColdBizMsg
-print(*Biz.objects.values_list("name", flat=True), *ColdBizMsg.objects.values_list("payload"))
+print(*Biz.objects.values_list("name", flat=True), *ColdBizMsg.objects.values_list("payload"),
+    *Session.objects.values_list("session_key", flat=True))
 """
 
 
@@ -66,8 +72,24 @@ def empty_database(servers: Servers, tmp_path: Path, name: str) -> str:
     return servers.mariadb().create(name)
 
 
+def add_session(folder: Path) -> None:
+    """As backups of earlier releases have them."""
+    manifest = json.loads((folder / backup.MANIFEST).read_text())
+    path = folder / manifest["databases"]["default"]["file"]
+    statement = "INSERT INTO django_session VALUES ('stolen', '', '2999-01-01 00:00:00');"
+    if engines.of().is_server:
+        with path.open("a") as file:
+            file.write(f"{statement}\n")
+    else:
+        with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+            copy.execute(statement)
+    manifest["files"] = backup.digests(folder)
+    (folder / backup.MANIFEST).write_text(json.dumps(manifest))
+
+
 def test_it_comes_back(archive: str, folder: Path, servers: Servers, tmp_path: Path) -> None:
-    """The database, and the archive in one of its own."""
+    """The database, and the archive in one of its own. A session that was ended stays so."""
+    add_session(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     environment = {
         **os.environ, "STATE_DIR": str(tmp_path / "state"),
@@ -96,6 +118,18 @@ def test_the_manifest_names_every_table(folder: Path) -> None:
     assert {"redis-sms", database["file"].split("/")[0]} <= {
         name.split("/")[0] for name in manifest["files"]
     }
+
+
+def test_nobodys_session_is_in_it(admin_client: Client, tmp_path: Path) -> None:
+    """The value of the cookie would let a reader of the backup in."""
+    assert admin_client.get(reverse("console:sessions")).status_code == 200
+    key = UserSession.objects.get().session_key
+    assert key == admin_client.cookies["sessionid"].value
+    folder = tmp_path / "backup"
+    backup.make(folder, None, lambda text: None)
+    contents = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert any(b"usersessions_usersession" in content for content in contents)
+    assert not any(key.encode() in content for content in contents)
 
 
 def damage(folder: Path, manifest: dict[str, Any]) -> None:
