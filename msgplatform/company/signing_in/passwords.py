@@ -4,6 +4,7 @@ everybody their own, by Django's page with our form."""
 from typing import Any
 
 from allauth.account.utils import perform_login
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.views import PasswordChangeView, PasswordResetConfirmView
@@ -48,8 +49,9 @@ class ChoosePasswordView(PasswordResetConfirmView):
         return super().dispatch(request, *args, **kwargs, token=token)
 
     def get_user(self, uidb64: str) -> Any:
-        """None for a disabled account, so that its link does not work."""
-        user = super().get_user(uidb64)
+        """None for a disabled account, and without local passwords, so that the link does not
+        work."""
+        user = super().get_user(uidb64) if settings.LOCAL_PASSWORDS else None
         return user if user is not None and user.is_active else None
 
     def form_valid(self, form: Any) -> HttpResponse:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import IntegrityError, connections
@@ -88,7 +89,8 @@ FIRST_USER = "admin"
 
 
 def first_login_link() -> str:
-    """The path of the page where the first user chooses a password; '' if no page is needed.
+    """The path of the page where the first user chooses a password; '' if no page is needed, or
+    without local passwords (`manage.py login_link` lets the user in).
 
     The superuser `admin` is created, without a password, if there is no user at all. Every call
     makes a link while the only superuser has no password and has never logged in. All links end
@@ -103,6 +105,8 @@ def first_login_link() -> str:
         # A second superuser can set the password in the console, so that no link is needed.
         user = superusers[0] if len(superusers) == 1 else None
         if user is None or user.last_login or user.has_usable_password():
+            return ""
+        if not settings.LOCAL_PASSWORDS:
             return ""
         return invitations.link_path(user)
     finally:

@@ -23,6 +23,7 @@ from structlog.testing import capture_logs
 from msgplatform import person_limits
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.single_sign_on import guarded, views
+from msgplatform.core import invitations
 from msgplatform.core.characters import fold, mixes_alphabets
 from msgplatform.core.rates.shared import Rate
 from msgplatform.core.servers.private_server import free_port
@@ -539,6 +540,18 @@ def test_passwords_switched_off(provider: OidcProvider, settings: Settings) -> N
     assert not is_in(client)
     sign_in(provider, client)
     assert "Change password" not in client.get(PAGE).content.decode()
+
+
+def test_an_invitation_is_no_way_past_the_provider(settings: Settings) -> None:
+    user = User.objects.create_user("invited", is_staff=True)
+    link, client = invitations.link_path(user), Client()
+    page = client.get(link)["Location"]
+    settings.LOCAL_PASSWORDS = False
+    client.post(page, {"new_password1": PASSWORD, "new_password2": PASSWORD})
+    assert not is_in(client)
+    assert "no longer works" in Client().get(link).content.decode()
+    user.refresh_from_db()
+    assert not user.has_usable_password()
 
 
 def test_the_emergency_link(capsys: pytest.CaptureFixture[str], settings: Settings) -> None:

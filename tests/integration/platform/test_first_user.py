@@ -47,6 +47,12 @@ def test_an_administrator_whose_password_was_taken_away_gets_none() -> None:
     assert preparation.first_login_link() == ""
 
 
+def test_without_local_passwords_there_is_no_page_to_choose_one(settings: Any) -> None:
+    settings.LOCAL_PASSWORDS = False
+    assert preparation.first_login_link() == ""
+    assert User.objects.get().is_superuser, "`login_link` lets in"
+
+
 def test_two_machines_at_once_make_one_user() -> None:
     with ThreadPoolExecutor(8) as pool:
         links = list(pool.map(lambda _: preparation.first_login_link(), range(8)))

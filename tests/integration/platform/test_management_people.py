@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
+from pytest_django.fixtures import Settings
 
 from msgplatform import roles
 from msgplatform.doors.api.access import keys, throttling
@@ -70,6 +71,15 @@ def test_a_lost_invitation_is_made_once_more(manager: Manager) -> None:
     problem(manager.send("POST", "people/anna/invite"), 409, "not-now")
     problem(manager.send("POST", "people/nobody/invite"), 404, "not-found")
     assert AuditLog.objects.filter(action="user_invited").count() == 1
+
+
+def test_nobody_is_invited_where_the_provider_lets_people_in(
+    manager: Manager, settings: Settings
+) -> None:
+    settings.LOCAL_PASSWORDS = False
+    assert manager.send("PUT", "people/anna", ANNA).json()["invitation"] == ""
+    problem(manager.send("POST", "people/anna/invite"), 409, "not-now")
+    assert not AuditLog.objects.filter(action="user_invited").exists()
 
 
 def test_no_key_touches_a_superuser_or_makes_one(manager: Manager) -> None:

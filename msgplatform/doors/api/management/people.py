@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db.models import Count, Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter
@@ -86,7 +87,8 @@ class CreatedPersonSerializer(PersonSerializer):
     invitation = serializers.CharField(
         read_only=True,
         help_text="The path of the page on which the person chooses a password; it ends after a "
-        "day or with its use, `invite` makes another. Whoever has it can log in as this person",
+        "day or with its use, `invite` makes another. Whoever has it can log in as this person. It "
+        "is empty where people sign in by the company's provider alone (LOCAL_PASSWORDS=no)",
     )
 
     class Meta(PersonSerializer.Meta):
@@ -141,7 +143,9 @@ class Person(Resource):
         return _SUPERUSER if row.is_superuser else ""
 
     def after_save(self, row: User, is_new: bool) -> Mapping[str, Any]:
-        return {"invitation": invitations.link_path(row)} if is_new else {}
+        if not is_new:
+            return {}
+        return {"invitation": invitations.link_path(row) if settings.LOCAL_PASSWORDS else ""}
 
     def remove(self, row: User) -> None:
         if row.is_superuser:
@@ -171,11 +175,13 @@ class InviteView(_People, APIView):
 
         For somebody who has not chosen a password yet, when the first invitation has ended or was
         lost. 409 for anybody else: people who have a password change it themselves, or have it set
-        in the console.
+        in the console. 409, too, where people sign in by the company's provider alone.
         """
         row = Person(actor(request), name=name).get()
         if row.is_superuser:
             raise NotNow(_SUPERUSER)
+        if not settings.LOCAL_PASSWORDS:
+            raise NotNow("People sign in by the company's provider (LOCAL_PASSWORDS=no).")
         if not invitations.is_open(row):
             raise NotNow("This person has a password, or is disabled.")
         audit(request, "user_invited", row.get_username())
