@@ -27,7 +27,7 @@ from crmsync.adapters.http.settings import (
     Requests,
     check_templates,
 )
-from crmsync.adapters.http.template import places
+from crmsync.adapters.http.template import find_unsafe_place, places, values_of
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -95,7 +95,7 @@ class HttpAdapter(CRMAdapter):
         outcomes: dict[str, Outcome] = {}
         groups: list[tuple[Sequence[Record], Call | None]] = []
         storable: list[Record] = []
-        for record in self._add_remote_ids(batch, outcomes):
+        for record in self._add_remote_ids(self._addressable(batch, outcomes), outcomes):
             if call := self._own_call(record):
                 groups.append(([record], call))
             else:
@@ -129,6 +129,22 @@ class HttpAdapter(CRMAdapter):
             later_outcomes = map(note_gone, self.deliver(restorable))
             outcomes.update(zip((r.key for r in restorable), later_outcomes, strict=True))
         return [outcomes[record.key] for record in batch]
+
+    def _addressable(
+        self, batch: Sequence[Record], outcomes: dict[str, Outcome]
+    ) -> Sequence[Record]:
+        """The records that the addresses of their calls can name. Each other record gets an
+        outcome. A record that `read` cannot ask for could never be looked up."""
+        settings = self.settings
+        for record in batch:
+            call = self._own_call(record) or settings
+            place = find_unsafe_place(call.url, values_of(record))
+            if not place and settings.read:
+                place = find_unsafe_place(settings.read.url, {"key": record.key})
+            if place:
+                text = _("{%s} is a part of the address: it cannot be empty, “.” or “..”.") % place
+                outcomes[record.key] = Invalid(place.partition(".")[2], text)
+        return [record for record in batch if record.key not in outcomes]
 
     def _own_call(self, record: Record) -> Call | None:
         """The call that sends this record alone. None: it goes to `url`, with others."""
@@ -284,6 +300,8 @@ class HttpAdapter(CRMAdapter):
         call = self.settings.read
         if call is None:
             raise InvalidInput(_("No call is set that reads a record."), "read")
+        # Nothing is stored under a key that cannot be asked for.
+        keys = [key for key in keys if not find_unsafe_place(call.url, {"key": key})]
         return self._read_with(call, {key: Record(key, 0, {}) for key in keys})
 
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:

@@ -23,6 +23,7 @@ from msgplatform.core.errors import InvalidInput
 
 _PLACE = re.compile(r"\{(\w+(?:\.[^{}]+)?)\}")
 _OF_RECORD = ("key", "version", "deleted", "remote_id", "fields")
+_SLASHES = re.compile(r"[/\\]")
 # None is a value: it clears a field.
 _MISSING = object()
 
@@ -51,6 +52,24 @@ def check(template: Any, setting: str, secrets: Mapping[str, str], *more: str) -
             continue
         words = _("%(setting)s names {%(place)s}, which does not exist.")
         raise InvalidInput(words % {"setting": setting, "place": place}, setting)
+
+
+def find_unsafe_place(url_template: str, values: Mapping[str, Any]) -> str:
+    """The place of a key or a field that cannot be a part of the path, '' if all can: servers drop
+    a part that is empty, and resolve `.` and `..`, also behind a slash that they have decoded. The
+    URL would name another resource of the CRM."""
+
+    def as_text(match: re.Match[str]) -> str:
+        value = values.get(match[1])
+        return "" if value is None else str(value)
+
+    for part in url_template.partition("?")[0].split("/"):
+        part_text = _PLACE.sub(as_text, part)
+        if not part_text or {".", ".."}.intersection(_SLASHES.split(part_text)):
+            for place in _PLACE.findall(part):
+                if place == "key" or place.startswith("field."):
+                    return str(place)
+    return ""
 
 
 def values_of(record: Record) -> dict[str, Any]:

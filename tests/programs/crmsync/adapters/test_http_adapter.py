@@ -585,6 +585,27 @@ def test_an_address_that_does_not_exist(
         assert isinstance(outcome, kind)
 
 
+@pytest.mark.parametrize("value", ["..", ".", "", None, "x/../y", "..\\x"])
+def test_no_value_leads_to_another_resource(open_adapter: Open, value: str | None) -> None:
+    """Servers drop an empty part of a path, and resolve dots."""
+    with serving(lambda _: Answer({})) as server:
+        adapter = open_adapter(
+            server.url("/accounts/{field.account}/leads/{key}?of={field.of}"),
+            read={"url": server.url("/leads/{key}")},
+            delete={"method": "DELETE", "url": server.url("/leads/{key}")},
+        )
+        wrong = [lead("a", account=value, of="..")]
+        if value is not None:
+            wrong += [lead(value, account="x"), Record(value, 2, {}, deleted=True)]
+            assert adapter.read([value]) == {}
+        outcomes = [adapter.send([record])[0] for record in wrong]
+        assert [(type(each), getattr(each, "field", "")) for each in outcomes] == [
+            (Invalid, "account"), (Invalid, ""), (Invalid, ""),
+        ][: len(wrong)]  # fmt: skip
+        assert not asked(server)
+        assert adapter.send([lead("a", account="v.1/x..", of=value)]) == [Ok("")]
+
+
 def test_the_calls_that_limits_count(open_adapter: Open) -> None:
     together = {"records_per_call": 50, "body": {"leads": "{records}"}}
     new = [lead(str(number)) for number in range(120)]
