@@ -1,12 +1,14 @@
 """Gateways and accounts as people set them up."""
 
+from collections.abc import Mapping
 from functools import partial
 
 from django.db.models import Q
 from django.utils.translation import gettext, gettext_lazy as _
 
 from gateway import codes
-from gateway.models import SmsAccount, SmsGateway
+from gateway.models import SgipMt, SmsAccount, SmsGateway
+from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
 from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
@@ -145,6 +147,13 @@ class Account(Resource):
     list_related = ("biz",)
     list_prefetched = ("gateways",)
     list_system = "biz"
+
+    @classmethod
+    def fixed_fields(cls, row: SmsAccount) -> Mapping[str, Text]:
+        """People who are limited to the new system could act on messages of the old one."""
+        if not SgipMt.objects.filter(account_id=row.pk).exists():
+            return {}
+        return {"biz": _("Messages were sent with this account: it keeps its business system.")}
 
     def faults(self, row: SmsAccount, before: Before | None) -> Faults:
         """A limited key gets no number and no keyword by which another system's MOs would come to

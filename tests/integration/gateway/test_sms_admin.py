@@ -20,8 +20,10 @@ from gateway import presence, sgip
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from gateway.presence import LinkState
 from msgplatform.core.data import ids
-from msgplatform.models import AuditLog, DayCounter
+from msgplatform.models import AuditLog, Biz, DayCounter
 from tests.support import sms_rows, table_rows
+from tests.support.api_support import problem
+from tests.support.management import Manager
 from tests.support.sms_rows import Caller, account, gateway, send
 
 shop = sms_rows.shop
@@ -169,6 +171,24 @@ class TestAccounts:
         row.refresh_from_db()
         assert (row.extension_digits, row.keywords) == (4, ["TD", "退订"])
         assert AuditLog.objects.latest("id").action == "sms_account_changed"
+
+    def test_messages_keep_it_with_its_system(self, admin_client: Client, shop: Caller) -> None:
+        """People of another one could read them in a preview."""
+        row = SmsAccount.objects.get()
+        address = f"{ACCOUNTS}{row.pk}/change/"
+        moved = {**form_of(admin_client, address), "biz": Biz.objects.create(name="other").pk}
+        fill(shop, 1)
+        assert admin_client.post(address, moved).status_code == 302
+        row.refresh_from_db()
+        assert row.biz == shop.biz
+        manager = Manager("manage:accounts")
+        body = manager.send("GET", "sms/accounts/marketing").json()
+        answer = manager.send("PUT", "sms/accounts/marketing", {**body, "system": "other"})
+        assert problem(answer, 400, "invalid-input")["errors"][0]["field"] == "system"
+        SgipMt.objects.all().delete()
+        assert admin_client.post(address, moved).status_code == 302
+        row.refresh_from_db()
+        assert row.biz.name == "other"
 
 
 # -- the archive ---------------------------------------------------------------------------------
