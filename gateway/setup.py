@@ -157,16 +157,19 @@ class Account(Resource):
 
     def faults(self, row: SmsAccount, before: Before | None) -> Faults:
         """A limited key gets no number and no keyword by which another system's MOs would come to
-        its own: an MO goes to the longest number that begins its own, then by keyword."""
+        its own: an MO goes to the longest number that begins its own, then by keyword, then to a
+        default. Nor does it switch on an account that would get them."""
         account_before = before.row if before else SmsAccount()
-        names = ("sp_number", "keywords")
         changed_names = [
-            name for name in names if getattr(row, name) != getattr(account_before, name)
-        ]
+            name for name in ("sp_number", "keywords", "enabled", "is_default")
+            if getattr(row, name) not in (getattr(account_before, name), False)
+        ]  # fmt: skip
         if not self.systems or not changed_names:
             return
         beginnings = [row.sp_number[:end] for end in range(1, len(row.sp_number) + 1)]
         is_near = Q(sp_number__in=beginnings) | Q(sp_number__startswith=row.sp_number)
+        if changed_names == ["is_default"]:  # it decides between accounts of one number
+            is_near = Q(sp_number=row.sp_number)
         others = SmsAccount.objects.exclude(biz__name__in=self.systems)
         if others.filter(is_near).exists():
             yield (

@@ -282,6 +282,14 @@ def test_another_systems_incoming_texts_cannot_be_taken(
     assert limited.send("PUT", path, {**shared, "daily_limit": 5}).status_code == 200
     answer = limited.send("PUT", path, {**shared, "daily_limit": 5, "keywords": ["TD"]})
     assert problem(answer, 400, "invalid-input")["errors"][0]["field"] == "keywords"
+    # Texts without a keyword go to a default.
+    answer = limited.send("PUT", path, {**shared, "is_default": True})
+    assert problem(answer, 400, "invalid-input")["errors"][0]["field"] == "is_default"
+    assert limited.send("DELETE", path).status_code == 204
+    answer = limited.send("PUT", path, shared)
+    assert problem(answer, 400, "invalid-input")["errors"][0]["field"] == "enabled"
+    alone = {**body, "sp_number": "10655801", "is_default": True}
+    assert limited.send("PUT", "sms/accounts/alone", alone).status_code == CREATED
 
 
 def test_filters_by_system_know_no_other(limited: Manager, other: BizReceive) -> None:
