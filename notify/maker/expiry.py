@@ -24,6 +24,7 @@ from functools import partial
 from django.conf import settings
 from django.db import transaction
 
+from msgplatform.core.daemons.timer import work_on_some
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify import orders
@@ -34,6 +35,9 @@ from notify.monitor import counters, failures
 from notify.subscriptions import limits
 
 PAGE = 500
+# Seconds of ending in one turn, plus at most two pages. When the host of thousands of subscriptions
+# is dead, other deliveries must not wait.
+MAX_SECONDS = 0.15
 ERROR = "not tried, breaker open"
 UNFETCHED = "not fetched, nobody listens"
 # A longer time without a turn, or without a look at the senders' reports, is a gap. An idle maker
@@ -95,9 +99,12 @@ def _seconds_since(clocks: tuple[float, float]) -> float:
 
 
 def expire(
-    behind_breaker: Iterable[tuple[Subscription, float]], event_types: counters.CatalogueSubjects
+    behind_breaker: Iterable[tuple[Subscription, float]],
+    event_types: counters.CatalogueSubjects,
+    seconds: float = MAX_SECONDS,
 ) -> int:
-    """Exhaust up to two pages of each subscription's deliveries; returns the number of deliveries.
+    """Exhaust up to two pages of each subscription's deliveries until `seconds` are over; returns
+    the number of deliveries.
 
     `behind_breaker`: (subscription, seconds since the latest attempt failed). Raises RedisError.
     """
@@ -116,10 +123,14 @@ def expire(
     # results are late, a queued delivery may have arrived, so it waits.
     is_late = orders.are_results_late()
     waiting = (_Status.PENDING,) if is_late else ReceiveMsg.WAITING
-    return sum(
-        transactions.retrying(partial(_expire_one, s, open_for, event_types, waiting))
-        for s, open_for in dead
-    )
+
+    def end(pair: tuple[Subscription, float]) -> int:
+        subscription, open_for = pair
+        return transactions.retrying(
+            partial(_expire_one, subscription, open_for, event_types, waiting)
+        )
+
+    return work_on_some(end, dead, time.monotonic() + seconds)
 
 
 def _before(subscription: Subscription, open_for: float, now: datetime) -> datetime:
@@ -166,12 +177,13 @@ def _expire_one(
 
 def expire_unfetched(subscriptions: Iterable[Subscription]) -> int:
     """Skip deliveries that have been due for UNFETCHED_SECONDS, up to two pages for each of these
-    subscriptions; returns the number of deliveries."""
-    return sum(
-        transactions.retrying(partial(_expire_unfetched, subscription))
-        for subscription in subscriptions
-        if subscription.is_active
-    )
+    subscriptions until MAX_SECONDS are over; returns the number of deliveries."""
+
+    def end(subscription: Subscription) -> int:
+        return transactions.retrying(partial(_expire_unfetched, subscription))
+
+    active = [subscription for subscription in subscriptions if subscription.is_active]
+    return work_on_some(end, active, time.monotonic() + MAX_SECONDS)
 
 
 def _expire_unfetched(subscription: Subscription) -> int:

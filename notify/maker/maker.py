@@ -25,7 +25,7 @@ from django.db.models.functions import Greatest, Now
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.timer import Every, Gather
+from msgplatform.core.daemons.timer import Every, Gather, work_on_some
 from msgplatform.core.data import claims, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs, recovery
@@ -214,15 +214,7 @@ def _may_have_arrived() -> bool:
 def _move_some(ids: Iterable[int], statuses: Mapping[int, int], status: int, until: float) -> int:
     """Move a page of each of these subscriptions until `until`, at least one page; returns the
     number of deliveries."""
-    moved_count = 0
-    # Each call begins at another subscription, so that a long backlog does not delay the others.
-    ordered_ids = sorted(ids)
-    first = int(time.monotonic() * 1000) % max(1, len(ordered_ids))
-    for pk in ordered_ids[first:] + ordered_ids[:first]:
-        moved_count += _move(pk, statuses[pk], status)
-        if time.monotonic() >= until:
-            break
-    return moved_count
+    return work_on_some(lambda pk: _move(pk, statuses[pk], status), sorted(ids), until)
 
 
 def _move(subscription: int, subscription_status: int, status: int) -> int:

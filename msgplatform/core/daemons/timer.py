@@ -1,8 +1,12 @@
-"""Timers of a loop: for work now and then, and for batches that are worth a wait."""
+"""Timers of a loop: for work now and then, for batches that are worth a wait, and for work that
+must not hold up the loop."""
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Every:
@@ -34,6 +38,24 @@ class Every:
     def at_once(self) -> None:
         """Be due now."""
         self._next = -math.inf
+
+
+def work_on_some(
+    work: Callable[[T], int],
+    items: Sequence[T],
+    until: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Call `work` with these items until the clock shows `until`, at least once; returns the sum of
+    its counts."""
+    count = 0
+    # Each call begins at another item, so that an item with much work does not delay the others.
+    first = int(clock() * 1000) % max(1, len(items))
+    for item in (*items[first:], *items[:first]):
+        count += work(item)
+        if clock() >= until:
+            break
+    return count
 
 
 # Seconds that the measured rate takes to follow a change of the real rate.

@@ -29,12 +29,14 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from notify import orders, presence
+from notify.directory import from_row
 from notify.intake import intake
 from notify.maker import capacity, dispatcher, ending, enqueue, expiry, maker as maker_module
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
-from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg, first_due
+from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg, first_due, with_deliveries
+from notify.monitor.counters import CatalogueSubjects
 from notify.presence import LaneState
 from tests.servers import Servers
 from tests.support.children import run as run_children
@@ -643,6 +645,22 @@ def test_a_probe_that_failed_ends_when_it_has_waited_as_long_again(biz: Biz) -> 
     ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=121))
     run(Maker())
     assert deliveries(row, Status.EXHAUSTED) == 1
+
+
+def test_thousands_behind_open_breakers_hold_up_no_turn(biz: Biz) -> None:
+    for number in range(3):
+        subscription(biz, f"dead-{number}", schedule=[1])
+    publish(biz, 2)
+    Maker().splitter.split()
+    ReceiveMsg.objects.update(next_at=Now() - 2 * HOUR)
+    BizReceive.objects.update(failing_since=Now() - 3 * HOUR)
+
+    def expire() -> int:
+        waiting = with_deliveries(BizReceive.objects.all(), [Status.PENDING])
+        behind_breaker = [(from_row(row), 0.0) for row in waiting]
+        return expiry.expire(behind_breaker, CatalogueSubjects(), seconds=0.0)
+
+    assert [expire() for _ in range(4)] == [2, 2, 2, 0]
 
 
 @pytest.mark.usefixtures("by_schedule_alone")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from msgplatform.core.daemons.timer import Every, Gather
+from msgplatform.core.daemons.timer import Every, Gather, work_on_some
 
 
 class Clock:
@@ -20,6 +20,21 @@ def test_it_is_due_at_once_and_then_when_its_seconds_are_over() -> None:
     assert not timer.take()
     clock.now += 0.1
     assert [timer.take(), timer.take()] == [True, False]
+
+
+def test_work_ends_when_its_time_is_over_and_begins_elsewhere_the_next_time() -> None:
+    clock, calls = Clock(), list[str]()
+
+    def work(item: str) -> int:
+        calls.append(item)
+        clock.now += 0.125
+        return 2
+
+    for seconds in (0.0, 0.0, 0.375, 1.0):
+        count = work_on_some(work, "abcd", clock.now + seconds, clock)
+        calls.append(str(count))
+    assert "".join(calls) == "a2b2cda6bcda8"
+    assert work_on_some(work, "", clock.now, clock) == 0
 
 
 def test_looking_changes_nothing() -> None:
