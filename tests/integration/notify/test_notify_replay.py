@@ -197,6 +197,20 @@ def test_all_deliveries_of_one_message_go_together(row: BizReceive) -> None:
     assert finish("replay_failed", 3, biz="orders", since=days_ago(3)) == 21
 
 
+def test_a_page_reads_the_deliveries_that_it_sends_alone(row: BizReceive) -> None:
+    """A message may have a thousand deliveries of which few failed."""
+    kinds = [Status.EXHAUSTED] * 9 + [Status.DELIVERED] * 40
+    first, *_others = (message(row, *kinds, days=1) for _ in range(3))
+    with CaptureQueriesContext(connection) as queries:
+        page = periods.ReplayFailed({"biz": row.biz_id}, sql.now()).page("", 5)
+    assert (len(page.ids), page.position) == (9, str(first))
+    with connection.cursor() as cursor:
+        for query in queries.captured_queries:
+            if "receive_msg" in query["sql"]:
+                cursor.execute(query["sql"])
+                assert len(cursor.fetchall()) <= 9, query["sql"]
+
+
 # -- backfill ------------------------------------------------------------------------------------
 def test_resplit_makes_the_missing_deliveries_only(row: BizReceive) -> None:
     done = [message(row, Status.DELIVERED, days=2, event_type=f"order.n{n % 2}") for n in range(8)]
