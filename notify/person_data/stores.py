@@ -17,13 +17,14 @@ from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import FailureGroup
 from notify import personal_fields
+from notify.archive.due import bounded_chunks
 from notify.archive.stores import Store, cold, hot
 from notify.maker import ending
 from notify.models import BizMsg, BizReceive, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
 from notify.orders import are_results_late
 from notify.person_data import payloads
 
-_CHUNK = 100  # messages read at a time, and erased in one transaction
+_CHUNK = 100  # messages read at a time, and at most erased in one transaction
 _ANSWER_COLUMNS = ("response_headers", "response_body", "detail")
 _Status = ReceiveMsg.Status
 Pointers = Mapping[str, Mapping[int, Sequence[str]]]
@@ -112,10 +113,11 @@ def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
 
 def _erase(store: Store, person: Person, rows: Sequence[Row]) -> int:
     pointers, count = _pointers(), 0
-    for chunk in chunks([int(row.key) for row in rows], _CHUNK):
-        count += transactions.retrying(
-            partial(_erase_messages, store, person, pointers, chunk), store.using
-        )
+    for page in chunks([int(row.key) for row in rows], _CHUNK):
+        for chunk in bounded_chunks(page, store):  # the messages are locked for its deliveries
+            count += transactions.retrying(
+                partial(_erase_messages, store, person, pointers, chunk), store.using
+            )
     return count
 
 

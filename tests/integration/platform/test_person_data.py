@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.db.models import Sum
+from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -54,7 +55,14 @@ from notify.models import (
 from notify.models.subscriptions import DEFAULT_SCHEDULE
 from tests.integration.crmsync import sync_support
 from tests.integration.gateway import sms_messages
-from tests.support import archive_support, feed_rows, lock_waits, notify_rows, sms_rows
+from tests.support import (
+    archive_support,
+    feed_rows,
+    lock_waits,
+    notify_rows,
+    sms_rows,
+    table_rows,
+)
 from tests.support.api_server import Server
 from tests.support.person_world import (
     ANN,
@@ -523,6 +531,26 @@ def test_a_resend_between_find_and_erase_is_delivered_first(shop: Caller) -> Non
     assert notify_rows.resend([delivery.pk]) == 1
     assert messages.erase(person, found) == 0
     assert holds(ANN)
+
+
+def test_messages_with_thousands_of_deliveries_are_erased_one_by_one(shop: Caller) -> None:
+    """A transaction locks the deliveries of its messages."""
+    example = pending_event(shop.biz)
+    ReceiveMsg.objects.all().delete()
+    example.status = ReceiveMsg.Status.DELIVERED
+    message_ids = [example.msg_id, *notify_rows.publish(shop.biz, payload=payload(ANN))]
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
+    delivery_ids = ids.reserve(2200).ids([0] * 2200)
+    table_rows.insert_like(
+        example, ("id", "msg_id", "biz_receive_id"),
+        [(pk, message_ids[n % 2], n) for n, pk in enumerate(delivery_ids, 1)],
+    )  # fmt: skip
+    (messages,) = [each for each in all_stores() if each.name == "notify.messages"]
+    person = people.person_of(identifiers(ANN))
+    rows = messages.find(person, "").rows
+    with CaptureQueriesContext(connection) as queries:
+        assert messages.erase(person, rows) == 2
+    assert [query["sql"] for query in queries].count("COMMIT") == 2
 
 
 def test_a_text_that_no_gateway_has_is_ended_on_request(shop: Caller) -> None:
