@@ -80,7 +80,7 @@ def _records(policies_by_id: Policies) -> Source:
             ordered("record_key"),
             Index(("operation",), lambda _source, values: read_ids(
                 _of_operation(values["operation"], policies_by_id), values
-            )),
+            ), is_shared=True),
             few(("state",), in_state, decides=("state", "crm", "policy")),
             few(("error_class",), with_error, decides=()),
         ],
@@ -103,7 +103,7 @@ def _lead_indexes(policies_by_id: Policies) -> list[Index]:
             lead_ids = [pk for key in keys if (pk := policies.lead_of(key)) is not None]
             return read_ids(lead_ids, values) if len(keys) <= MAX_SORTED else None
 
-        return Index((field,), open_reader, ())
+        return Index((field,), open_reader, (), is_shared=True)
 
     def with_remote_id(values: Values, _policies: Policies) -> QuerySet[Record]:
         return Record.objects.filter(remote_id=values["remote_id"])

@@ -45,6 +45,8 @@ MAX_SCANNED_TEXTS = 2_000  # the same for a search through texts
 MAX_SELECTED_FROM = 5_000  # read by one step of a bulk job, within the job's lease
 TEXT_HITS = 50  # hits in one piece of a search through texts
 _LIVE, _WITHOUT_LIVE = "live:", "without-live:"  # prefixes of cursors of a text search
+# The readers of shared indexes, by the ids of the source and the index as Python objects.
+Readers = dict[tuple[int, int], Reader | None]
 T = TypeVar("T")
 
 
@@ -228,8 +230,9 @@ class _Tables:
             self._tables = [Table(source, values) for source in sources]
         else:
             # One Table for each system, so that each system uses its own index. The ids are merged.
+            readers: Readers = {}
             self._tables = [
-                Table(source, {**values, "biz": system}, is_of_system=True)
+                Table(source, {**values, "biz": system}, readers)
                 for source in sources
                 for system in sorted(systems)
                 if values.get("biz", system) == system
@@ -335,8 +338,10 @@ class _Tables:
 class Table:
     """A source in one search, with the index that is chosen for it."""
 
-    def __init__(self, source: Source, values: Values, is_of_system: bool = False) -> None:
-        self.source, self._values, self._is_of_system = source, values, is_of_system
+    def __init__(self, source: Source, values: Values, readers: Readers | None = None) -> None:
+        """`readers`: of the tables of all systems, when this is the table of a system."""
+        self.source, self._values, self._is_of_system = source, values, readers is not None
+        self._readers: Readers = {} if readers is None else readers
         self.has_failed = False
 
     @cached_property
@@ -344,8 +349,12 @@ class Table:
         """The reader of the first index that fits, and the fields that it decides. A search chooses
         once, for all its pages."""
         for index in self.source.indexes:
-            has_fields = all(name in self._values for name in index.fields)
-            if has_fields and (reader := index.open(self.source, self._values)):
+            if not all(name in self._values for name in index.fields):
+                continue
+            readers, key = self._readers if index.is_shared else {}, (id(self.source), id(index))
+            if key not in readers:
+                readers[key] = index.open(self.source, self._values)
+            if reader := readers[key]:
                 return reader, frozenset(index.fields if index.decides is None else index.decides)
         return self.source.primary(self._values), frozenset()
 

@@ -93,8 +93,8 @@ def _by_name(store: Store) -> list[Index]:
         return set.intersection(*sets)
 
     return [
-        Index(fields, lambda _source, values: read_ids(ids(values), values))
-        for fields in (("id", "key"), ("id",), ("key",))
+        Index(fields, lambda _source, values: read_ids(ids(values), values), is_shared=is_shared)
+        for fields, is_shared in ((("id", "key"), False), (("id",), True), (("key",), False))
     ]
 
 
@@ -182,7 +182,7 @@ def messages_of(store: Store, values: Values) -> Source:
         if store.cold
         else [
             Index(("status",), _read_accepted),
-            Index(("status",), _in_few_deliveries, decides=()),
+            Index(("status",), _in_few_deliveries, decides=(), is_shared=True),
             Index(("subscription",), _of_owner, decides=("biz",)),
         ]
     )

@@ -6,6 +6,7 @@ it. A filter maps the names of fields to texts, as in an address; a field reads 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol
@@ -81,12 +82,14 @@ class Index(msgspec.Struct, frozen=True):
     """A way to read ids in order for filters that have all of `fields`.
 
     `open` gives the reader, or None if the index does not narrow this filter. The reader's rows
-    match the fields in `decides` (None: `fields`); other fields are checked.
+    match the fields in `decides` (None: `fields`); other fields are checked. With `is_shared` the
+    reader does not depend on the field `biz`, so a search in many systems opens it once.
     """
 
     fields: Sequence[str]
     open: Callable[[Source, Values], Reader | None]
     decides: Sequence[str] | None = None
+    is_shared: bool = False
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -146,8 +149,10 @@ def read_ids(ids: Iterable[int], values: Values) -> Reader:
 
     def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
         if is_ascending:
-            return [pk for pk in ascending if pk > last_id][:size]
-        return [pk for pk in reversed(ascending) if pk < last_id][:size]
+            first = bisect_right(ascending, last_id)
+            return ascending[first : first + size]
+        end = bisect_left(ascending, last_id)
+        return ascending[max(0, end - size) : end][::-1]
 
     return read
 
@@ -185,13 +190,14 @@ def few(
     decides: Sequence[str] | None = None,
     max_sorted: int = MAX_SORTED,
 ) -> Index:
-    """Ids from an index of another order, sorted here; no index when there are too many."""
+    """Ids from an index of another order, sorted here; no index when there are too many. `ids` must
+    not depend on the field `biz`."""
 
     def open(_source: Source, values: Values) -> Reader | None:
         rows = list(ids(values).order_by()[: max_sorted + 1])
         return None if len(rows) > max_sorted else read_ids(rows, values)
 
-    return Index(fields, open, decides)
+    return Index(fields, open, decides, is_shared=True)
 
 
 def named(fields: Sequence[str], ids: Callable[[Values], Iterable[int]]) -> Index:

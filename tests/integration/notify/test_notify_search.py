@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bench.harness.plans import read_plan
 from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.flows.messages import MAX_ID
+from msgplatform.core.flows.messages import MAX_ID, MAX_SORTED
 from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.api.serializers import MessageDetailSerializer
@@ -158,6 +158,16 @@ def test_a_search_costs_the_same_for_many_lines(row: BizReceive) -> None:
     for _ in range(40):
         message(row, Status.DELIVERED, days=1)
     assert queries() <= few
+
+
+def test_deliveries_in_a_status_are_read_once_for_all_systems_of_a_person(row: BizReceive) -> None:
+    subscriptions = [row, *(subscription(Biz.objects.create(name=f"biz-{n}")) for n in range(5))]
+    pks = [message(each, Status.EXHAUSTED, days=1) for each in subscriptions]
+    systems = frozenset(each.biz_id for each in subscriptions[:-1])
+    with CaptureQueriesContext(connection) as queries:
+        hits = engine.find(MESSAGES, {"status": "exhausted"}, "", 10, systems).hits
+    assert [int(hit.id) for hit in hits] == pks[-2::-1]
+    assert sum(str(MAX_SORTED + 1) in query["sql"] for query in queries) == 1
 
 
 def test_many_in_a_status_are_walked(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:
