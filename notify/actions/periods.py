@@ -123,7 +123,7 @@ class Replay:
     def _deliveries(self, store: Store, message_ids: Sequence[int]) -> QuerySet[Any]:
         """The deliveries to send; the database leaves the others out, because an event may have a
         thousand subscriptions."""
-        rows = store.deliveries.filter(msg_id__in=message_ids).order_by()
+        rows: QuerySet[Any] = store.deliveries.filter(msg_id__in=message_ids).order_by()
         if "subscription" in self._values:
             rows = rows.filter(biz_receive_id=self._values["subscription"])
         # CASE hides the status: with the status in WHERE, MariaDB reads the index of statuses.
