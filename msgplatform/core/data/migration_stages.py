@@ -221,7 +221,9 @@ class Undo:
 
     def take_back(self) -> None:
         """Remove what is there now and was not before, of the first migration that is not
-        applied."""
+        applied. SQLite has rolled the migration back: a later change is another `migrate`'s."""
+        if self._connection.features.can_rollback_ddl:
+            return
         loader = MigrationLoader(self._connection)
         applied_keys = loader.applied_migrations or {}
         failed_key = next((key for key in self._keys if key not in applied_keys), None)

@@ -1,16 +1,18 @@
 """`migrate` with statements that take long, as on large tables."""
 
+import threading
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models.signals import pre_migrate
 
 from crmsync.retention import ARCHIVE
 from msgplatform.core.archive import partitions
-from msgplatform.core.data import sql
+from msgplatform.core.data import migration_stages, sql
+from notify.models import BizReceive
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
@@ -43,6 +45,42 @@ def test_a_database_that_is_up_to_date_is_left_as_it_is() -> None:
     call_command("migrate", "--before", verbosity=0)
     call_command("migrate", "--after", verbosity=0)
     assert MigrationRecorder(connection).applied_migrations().keys() == applied.keys()
+
+
+def test_a_second_one_beside_it_takes_nothing_back() -> None:
+    """On a server it is refused. SQLite has rolled back what failed: later columns are the first
+    one's."""
+    refusals: list[str] = []
+
+    def migrate() -> None:
+        try:
+            call_command("migrate", "--before", verbosity=0)
+        except CommandError as error:
+            refusals.append(str(error))
+        finally:
+            connection.close()
+
+    def migrate_beside(execute: Any, statement: str, *rest: Any) -> Any:
+        answer = execute(statement, *rest)
+        if statement.startswith("ALTER TABLE") and connection.vendor == "mysql" and not refusals:
+            second = threading.Thread(target=migrate)
+            second.start()
+            second.join(60)
+        return answer
+
+    key = "notify", "0003_payload_filters"
+    call_command("migrate", "notify", "0002", verbosity=0)
+    undo = migration_stages.Undo(connection, [key])
+    with connection.execute_wrapper(migrate_beside):
+        call_command("migrate", "--before", verbosity=0)
+    if connection.vendor == "mysql":
+        assert [text.partition(" runs")[0] for text in refusals] == ["Another migrate"]
+    else:
+        MigrationRecorder(connection).record_unapplied(*key)
+        undo.take_back()
+        MigrationRecorder(connection).record_applied(*key)
+    assert list(BizReceive.objects.all()) == [], "its columns are there"
+    assert key in MigrationRecorder(connection).applied_migrations()
 
 
 def test_a_table_is_partitioned_once() -> None:

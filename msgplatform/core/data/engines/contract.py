@@ -251,8 +251,8 @@ class Engine(Protocol):
         return
 
     def lock_name(self, connection: Connection, name: str) -> AbstractContextManager[bool]:
-        """Yields True while no other session locks this name in this database. Always True if
-        tables are not altered: deleting rows twice does no harm."""
+        """Yields True while no other session locks this name in this database. Always True on
+        SQLite: deleting rows twice does no harm, and a failed migration is rolled back."""
         return nullcontext(True)
 
     # -- partitions ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ but the migration not noted as applied, so that it could never be applied again.
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -63,43 +64,17 @@ class Command(migrate.Command):
 
     def _migrate(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
+        is_dry = options["plan"] or options["check_unapplied"]
         try:
-            if missing := migration_stages.missing_tables(connection):
-                raise CommandError(missing)
-            is_new = connection.alias == "default" and not connection.introspection.table_names()
-            early, late = migration_stages.split(MigrationLoader(connection))
-            is_partial = options["plan"] or options["check_unapplied"] or options["app_label"]
-            if late and not (options["before"] or is_partial):
-                try:
-                    releases = heartbeats.roles_by_release(heartbeats.alive())
-                except RedisError as error:
-                    if options["after"]:
-                        text = f"It is not known which programs run: {error}"
-                        raise CommandError(text) from error
-                    releases = {}  # a platform that has not started runs none
-                for release in releases.keys() - {__version__}:
+            # A second `migrate --before` would take back what the first has just added.
+            lock = engines.of_connection(connection).lock_name(connection, "migrate")
+            with nullcontext(True) if is_dry else lock as is_alone:
+                if not is_alone:
                     raise CommandError(
-                        f"Programs of release {release} run and need what would be removed: "
-                        f"{', '.join(releases[release])}. Finish the update, or stop them."
+                        "Another migrate runs on this database, or the server is not done with a "
+                        "statement of one that was killed. Wait for it, and run this again."
                     )
-            if options["before"] and not is_new:
-                # App by app: Django's `migrate` goes to the end, or to one name.
-                engines.of(connection.alias).limit_lock_wait(connection, _LOCK_SECONDS)
-                undo = migration_stages.Undo(connection, early)
-                try:
-                    with connection.execute_wrapper(_repeat_while_locked):
-                        for app, name in dict(early).items():
-                            names = {"app_label": app, "migration_name": name}
-                            super().handle(**{**options, **names})
-                except Exception:
-                    undo.take_back()
-                    raise
-                for app, name in late:
-                    self.stdout.write(f"Left for migrate --after: {app}.{name}")
-            else:
-                super().handle(*args, **options)
-            if is_new and not cells.own().is_only and not options.get("app_label"):
-                cell_record.write(cells.own())
+                self._apply(*args, **options)
         except (PlatformError, NotSupportedError) as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
@@ -117,6 +92,45 @@ class Command(migrate.Command):
                 "other one runs, and run it again. If it says this again: drop the database, "
                 "restore the backup from before the update (docs/backup.md, To restore)."
             ) from error
+
+    def _apply(self, *args: Any, **options: Any) -> None:
+        connection = connections[options["database"]]
+        if missing := migration_stages.missing_tables(connection):
+            raise CommandError(missing)
+        is_new = connection.alias == "default" and not connection.introspection.table_names()
+        early, late = migration_stages.split(MigrationLoader(connection))
+        is_partial = options["plan"] or options["check_unapplied"] or options["app_label"]
+        if late and not (options["before"] or is_partial):
+            try:
+                releases = heartbeats.roles_by_release(heartbeats.alive())
+            except RedisError as error:
+                if options["after"]:
+                    text = f"It is not known which programs run: {error}"
+                    raise CommandError(text) from error
+                releases = {}  # a platform that has not started runs none
+            for release in releases.keys() - {__version__}:
+                raise CommandError(
+                    f"Programs of release {release} run and need what would be removed: "
+                    f"{', '.join(releases[release])}. Finish the update, or stop them."
+                )
+        if options["before"] and not is_new:
+            # App by app: Django's `migrate` goes to the end, or to one name.
+            engines.of(connection.alias).limit_lock_wait(connection, _LOCK_SECONDS)
+            undo = migration_stages.Undo(connection, early)
+            try:
+                with connection.execute_wrapper(_repeat_while_locked):
+                    for app, name in dict(early).items():
+                        names = {"app_label": app, "migration_name": name}
+                        super().handle(**{**options, **names})
+            except Exception:
+                undo.take_back()
+                raise
+            for app, name in late:
+                self.stdout.write(f"Left for migrate --after: {app}.{name}")
+        else:
+            super().handle(*args, **options)
+        if is_new and not cells.own().is_only and not options.get("app_label"):
+            cell_record.write(cells.own())
 
 
 def _repeat_while_locked(

@@ -214,7 +214,8 @@ class MySql(Engine):
                 yield has_lock
             finally:
                 if has_lock:
-                    cursor.execute("SELECT RELEASE_LOCK(SHA2(%s, 256))", [lock])
+                    with suppress(Error):  # a session that is lost has no lock
+                        cursor.execute("SELECT RELEASE_LOCK(SHA2(%s, 256))", [lock])
 
     # -- partitions ------------------------------------------------------------------------------
     def partitions(self, cursor: Any, table: str) -> list[tuple[str, str]]:
