@@ -86,24 +86,20 @@ def set_aside(
         alerts.raise_alert("notify.poison", title, text, key=key)
 
 
-def set_unsplittable_aside(biz_id: int, error: Exception) -> None:
-    """Mark the system's oldest unsplit message as split, without deliveries, and raise an alert
-    that names the message. Call it when the database refuses to split the message."""
-    with transaction.atomic():
-        waiting_rows = BizMsg.objects.filter(biz_id=biz_id, state=BizMsg.State.ACCEPTED)
-        # ORDER BY names the columns of the index, as in `enqueue.lock_accepted`.
-        message = waiting_rows.select_for_update().order_by("biz_id", "state", "id").first()
-        if message is None:
-            return
-        BizMsg.objects.filter(pk=message.pk).update(state=BizMsg.State.DISTRIBUTED)
-    log.error("message_not_split", id=message.pk, exc_info=error)
+def set_unsplittable_aside(message_id: int, error: Exception) -> None:
+    """Mark a message that the database refuses to split as split, without deliveries, and raise an
+    alert that names it. A message that another maker has split or set aside stays as it is."""
+    waiting_rows = BizMsg.objects.filter(pk=message_id, state=BizMsg.State.ACCEPTED)
+    if not waiting_rows.update(state=BizMsg.State.DISTRIBUTED):
+        return
+    log.error("message_not_split", id=message_id, exc_info=error)
     alerts.raise_alert(
         "notify.poison",
-        lazy_message("Message %(id)s could not be split", id=str(message.pk)),
+        lazy_message("Message %(id)s could not be split", id=str(message_id)),
         lazy_message(
             "%(error)s. It has no deliveries, and other messages go on. When the cause is "
             "mended, make its deliveries on its page.",
             error=f"{type(error).__name__}: {error}"[:500],
         ),
-        key=f"notify.unsplittable:{message.pk}",
+        key=f"notify.unsplittable:{message_id}",
     )

@@ -113,6 +113,7 @@ class Splitter:
         self._recipients = fanout.Recipients()
         self._means: dict[int, _Mean] = defaultdict(_Mean)
         self._max_deliveries = MAX_DELIVERIES
+        self._locked_ids: Sequence[int] = ()  # messages of the latest transaction
 
     def waiting(self) -> dict[int, int]:
         """System → number of messages that the next split may take. An idle turn costs one index
@@ -151,23 +152,23 @@ class Splitter:
                 raise
         # In a system where splitting together fails, messages are split one by one.
         split_count = queued_count = 0
-        failures: list[tuple[int, Exception]] = []
+        failures: list[tuple[Sequence[int], Exception]] = []
         for biz_id, limit in limits.items():
             for count in (limit, *[1] * limit):
                 try:
                     counts = self._split({biz_id: count}, capacity, behind_ids)
                 except DatabaseError as error:
                     if count == 1:
-                        failures.append((biz_id, error))
+                        failures.append((self._locked_ids, error))
                         break
                 else:
                     split_count, queued_count = split_count + counts[0], queued_count + counts[1]
                     if count == limit:
                         break
-        for biz_id, refusal in failures:
-            if transactions.is_of_server(refusal) and not split_count:
+        for message_ids, refusal in failures:
+            if not message_ids or (transactions.is_of_server(refusal) and not split_count):
                 raise refusal
-            ending.set_unsplittable_aside(biz_id, refusal)
+            ending.set_unsplittable_aside(message_ids[0], refusal)
         return split_count, queued_count
 
     def _split(
@@ -225,12 +226,14 @@ class Splitter:
     ) -> _Plan:
         """Split in one transaction. Each retry reserves new ids: if only the answer to a COMMIT was
         lost, the first ids are in the table, and the retry takes other messages."""
+        self._locked_ids = ()
         # Ids are reserved outside of the transaction: a rollback must not undo the reservation.
         block = ids.reserve(id_count)
         plan = _Plan()
         try:
             with transaction.atomic(durable=True):
                 messages = enqueue.lock_accepted(limits, payloads=capacity is not None)
+                self._locked_ids = [message.id for message in messages]
                 self._choose(plan, messages, block.count)
                 if capacity:
                     self._plan_orders(plan, capacity, behind_ids)

@@ -34,6 +34,7 @@ from notify.feed.cleaner.cleaner import Cleaner
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.models import EventQueue, FeedBroadcast, FeedPace, FeedUser
+from notify.maker import ending
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import Attempt, BizMsg, ColdBizMsg, ReceiveMsg
@@ -186,6 +187,25 @@ def test_maker(number: int) -> None:
         maker = Maker()
         work_until(maker.turn, lambda: ReceiveMsg.objects.count() == 9, OTHERS_SECONDS)
         work_until(maker.turn, lambda: is_named("notify.poison", poison))
+
+
+def test_only_a_message_that_failed_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile an older one is committed, and another maker sets the same one aside."""
+    row = subscription(Biz.objects.create(name="orders"))
+    ids = publish(row.biz, 5)
+    oldest, poison = BizMsg.objects.filter(pk=ids[0]), ids[2]
+    oldest.update(state=BizMsg.State.DISTRIBUTED)
+    set_aside = ending.set_unsplittable_aside
+
+    def set_aside_twice(which: int, error: Exception) -> None:
+        oldest.update(state=BizMsg.State.ACCEPTED)
+        for _ in range(2):
+            set_aside(which, error)
+
+    monkeypatch.setattr(ending, "set_unsplittable_aside", set_aside_twice)
+    with refusing(ReceiveMsg, f"NEW.msg_id = {poison}", next(iter(NUMBERS.values()))):
+        work_until(Maker().turn, lambda: ReceiveMsg.objects.count() == 4, OTHERS_SECONDS)
+    assert [alert.open_key for alert in Alert.objects.all()] == [f"notify.unsplittable:{poison}"]
 
 
 @each_kind
