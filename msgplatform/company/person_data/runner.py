@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop as _
@@ -192,7 +192,17 @@ class ErasureRunner(Upkeep):
                     break
                 for name, value in change.items():
                     setattr(row, name, value)
-            _row_of_claim(row).update(**{"lease_until": Now(), **change}, claimed_by="")
+            is_done = change.get("state") == _State.DONE
+            person, stores = kept_person(row.identifiers), all_stores() if is_done else ()
+            unconfirmed_names = [name for store in stores for name in store.unconfirmed(person)]
+            with transaction.atomic():  # no proof of an erasure that was cancelled meanwhile
+                values = {"lease_until": Now(), **change}
+                if _row_of_claim(row).update(**values, claimed_by="") and is_done:
+                    AuditLog.record(
+                        "run_bulk", "erasure_done", row.audit_target,
+                        erased=change["erased"], hashes=list(row.hashes), passes=change["passes"],
+                        unconfirmed=unconfirmed_names,
+                    )  # fmt: skip
         except (*UNAVAILABLE, RedisError) as error:
             # The erasure is tried again when the lease is over. Meanwhile its page shows the error.
             with suppress(DatabaseError):
@@ -244,12 +254,6 @@ def _slice(row: Erasure) -> dict[str, Any]:
     row_count = change["found"]
     change |= {"store": "", "cursor": "", "found": 0, "passes": row.passes + 1}
     if not row_count:
-        person = kept_person(row.identifiers)
-        AuditLog.record(
-            "run_bulk", "erasure_done", row.audit_target,
-            erased=change["erased"], hashes=list(row.hashes), passes=row.passes + 1,
-            unconfirmed=[name for store in stores for name in store.unconfirmed(person)],
-        )  # fmt: skip
         return {**change, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
     # Begin again at once to see that no data is left; later if something cannot be erased yet.
     if not change["open"] and row.passes < _QUICK_PASSES:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
@@ -597,14 +597,15 @@ def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
     assert json.loads(erasure_list.path().read_text()) == {"key": row.key, "cancelled": True}
 
 
+@pytest.mark.parametrize("rows", [[Row("1", {}, leads=[7])], []], ids=["lead", "nothing"])
 def test_a_cancel_wins_over_the_slice_that_is_under_way(
-    shop: Caller, monkeypatch: pytest.MonkeyPatch
+    shop: Caller, monkeypatch: pytest.MonkeyPatch, rows: list[Row]
 ) -> None:
-    """Whether that finds a lead of the person or fails."""
+    """Whether that finds a lead of the person and fails, or would be the last one."""
 
     def find(_person: Person, _cursor: str) -> Slice:
         erasures.cancel(Erasure.objects.get().key, "eve")
-        return Slice([Row("1", {}, leads=[7])])
+        return Slice(rows)
 
     def fail(_person: Person, _rows: Sequence[Row]) -> int:
         raise ValueError("broken")
@@ -612,6 +613,24 @@ def test_a_cancel_wins_over_the_slice_that_is_under_way(
     monkeypatch.setattr(runner, "all_stores", lambda: [PersonStore("broken", "", find, fail)])
     row = erase(ANN)
     assert (row.state, row.identifiers) == (_State.CANCELLED, {})
+    assert not AuditLog.objects.filter(action="erasure_done").exists()
+
+
+def test_an_end_that_was_not_stored_is_proved_once(shop: Caller) -> None:
+    errors: list[str] = []
+
+    def fail_once(execute: Any, statement: str, *rest: Any) -> Any:
+        if statement.startswith("UPDATE") and "finished_at" in statement and not errors:
+            errors.append(statement)
+            raise OperationalError(1290, "read only")
+        return execute(statement, *rest)
+
+    with connection.execute_wrapper(fail_once), pytest.raises(OperationalError):
+        erase(ANN)
+    Erasure.objects.update(claimed_by="", lease_until=None)
+    run()
+    assert Erasure.objects.get().state == _State.DONE
+    assert AuditLog.objects.filter(action="erasure_done").count() == 1
 
 
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
