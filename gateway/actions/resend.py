@@ -142,7 +142,7 @@ class Failed:
         # before, the page Failures shows them until a person acknowledges them.
         pairs = zip(rows, verdicts, strict=True)
         new_rows = [row for row, verdict in pairs if verdict.outcome == "created"]
-        transactions.retrying(lambda: failures.take_back(new_rows))
+        transactions.retrying(lambda: failures.take_back_resent(new_rows))
         # Today's limit stops the job. Messages after the limit that were sent are found as
         # duplicates when the job continues.
         limit_positions = (n for n, v in enumerate(verdicts) if v.code == LimitReached.code)

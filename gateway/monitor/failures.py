@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
+from django.db import Error, transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy, gettext_noop
@@ -20,6 +20,8 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
 from gateway.monitor.counters import FLOW
+from msgplatform.core import logging
+from msgplatform.core.data import transactions
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.flows.text import ViewLink
 from msgplatform.models import FailureGroup
@@ -27,6 +29,8 @@ from msgplatform.models.failures import MAX_ANSWER
 from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
+
+log = logging.get(__name__)
 
 MAX_RESEND_DAYS = 30  # older messages are not resent
 _RESULT = "result "
@@ -83,13 +87,28 @@ def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
 
 
 def take_back(rows: Iterable[SgipMt]) -> None:
-    """Take back the failures of these rows: their new messages were just accepted."""
+    """Take back the failures of these rows."""
     rescues = [
         Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))
     ]
     if rescues:
         with transaction.atomic():
             failure_store.take_back(FLOW, rescues)
+
+
+def take_back_resent(rows: Iterable[SgipMt]) -> None:
+    """Take back the failures of these rows: their new messages were just accepted. A row that has
+    got another answer meanwhile has left the counts already."""
+    answers = {row.pk: answer_of(row) for row in rows}
+    try:
+        with transaction.atomic():
+            locked_rows = SgipMt.objects.select_for_update().filter(id__in=answers).order_by("id")
+            take_back(row for row in locked_rows if answer_of(row) == answers[row.pk])
+    except Error as error:
+        # A repetition would subtract them twice if only the answer to the COMMIT was lost.
+        if transactions.nothing_happened(error):
+            raise
+        log.warning("failures_perhaps_not_taken_back", count=len(answers), error=str(error))
 
 
 def take_back_changed(rows: Iterable[SgipMt]) -> None:

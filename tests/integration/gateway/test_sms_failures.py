@@ -1,8 +1,10 @@
 """Failures of SMS: which messages count, until they are sent again."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import OperationalError, connection, transaction
 from django.db.models import F
 from django.test import Client
 from pytest_django import Settings
@@ -19,7 +21,7 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.health import Failure
 from msgplatform.doors.templatetags.pages import address
 from msgplatform.messages import engine
-from msgplatform.models import Alert, MinuteCounter
+from msgplatform.models import Alert, FailureGroup, MinuteCounter
 from msgplatform.monitor import failure_groups
 from msgplatform.monitor.watch import of_flows
 from tests.integration.gateway.sms_messages import archived
@@ -170,6 +172,40 @@ def test_what_turns_out_otherwise_leaves_the_count_once(shop: Caller) -> None:
     assert late_reports.settle(10) == 2
     assert SgipMt.objects.filter(final="delivered").count() == 2
     assert counted() == {"unknown": 1}, "the one that was sent again had left it before"
+
+
+def test_a_late_report_during_a_resend_is_subtracted_once(shop: Caller) -> None:
+    message, seqno = unknown(shop)
+    unknown(shop)
+    reports: list[str] = []
+
+    def settle_first(execute: Any, statement: str, *rest: Any) -> Any:
+        """When the message's row is read."""
+        if "sms_account" in statement and not reports:
+            reports.append(report(seqno))
+            assert late_reports.settle(10) == 1
+        return execute(statement, *rest)
+
+    with connection.execute_wrapper(settle_first):
+        assert resend(ids=message) == 1
+    assert (reports, counted()) == (["unmatched"], {"unknown": 1})
+
+
+def test_a_resend_whose_commit_has_no_answer_is_subtracted_once(shop: Caller) -> None:
+    message, _other = archived(shop, result=5), archived(shop, result=5)
+    errors = [OperationalError(2013, "Lost connection to server during query")]
+
+    def lose_answer() -> None:
+        raise errors.pop()
+
+    def subtract(execute: Any, statement: str, *rest: Any) -> Any:
+        if statement.startswith("UPDATE") and FailureGroup._meta.db_table in statement and errors:
+            transaction.on_commit(lose_answer)
+        return execute(statement, *rest)
+
+    with connection.execute_wrapper(subtract):
+        assert resend(ids=message) == 1
+    assert (errors, counted()) == ([], {"result 5": 1})
 
 
 def test_a_gateway_at_which_everything_fails(shop: Caller, settings: Settings) -> None:
