@@ -11,7 +11,7 @@ from django.core.validators import (
     MinValueValidator,
     RegexValidator,
 )
-from django.db import models
+from django.db import models, transaction
 from django.utils.translation import gettext_lazy as _
 
 from gateway import sgip
@@ -305,9 +305,13 @@ class SmsAccount(Named):
         faults: dict[str, Any] = {}
         if len(self.sp_number) + (self.extension_digits or 0) > MAX_NUMBER:
             faults["extension_digits"] = _("With the SP number at most 21 digits.")
-        others = SmsAccount.objects.filter(biz_id=self.biz_id, is_default=True, enabled=True)
-        is_default = self.is_default and self.enabled  # an account that is off is no default
-        if is_default and self.biz_id and (other := others.exclude(pk=self.pk).first()):
-            faults["is_default"] = _("%s is this system's default already.") % other
+        # An account that is off is no default.
+        if self.is_default and self.enabled and self.biz_id:
+            # Locked: of two that become the default at once, the second sees the first.
+            if transaction.get_connection().in_atomic_block:
+                list(Biz.objects.select_for_update().filter(pk=self.biz_id).values_list("pk"))
+            others = SmsAccount.objects.filter(biz_id=self.biz_id, is_default=True, enabled=True)
+            if other := others.exclude(pk=self.pk).first():
+                faults["is_default"] = _("%s is this system's default already.") % other
         if faults:
             raise ValidationError(faults)

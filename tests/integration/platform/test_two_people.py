@@ -19,7 +19,7 @@ from notify.models import BizReceive, Receive
 from tests.support.lock_waits import let_others_wait, until_somebody_waits
 from tests.support.management import Manager
 from tests.support.notify_rows import subscription
-from tests.support.sms_rows import gateway
+from tests.support.sms_rows import account, gateway
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -244,3 +244,26 @@ def test_of_two_at_the_same_moment_one_is_the_second(
     assert answers == [200]
     system.refresh_from_db()
     assert system.title == "B"
+
+
+def test_of_two_default_accounts_at_the_same_moment_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_others_wait(monkeypatch)
+    system = Biz.objects.create(name="orders")
+    manager, answers = Manager("manage:accounts"), list[Any]()
+    body = {"system": "orders", "sp_number": "10655", "corp_id": "12345", "is_default": True}
+
+    def put() -> None:
+        try:
+            answers.append(manager.send("PUT", "sms/accounts/b", body))
+        finally:
+            connections.close_all()
+
+    with transaction.atomic():
+        account(system, "a", is_default=True)
+        thread = threading.Thread(target=put)
+        thread.start()
+        until_somebody_waits()
+    thread.join(60)
+    assert [error["field"] for error in answers[0].json()["errors"]] == ["is_default"]
