@@ -69,6 +69,23 @@ class Lock:
             self.file = -1
 
 
+@contextmanager
+def lock_updates(run: Path) -> Iterator[None]:
+    """Raises Refused while another update of this machine runs: the two would stop each other's new
+    programs, and both would go back."""
+    with (run / "update.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            text = f"An update runs already (process {file.read()}): wait until it has ended."
+            raise Refused(text) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
 def is_running(state_dir: Path) -> bool:
     """True if an `up` holds this state directory now."""
     lock = Lock(state_dir / "run")

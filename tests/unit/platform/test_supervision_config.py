@@ -1,8 +1,11 @@
 import configparser
+import fcntl
 import shlex
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
+from pytest_django import Settings
 
 from msgplatform.operation.supervision.config import Places, Program, Unwritable, render
 
@@ -59,3 +62,14 @@ def test_only_this_user_may_command_it() -> None:
     assert config["unix_http_server"]["chmod"] == "0600"
     assert config["supervisord"]["umask"] == "077"
     assert "inet_http_server" not in config
+
+
+def test_a_second_update_of_a_machine_is_refused(tmp_path: Path, settings: Settings) -> None:
+    settings.STATE_DIR, run = tmp_path, tmp_path / "run"
+    run.mkdir()
+    with (run / "update.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("17")
+        file.flush()
+        with pytest.raises(CommandError, match=r"process 17\)"):
+            call_command("update")

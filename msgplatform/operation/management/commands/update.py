@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from msgplatform.core.errors import UNAVAILABLE, PlatformError
 from msgplatform.operation.backup import backup
 from msgplatform.operation.supervision.platform import supervisor_socket
+from msgplatform.operation.supervision.run import lock_updates
 from msgplatform.operation.supervision.update import Update
 
 
@@ -24,14 +26,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         state = Path(settings.STATE_DIR)
-        mark = state / backup.LAST
-        update = Update(state / "run", supervisor_socket(), self.stdout.write)
+        run, mark = state / "run", state / backup.LAST
+        update = Update(run, supervisor_socket(), self.stdout.write)
         try:
-            if options["back"]:
-                update.go_back()
-            elif options["without_backup"]:
-                update.go_forward(None)
-            else:
-                update.go_forward(mark.stat().st_mtime if mark.exists() else 0.0)
+            with lock_updates(run) if run.is_dir() else nullcontext():
+                if options["back"]:
+                    update.go_back()
+                elif options["without_backup"]:
+                    update.go_forward(None)
+                else:
+                    update.go_forward(mark.stat().st_mtime if mark.exists() else 0.0)
         except (PlatformError, OSError, *UNAVAILABLE) as error:
             raise CommandError(str(error)) from error
