@@ -91,7 +91,8 @@ def count_by_flow(flows: Iterable[str]) -> dict[str, int]:
 
 
 def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, actor: str) -> int:
-    """Acknowledge the failures of a group that a person has seen, and return their number.
+    """Acknowledge the failures of a group that a person has seen, with a line in the audit log, and
+    return their number.
 
     The call may be repeated. Failures that came after the snapshot stay open.
     """
@@ -114,14 +115,18 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
             flow=row.flow, subject=row.subject, place=place[:200], answer=answer[:200],
             count=acknowledged_count, until=until, note=note[:MAX_NOTE], actor=actor[:150],
         )  # fmt: skip
+        AuditLog.record(
+            actor, "failures_acknowledged", f"{row.flow}: {place}, {answer}",
+            count=acknowledged_count, note=note, until=snapshot.until.isoformat(),
+        )  # fmt: skip
         return acknowledged_count
 
     return transactions.retrying(attempt)
 
 
 def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str) -> int:
-    """Acknowledge the failures of a group that a person or a key has seen, with a line in the audit
-    log. Returns the number of failures; 0 if the group has none left."""
+    """Acknowledge the failures of a group that a person or a key has seen. Returns their number; 0
+    if the group has none left."""
     group = FailureGroup.objects.filter(pk=snapshot.id, flow=flow.name).first()
     if group is None:
         return 0
@@ -129,13 +134,7 @@ def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str
         (str(failure.where) for failure in flow.health.failures() if failure.id == group.pk),
         str(group.subject),
     )
-    count = acknowledge(snapshot, place, group.answer, note, actor)
-    if count:
-        AuditLog.record(
-            actor, "failures_acknowledged", f"{flow.name}: {place}, {group.answer}",
-            count=count, note=note, until=snapshot.until.isoformat(),
-        )  # fmt: skip
-    return count
+    return acknowledge(snapshot, place, group.answer, note, actor)
 
 
 def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:

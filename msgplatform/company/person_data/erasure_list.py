@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from django.conf import settings
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import logging
@@ -85,8 +85,9 @@ def read_into_database() -> int:
     # A restored database has cancelled erasures as open.
     for row in Erasure.objects.filter(key__in=cancelled_keys, state__in=Erasure.OPEN):
         change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
-        if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
-            AuditLog.record("run_bulk", "erasure_cancelled", row.audit_target)
+        with transaction.atomic():
+            if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
+                AuditLog.record("run_bulk", "erasure_cancelled", row.audit_target)
     for key in cancelled_keys:
         del lines[key]
     known_keys = set(Erasure.objects.filter(key__in=list(lines)).values_list("key", flat=True))

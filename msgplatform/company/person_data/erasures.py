@@ -81,11 +81,12 @@ def repeat_all(actor: str) -> int:
     erasure_list.read_into_database()
     rows = Erasure.objects.filter(state=_State.DONE, created_at__gte=kept_since())
     keys = [row.key for row in rows if row.identifiers]
-    count = Erasure.objects.filter(key__in=keys).update(
-        state=_State.PENDING, store="", cursor="", found=0, open={}, error="", claimed_by="",
-        lease_until=None, finished_at=None, repeated_at=sql.now(),
-    )  # fmt: skip
-    AuditLog.record(actor, "erasures_repeated", "erasures", count=count)
+    with transaction.atomic():
+        count = Erasure.objects.filter(key__in=keys).update(
+            state=_State.PENDING, store="", cursor="", found=0, open={}, error="", claimed_by="",
+            lease_until=None, finished_at=None, repeated_at=sql.now(),
+        )  # fmt: skip
+        AuditLog.record(actor, "erasures_repeated", "erasures", count=count)
     return count
 
 

@@ -57,9 +57,10 @@ class ChoosePasswordView(PasswordResetConfirmView):
     def form_valid(self, form: Any) -> HttpResponse:
         """A second factor, if the user has one, is asked for as at each login; others who were
         invited set one up next, or later."""
-        super().form_valid(form)
         name, changes = form.user.get_username(), {"password": [SECRET, SECRET]}
-        AuditLog.record(name, "own_password_changed", name, changes=changes)
+        with transaction.atomic():
+            super().form_valid(form)
+            AuditLog.record(name, "own_password_changed", name, changes=changes)
         is_asked = not (form.user.is_superuser or has_factor(form.user))
         page = reverse("mfa_index") if is_asked else self.get_success_url()
         answer: HttpResponse = perform_login(self.request, form.user, redirect_url=page)

@@ -9,6 +9,7 @@ from allauth.mfa.adapter import DefaultMFAAdapter, get_adapter
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
@@ -75,9 +76,10 @@ def is_missing(request: HttpRequest) -> bool:
 def remove_all(user: User, actor: str) -> int:
     """Take all second factors from a person who has lost them. Returns how many there were; an
     entry of the audit log says who did it."""
-    number, _by_model = Authenticator.objects.filter(user=user).delete()
-    if number:
-        AuditLog.record(actor, "second_factors_reset", user.get_username())
+    with transaction.atomic():
+        number, _by_model = Authenticator.objects.filter(user=user).delete()
+        if number:
+            AuditLog.record(actor, "second_factors_reset", user.get_username())
     return int(number)
 
 

@@ -1,16 +1,26 @@
 """The audit log: every change of the console, with the values before and after."""
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.db import OperationalError, connection
 from django.forms import inlineformset_factory
 from django.test import Client
 
+from msgplatform.company.signing_in import second_factor
+from msgplatform.core import invitations
+from msgplatform.core.data import sql
 from msgplatform.doors.admin import auditing
 from msgplatform.jobs.models import BulkJob
-from msgplatform.models import Alert, ApiKey, AuditLog, Biz
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, FailureGroup
+from msgplatform.monitor import failure_groups, failure_store
+from notify.flow import FLOW
 from notify.models import Receive
 from tests.support.notify_rows import subscription
 from tests.support.sms_rows import gateway
@@ -132,3 +142,55 @@ def test_rows_of_a_formset() -> None:
     assert auditing.of_formset(formset) == {
         f"apikey {kept.pk}": [None, "name"], "apikey": ["gone (p1…)", None],
     }  # fmt: skip
+
+
+def revoke_invitation(client: Client, anna: User) -> None:
+    client.post(f"/admin/auth/user/{anna.pk}/invite/", {"revoke": "1"})
+
+
+def choose_password(_client: Client, anna: User) -> None:
+    visitor, secret = Client(), "correct horse battery staple"
+    page = visitor.get(invitations.link_path(anna))["Location"]
+    visitor.post(page, {"new_password1": secret, "new_password2": secret})
+
+
+def remove_factors(_client: Client, anna: User) -> None:
+    second_factor.remove_all(anna, "eve")
+
+
+def acknowledge(_client: Client, _anna: User) -> None:
+    group = FailureGroup.objects.get()
+    snapshot = failure_groups.GroupSnapshot(group.pk, group.lost, group.last_at)
+    failure_groups.acknowledge_group(FLOW, snapshot, "known", "eve")
+
+
+def make_key(_client: Client, _anna: User) -> None:
+    call_command("management_key", "deploy")
+
+
+@pytest.mark.parametrize(
+    "act", [revoke_invitation, choose_password, remove_factors, acknowledge, make_key]
+)
+def test_nothing_changes_without_its_entry(
+    admin_client: Client, act: Callable[[Client, User], None]
+) -> None:
+    anna = User.objects.create_superuser("anna")
+    Authenticator.objects.create(user=anna, type=Authenticator.Type.TOTP, data={})
+    failure_store.add("notify", [failure_store.Loss(1, "HTTP 503", 1)], sql.now())
+
+    def state() -> list[Any]:
+        password = User.objects.get(pk=anna.pk).password
+        numbers = [Authenticator.objects.count(), ApiKey.objects.count()]
+        return [password, *numbers, FailureGroup.objects.get().count]
+
+    def refuse_entries(execute: Any, statement: str, *rest: Any) -> Any:
+        if statement.startswith("INSERT") and AuditLog._meta.db_table in statement:
+            raise OperationalError(1290, "read only")
+        return execute(statement, *rest)
+
+    before = state()
+    with connection.execute_wrapper(refuse_entries), suppress(OperationalError):
+        act(admin_client, anna)
+    assert state() == before
+    act(admin_client, anna)
+    assert state() != before

@@ -252,16 +252,19 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
     def invite_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Take back the invitation of somebody who has not chosen a password yet, and make a new
         one unless the form says `revoke`."""
-        user = self.row_for(request, pk)
-        if not invitations.is_open(user):
+        user, is_revoked = self.row_for(request, pk), "revoke" in request.POST
+        with transaction.atomic():
+            # Locked: a password that the person chooses at this moment stays.
+            user.refresh_from_db(from_queryset=User.objects.select_for_update())
+            if is_open := invitations.is_open(user):
+                invitations.revoke(user)
+                action = "user_invitation_revoked" if is_revoked else "user_invited"
+                audit(request, action, user.get_username())
+        if not is_open:
             messages.warning(request, _("This person has a password, or is disabled."))
-        elif "revoke" in request.POST:
-            invitations.revoke(user)
-            audit(request, "user_invitation_revoked", user.get_username())
+        elif is_revoked:
             messages.success(request, _("The links that were sent no longer work."))
         else:
-            invitations.revoke(user)
-            audit(request, "user_invited", user.get_username())
             return self._show_invitation(request, user)
         return redirect("admin:auth_user_change", pk)
 

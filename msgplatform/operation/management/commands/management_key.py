@@ -1,6 +1,7 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.doors.api.access import keys
@@ -42,11 +43,12 @@ class Command(BaseCommand):
             if scope_name not in keys.SUPERUSER_SCOPES
         ]
         try:
-            key, plain = keys.create(None, name, scopes, system_names=system)
+            with transaction.atomic():
+                key, plain = keys.create(None, name, scopes, system_names=system)
+                AuditLog.record(
+                    "manage.py management_key", "api_key_created", str(key),
+                    scopes=key.scopes, systems=key.systems,
+                )  # fmt: skip
         except InvalidInput as error:
             raise CommandError(str(error)) from None
-        AuditLog.record(
-            "manage.py management_key", "api_key_created", str(key),
-            scopes=key.scopes, systems=key.systems,
-        )  # fmt: skip
         self.stdout.write(plain)

@@ -1,6 +1,7 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 
 from msgplatform.core import cells
 from msgplatform.core.data import cell_record, sql
@@ -25,8 +26,9 @@ class Command(BaseCommand):
                 f"{running} programs still hold id nodes of this database. Stop every program, "
                 f"wait {LEASE_SECONDS} seconds if some were killed, and run set_cell again."
             )
-        cell_record.write(own)
-        AuditLog.record("manage.py set_cell", "cell_set", str(own), before=str(recorded))
+        with transaction.atomic():
+            cell_record.write(own)
+            AuditLog.record("manage.py set_cell", "cell_set", str(own), before=str(recorded))
         self.stdout.write(
             f"The database belonged to cell {recorded} and belongs to cell {own} now. Start its "
             f"programs with CELL={own}."
