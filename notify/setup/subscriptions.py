@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
 from django.http import Http404
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
@@ -208,7 +209,7 @@ class Subscription(Resource):
             pk__in=[row.pk for row in rows], status=_Status.PAUSED
         )
         if paused_rows.update(status=_Status.NORMAL, **BizReceive.RESUMED):
-            signals.MAKER.send()
+            transaction.on_commit(signals.MAKER.send)
 
     @classmethod
     def audit_value(cls, name: str, value: Any) -> Any:

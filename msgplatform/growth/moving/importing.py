@@ -93,8 +93,11 @@ def resume(path: Path) -> int:
                 setattr(row, name, value)  # as it was in the old cell
             if kind.hold(row):
                 held_rows.setdefault(kind, []).append(row)
-    for kind, rows in held_rows.items():
-        kind.resume(rows)
+    with transaction.atomic():
+        for kind, rows in held_rows.items():
+            kind.resume(rows)
+        if held_rows:
+            _log("system_resumed", file)
     return sum(map(len, held_rows.values()))
 
 

@@ -139,6 +139,7 @@ def test_everything_moves_and_the_work_waits_until_it_is_resumed(move: Move) -> 
     assert (moved.biz, [each.name for each in moved.gateways.all()]) == (biz, ["unicom"])
     assert LandingPage.objects.get(appkey="summer-ads").biz == biz
     assert importing.resume(move.path) == 1
+    assert AuditLog.objects.filter(action="system_resumed", target="orders").exists()
     warehouse.refresh_from_db()
     books.refresh_from_db()
     assert (warehouse.status, books.status) == (_Status.NORMAL, _Status.PAUSED)
