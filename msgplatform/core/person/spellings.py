@@ -21,8 +21,11 @@ _MAX_BETWEEN = 8  # signs between two digits
 # Encodings of one character, whatever it is: the bytes of URLs (also twice), of quoted-printable
 # and of texts of programs (`\xe2`); the escapes of JSON and JavaScript; HTML.
 _URL_BYTE = r"[%=](?:25)*"
-_BYTE = rf"(?:{_URL_BYTE}|\\+x)"
-_UNIT = r"(?:(?:\\|%(?:25)*5c)+|%(?:25)*)u"
+# A match begins at the first backslash of a run. A search that began again at each of them would
+# take time that grows with the square of their number.
+_BACKSLASHES = r"(?<!\\)\\+"
+_BYTE = rf"(?:{_URL_BYTE}|{_BACKSLASHES}x)"
+_UNIT = rf"(?:{_BACKSLASHES}|(?<!\\)(?:\\|%(?:25)*5c){{1,15}}|%(?:25)*)u"
 _HTML = r"&(?:amp;)*"
 _ENCODED_SIGN = (
     rf"{_BYTE}(?!3\d)[0-7][0-9a-f]|{_BYTE}[c-f][0-9a-f](?:{_BYTE}[89ab][0-9a-f]){{1,3}}"
@@ -51,8 +54,10 @@ _IGNORED = (
 # The encodings of a text that could hide the digits or letters of an identifier.
 _ENCODED = re.compile(r"[%\\&<]")
 _MAX_ENCODINGS = 3  # JSON in a URL in JSON
-_UNITS = re.compile(r"(?:\\+|%)u(?:\{0*([0-9a-f]{1,5})\}|(?:0{4})?([0-9a-f]{4}))", re.IGNORECASE)
-_BYTES = re.compile(r"\\+x(?=[0-9a-f]{2})", re.IGNORECASE)
+_UNITS = re.compile(
+    rf"(?:{_BACKSLASHES}|%)u(?:\{{0*([0-9a-f]{{1,5}})\}}|(?:0{{4}})?([0-9a-f]{{4}}))", re.IGNORECASE
+)
+_BYTES = re.compile(rf"{_BACKSLASHES}x(?=[0-9a-f]{{2}})", re.IGNORECASE)
 _TAGS = re.compile(_TAG, re.IGNORECASE)
 # In URLs `=13` is no byte, so quoted-printable is tried by itself.
 _QUOTED = re.compile(r"=(?:([0-9A-Fa-f]{2})|\r?\n)")
@@ -221,7 +226,7 @@ def _character(character: str) -> str:
     code = ord(character)
     if code > 0x7E:  # of a domain in another script
         in_url = "".join(f"%{byte:02x}" for byte in character.encode())
-        return rf"(?:{re.escape(character)}|{in_url}|\\+u{code:04x})"
+        return rf"(?:{re.escape(character)}|{in_url}|{_BACKSLASHES}u{code:04x})"
     names = "".join(
         f"|{re.escape(name)}"
         for name, text in html.entities.html5.items()

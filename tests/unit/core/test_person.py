@@ -2,6 +2,7 @@ import base64
 import json
 import quopri
 import re
+import time
 from collections.abc import Mapping
 from urllib.parse import quote, quote_plus
 
@@ -113,6 +114,23 @@ def test_wrong_identifiers_are_refused(identifiers: dict[str, list[str]], field:
 
 
 # -- spellings -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("run", ["\\", "%5c", "%5c\\", "%25", "&amp;", "=", "0"])
+def test_the_time_grows_with_the_length_of_a_text(run: str) -> None:
+    began = time.process_time()
+    text = run * 30_000
+    assert LI.erased(f"13800138000 {text} li.lei@example.com") == f"{MARK} {text} {MARK}"
+    assert not LI.may_be_in(f'{{"a":"{text}"}}')
+    assert time.process_time() - began < 5  # not minutes
+
+
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_escapes_in_texts_in_other_texts(count: int) -> None:
+    escape = "\\" * count
+    digits = "".join(f"{escape}u003{digit}" for digit in "13800138000")
+    address = f"li.lei{escape}u0040example.com{escape}n"
+    assert LI.erased(f"a {digits} {address}") == f"a {MARK} {MARK}{escape}n"
+
+
 SIGNS = [
     *" -.()/~·", "\u00a0", "\u2009", "\u3000", "\u2010", "\u2011", "\u2013", "\u2014", "\u2212",
     "\u00ad", "\u200b", "\u202d", "\u2060", "（", "）", "－", "／", " - ", " / ", ") -", "\t",
