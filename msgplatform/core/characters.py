@@ -32,7 +32,9 @@ _PUNCTUATION = re.compile(f"[{PHONE_PUNCTUATION}]+")
 # These characters change the direction of the text around them.
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _ALPHABETS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
-_PHONE_SCHEMES = re.compile(r"\s*(?:tel|sms|phone|mobile|p):\s*", re.IGNORECASE)
+_PHONE_SCHEMES = re.compile(r"(?:tel|sms|phone|mobile|p):", re.IGNORECASE)
+# No letter, digit or blank is a combining mark.
+_LONG_RUN = re.compile(r"([^\w\s]{64})")
 
 
 def is_blank(text: str) -> bool:
@@ -40,10 +42,16 @@ def is_blank(text: str) -> bool:
     return not IGNORABLE.sub("", text).strip()
 
 
+def normalize(text: str) -> str:
+    """The text in NFKC. A run of 64 marks or more is cut: Python sorts a run in time that grows
+    with the square of its length."""
+    return "".join(unicodedata.normalize("NFKC", part) for part in _LONG_RUN.split(text))
+
+
 def fold(text: str) -> str:
     """The form of a text for comparison with typed text: NFKC, without case and invisible
     characters."""
-    return IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).strip().casefold()
+    return IGNORABLE.sub("", normalize(text)).strip().casefold()
 
 
 def mixes_alphabets(text: str) -> bool:
@@ -56,7 +64,7 @@ def mixes_alphabets(text: str) -> bool:
 def phone_number(text: str) -> str:
     """A phone number as ASCII digits only, with its leading + if it has one; '' for a text that is
     no number. NFKC makes digits of every width and style ASCII."""
-    number = _PHONE_SCHEMES.sub("", unicodedata.normalize("NFKC", text), count=1)
+    number = _PHONE_SCHEMES.sub("", normalize(text), count=1)
     number = _PUNCTUATION.sub("", number).replace("\uff0b", "+")
     digits = "".join(
         str(unicodedata.decimal(char)) if char.isdecimal() else char

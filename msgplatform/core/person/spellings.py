@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from functools import lru_cache
 from urllib.parse import unquote
 
-from msgplatform.core.characters import IGNORABLE, PHONE_PUNCTUATION
+from msgplatform.core.characters import IGNORABLE, PHONE_PUNCTUATION, normalize
 
 _MAX_BETWEEN = 8  # signs between two digits
 # Encodings of one character, whatever it is: the bytes of URLs (also twice), of quoted-printable
@@ -160,7 +160,7 @@ def _plain(text: str) -> str:
 
 
 def _fold(text: str) -> str:
-    text = IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).lower().translate(_OF_CHINESE)
+    text = IGNORABLE.sub("", normalize(text)).lower().translate(_OF_CHINESE)
     return text if text.isascii() else _OTHER_DIGIT.sub(lambda m: str(int(m[0])), text)
 
 

@@ -1,6 +1,7 @@
 """Characters that nobody sees, dashes and digits of every kind: one list for all fields."""
 
 import sys
+import time
 import unicodedata
 
 import pytest
@@ -59,6 +60,16 @@ def test_blank(text: str) -> None:
 
 def test_folded() -> None:
     assert fold(" ＴＤ\u200b ") == "td"
+
+
+@pytest.mark.parametrize(
+    "text", [" " * 60_000, "\u0301" * 30_000 + "\u0316" * 30_000], ids=["blanks", "marks"]
+)
+def test_the_time_grows_with_the_length_of_a_text(text: str) -> None:
+    began = time.process_time()
+    assert phone_number(f"１3{text}8") == ("138" if text.isspace() else "")
+    assert fold(f"Ａ{text}Ｂ").endswith("b")
+    assert time.process_time() - began < 1
 
 
 def test_controls_and_terminals() -> None:
