@@ -59,6 +59,7 @@ _UNITS = re.compile(
 )
 _BYTES = re.compile(rf"{_BACKSLASHES}x(?=[0-9a-f]{{2}})", re.IGNORECASE)
 _TAGS = re.compile(_TAG, re.IGNORECASE)
+_REFERENCE = re.compile(r"&#0*([0-9]+)")
 # In URLs `=13` is no byte, so quoted-printable is tried by itself.
 _QUOTED = re.compile(r"=(?:([0-9A-Fa-f]{2})|\r?\n)")
 _NO_DIGITS = re.compile(r"[^0-9]+")
@@ -175,7 +176,9 @@ def _decode(text: str) -> str:
     # A character beyond U+FFFF is two escapes.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = _BYTES.sub("%", _TAGS.sub("", text))
-    return html.unescape(unquote(text.replace("\\n", " ").replace("\\t", " ")))
+    text = unquote(text.replace("\\n", " ").replace("\\t", " "))
+    # Python reads no number of more than 4,300 digits. The number of a character has seven at most.
+    return html.unescape(_REFERENCE.sub(lambda match: f"&#{match[1][:8]}", text))
 
 
 def is_price(match: str) -> bool:

@@ -123,6 +123,12 @@ def test_the_time_grows_with_the_length_of_a_text(run: str) -> None:
     assert time.process_time() - began < 5  # not minutes
 
 
+def test_references_of_thousands_of_digits() -> None:
+    assert not LI.may_be_in(f"&#{'1' * 5000}")
+    assert LI.erased(f"&#{'1' * 5000}; 13800138000") == f"&#{'1' * 5000}; {MARK}"
+    assert LI.erased(f"&#{'0' * 5000}49;3800138000") == MARK
+
+
 @pytest.mark.parametrize("count", [1, 7, 40])
 def test_escapes_in_texts_in_other_texts(count: int) -> None:
     escape = "\\" * count
