@@ -11,7 +11,9 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.json.values import MAX_DEPTH, RepeatedName, depth, object_of
 
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+# A cut text ends within a string: a search for its end at each quotation mark in it would take time
+# that grows with the square of their number.
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:(")|\\?\Z)')
 # The longest escape of a character is six characters.
 _MAX_ESCAPE = 6
 
@@ -38,7 +40,7 @@ def _without_escapes(match: re.Match[str]) -> str:
     """A JSON string with its escaped letters decoded. The whole string stays escaped if an escape
     is no printable character: such a character could turn the text around."""
     escaped_text = match[0]
-    if "\\u" not in escaped_text:
+    if not match[1] or "\\u" not in escaped_text:
         return escaped_text
     text = json.dumps(json.loads(escaped_text), ensure_ascii=False)
     return text if text.isprintable() else escaped_text

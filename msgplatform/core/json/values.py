@@ -1,5 +1,6 @@
 """Compare JSON values, and measure how deeply they are nested."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -30,8 +31,8 @@ def object_of(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """An `object_pairs_hook` that raises RepeatedName."""
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _value in pairs]
-        raise RepeatedName(next(name for name in names if names.count(name) > 1))
+        counts = Counter(name for name, _value in pairs)
+        raise RepeatedName(next(name for name, count in counts.items() if count > 1))
     return value
 
 

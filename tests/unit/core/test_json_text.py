@@ -1,8 +1,10 @@
 import json
+import time
 
 import pytest
 
 from msgplatform.core.json.text import pretty, with_raw
+from msgplatform.core.json.values import RepeatedName, object_of
 
 MOST = 10_000
 
@@ -34,6 +36,24 @@ def test_a_long_text_is_cut() -> None:
     shown = pretty(json.dumps(["\u4f60" * 50] * 100), 1000)
     assert shown.startswith('[\n  "你你')
     assert len(shown) == 1000 + len("\n…")
+
+
+@pytest.mark.parametrize("start", ["", "x"])  # the text is cut before an escape, and within one
+def test_a_string_that_is_cut_is_read_once(start: str) -> None:
+    began = time.process_time()
+    text = json.dumps(["\u4f60", start + '"' * 200_000])
+    assert pretty(text, 60_000).startswith(f'[\n  "你",\n  "{start}\\"\\"')
+    assert time.process_time() - began < 2
+
+
+def test_a_name_that_is_there_twice() -> None:
+    pairs = [(f"a{number}", 0) for number in range(200_000)]
+    began = time.process_time()
+    with pytest.raises(RepeatedName, match="zz"):
+        object_of([*pairs, ("zz", 0), ("zz", 0)])
+    with pytest.raises(RepeatedName, match="b"):  # the first one of both
+        object_of([("b", 0), ("c", 0), ("c", 0), ("b", 0)])
+    assert time.process_time() - began < 2
 
 
 def test_a_field_as_it_was_written() -> None:
