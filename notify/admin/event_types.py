@@ -67,7 +67,7 @@ def entry_page(model_admin: ModelAdmin, request: HttpRequest, id: int) -> HttpRe
         raise PermissionDenied
     row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
     entry = CatalogueEntry(row)
-    table = fields.rows(entry.schema, f"{messages.SCHEMAS}{entry.schema_key}")
+    table, is_cut = fields.rows(entry.schema, f"{messages.SCHEMAS}{entry.schema_key}")
     deliveries = []
     for way in Way:
         if way != Way.PUBLISH:
@@ -77,7 +77,7 @@ def entry_page(model_admin: ModelAdmin, request: HttpRequest, id: int) -> HttpRe
             deliveries.append(Request(way.label, text))
     return show_page(
         model_admin, request, "notify/event_reference_entry.html", gettext("Event %s") % row.name,
-        opts=None, row=row, entry=entry, fields=table, is_cut=len(table) == fields.MAX_ROWS,
+        opts=None, row=row, entry=entry, fields=table, is_cut=is_cut,
         deliveries=deliveries, headers=BINARY_HEADERS,
         publication=_request(entry, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
         can_change=model_admin.has_change_permission(request, row),

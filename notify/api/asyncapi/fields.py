@@ -11,6 +11,10 @@ from django.utils.translation import gettext as _
 
 MAX_ROWS = 300
 MAX_LEVELS = 8
+# Parts of a schema that are read, each time that they are referred to: a fraction of a second.
+# Thirty definitions, each with two references to the next, are a billion.
+_MAX_STEPS = 10_000
+_MAX_OPEN = 200  # references on one path
 _MAX_TEXT = 200  # characters of a value that is shown
 _BOUNDS = {
     "minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}",
@@ -31,9 +35,20 @@ class Field(msgspec.Struct, frozen=True):
     limits: tuple[str, ...]
 
 
-def rows(schema: Mapping[str, Any], pointer: str) -> list[Field]:
-    """At most MAX_ROWS fields. `pointer` is the schema's place in the document."""
-    return list(islice(_Reader(schema, pointer, [pointer]).below(schema, 0), MAX_ROWS))
+def rows(schema: Mapping[str, Any], pointer: str) -> tuple[list[Field], bool]:
+    """At most MAX_ROWS fields, and True if there may be more. `pointer` is the schema's place in
+    the document."""
+    fields: list[Field] = []
+    try:
+        for field in islice(_Reader(schema, pointer, [pointer]).below(schema, 0), MAX_ROWS):
+            fields.append(field)  # noqa: PERF402 - the fields before an exception stay
+    except _TooLarge:
+        return fields, True
+    return fields, len(fields) == MAX_ROWS
+
+
+class _TooLarge(Exception):
+    """The walk has taken _MAX_STEPS, or a path has _MAX_OPEN references."""
 
 
 class _Reader(msgspec.Struct):
@@ -42,6 +57,7 @@ class _Reader(msgspec.Struct):
     root: Mapping[str, Any]
     pointer: str
     _open: list[str]  # references that are being followed
+    _steps: int = 0
 
     def below(self, schema: Any, level: int) -> Iterator[Field]:
         """The fields of an object, or of the objects in an array."""
@@ -51,6 +67,8 @@ class _Reader(msgspec.Struct):
         if any(reference in self._open for reference in references):
             return
         self._open += references
+        if len(self._open) > _MAX_OPEN:
+            raise _TooLarge
         required_names = resolved_schema.get("required", ())
         for name, part in _mapping(resolved_schema, "properties").items():
             yield self._field(name, part, level, name in required_names)
@@ -80,17 +98,20 @@ class _Reader(msgspec.Struct):
         description = str(schema.get("description", ""))
         return Field(name, level, type_text, is_required, description, tuple(_limits(schema)))
 
-    def _type(self, part: Any) -> str:
+    def _type(self, part: Any, above: tuple[str, ...] = ()) -> str:
+        """`above` are the references of the arrays around the part."""
         if part is False:
             return _("not allowed")
-        schema, _references = self._resolve(part)
+        schema, references = self._resolve(part)
         if "const" in schema:
             return _text(schema["const"])
         types = schema.get("type", ())
         names = [types] if isinstance(types, str) else [str(name) for name in types]
         items = schema.get("items")
-        if "array" in names and isinstance(items, Mapping | bool):
-            names[names.index("array")] = _("array of %s") % self._type(items)
+        is_closed = len(above) >= MAX_LEVELS or any(name in above for name in references)
+        if "array" in names and isinstance(items, Mapping | bool) and not is_closed:
+            item_type = self._type(items, (*above, *references))
+            names[names.index("array")] = _("array of %s") % item_type
         for word in ("oneOf", "anyOf"):
             parts = schema.get(word)
             if not names and isinstance(parts, list) and len(self._open) < MAX_LEVELS:
@@ -112,6 +133,9 @@ class _Reader(msgspec.Struct):
         waiting = [schema]
         while waiting:
             schema = waiting.pop(0)
+            self._steps += 1
+            if self._steps > _MAX_STEPS:
+                raise _TooLarge
             reference = schema.get("$ref")
             if isinstance(reference, str) and reference not in references:
                 references.append(reference)
