@@ -29,6 +29,9 @@ VERSION = 1
 VERSION_KEY = "msgplatform"
 _SUFFIXES = {".yaml", ".yml"}
 _MAX_FILES = 1000
+# A search for the name that was meant takes a fraction of a millisecond, and a file may have
+# MAX_NODES faults.
+_MAX_FAULTS_WITH_CHOICES = 200
 
 
 class Entry(msgspec.Struct):
@@ -170,7 +173,8 @@ class _Reader:
             if section == VERSION_KEY:
                 continue
             if section not in sections:
-                self._add((section,), f"There is no such section. {_choices(section, sections)}")
+                words = f"There is no such section.{self._choices(section, sections)}"
+                self._add((section,), words)
                 continue
             self._sections.add(section)
             if objects is not None and not isinstance(objects, dict):
@@ -203,7 +207,7 @@ class _Reader:
         for field_name, value in entry.body.items():
             field_path: text.Path = (field_name,)
             if field_name not in fields:
-                words = f"There is no such field. {_choices(field_name, writable_names)}"
+                words = f"There is no such field.{self._choices(field_name, writable_names)}"
             elif depth(value) > MAX_STORED_DEPTH:
                 words = f"This is nested more than {MAX_STORED_DEPTH} levels deep."
             elif fields[field_name].source in kind.secret_fields:
@@ -223,10 +227,12 @@ class _Reader:
         place = ".".join(map(str, path))
         self.faults.append(Fault(self._file, line, place, message, path))
 
-
-def _choices(name: str, known_names: Iterable[str]) -> str:
-    """A sentence with the name that was probably meant, or with all names."""
-    names_by_lower = {known_name.lower(): known_name for known_name in known_names}
-    if close_names := get_close_matches(name.lower(), names_by_lower, 1, 0.75):
-        return f"Did you mean {names_by_lower[close_names[0]]}?"
-    return f"Use one of: {', '.join(names_by_lower.values())}."
+    def _choices(self, name: str, known_names: Iterable[str]) -> str:
+        """A sentence with the name that was probably meant, or with all names, after a blank; ''
+        for the faults after the first ones."""
+        if len(self.faults) >= _MAX_FAULTS_WITH_CHOICES:
+            return ""
+        names_by_lower = {known_name.lower(): known_name for known_name in known_names}
+        if close_names := get_close_matches(name.lower(), names_by_lower, 1, 0.75):
+            return f" Did you mean {names_by_lower[close_names[0]]}?"
+        return f" Use one of: {', '.join(names_by_lower.values())}."

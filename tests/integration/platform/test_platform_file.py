@@ -23,7 +23,8 @@ from demo.sms import plan as sms
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.doors.api.management.platform_file import json_schema
 from msgplatform.models import AuditLog, Biz, KeptObject
-from msgplatform.setup.platform_file import kinds, text
+from msgplatform.setup.platform_file import kinds, reading, text
+from msgplatform.setup.platform_file.outcome import FileFaults
 from notify.models import BizReceive, EventType, Receive
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -203,6 +204,14 @@ def test_several_files_are_one_platform(tmp_path: Path) -> None:
     assert "3 added" in apply(tmp_path)
     written(tmp_path, "systems:\n  orders:\n", "third.yaml")
     assert "third.yaml:2: systems.orders: It is there already, in " in refused(tmp_path)
+
+
+def test_only_the_first_of_many_faults_say_what_was_meant() -> None:
+    names = ["event_type", *(f"filter_type{number}" for number in range(1000))]
+    with pytest.raises(FileFaults, match=r"Did you mean event_types\?") as refusal:
+        reading.read_sent(text.Text({"subscriptions": {"a/b": dict.fromkeys(names, 1)}}))
+    assert "and 951 more" in str(refusal.value)
+    assert sum("Use one of" in fault.message for fault in refusal.value.faults) < 300
 
 
 @pytest.mark.parametrize(
