@@ -128,7 +128,8 @@ class Replay:
             rows = rows.filter(biz_receive_id=self._values["subscription"])
         # CASE hides the status: with the status in WHERE, MariaDB reads the index of statuses.
         is_resent = Case(When(self._condition(), then=Value(1)), default=Value(0))
-        return rows.alias(is_resent=is_resent).filter(is_resent=1)
+        rows = rows.alias(is_resent=is_resent)
+        return rows.filter(is_resent=1)
 
     def _condition(self) -> Q:
         return is_ended(self.statuses, self._begun)

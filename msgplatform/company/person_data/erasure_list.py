@@ -21,7 +21,7 @@ from django.db import IntegrityError, transaction
 
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import logging
-from msgplatform.core.data import sql
+from msgplatform.core.data import chunks, sql
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog
@@ -29,6 +29,7 @@ from msgplatform.models import AuditLog
 log = logging.get(__name__)
 
 FILE_NAME = "erasures.jsonl"
+CHUNK = 500  # keys of one statement
 Line = dict[str, Any]
 
 
@@ -83,14 +84,17 @@ def read_into_database() -> int:
         lines = _read()
     cancelled_keys = [key for key, line in lines.items() if _is_cancelled(line)]
     # A restored database has cancelled erasures as open.
-    for row in Erasure.objects.filter(key__in=cancelled_keys, state__in=Erasure.OPEN):
-        change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
-        with transaction.atomic():
-            if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
-                AuditLog.record("run_bulk", "erasure_cancelled", row.audit_target)
+    for page in chunks(cancelled_keys, CHUNK):
+        for row in Erasure.objects.filter(key__in=page, state__in=Erasure.OPEN):
+            change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
+            with transaction.atomic():
+                if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
+                    AuditLog.record("run_bulk", "erasure_cancelled", row.audit_target)
     for key in cancelled_keys:
         del lines[key]
-    known_keys = set(Erasure.objects.filter(key__in=list(lines)).values_list("key", flat=True))
+    known_keys: set[str] = set()
+    for page in chunks(list(lines), CHUNK):
+        known_keys.update(Erasure.objects.filter(key__in=page).values_list("key", flat=True))
     count = 0
     for key, line in lines.items():
         if key in known_keys:
@@ -116,6 +120,16 @@ def read_into_database() -> int:
 
 def has_file() -> bool:
     return path().exists()
+
+
+def version() -> tuple[int, ...]:
+    """Numbers that differ after a change of the file; () without a file. Raises OSError, also if
+    the file cannot be written."""
+    if not has_file():
+        return ()
+    with _lock():
+        stat = path().stat()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _line(row: Erasure) -> Line:

@@ -11,10 +11,11 @@ import socket
 import time
 from contextlib import suppress
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from django.db import DatabaseError, transaction
-from django.db.models import QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop as _
 
@@ -26,7 +27,7 @@ from msgplatform.core.alerts import AlertEvent, Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import chunks, claims, sql
 from msgplatform.core.durations import age
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs.upkeep import Upkeep
@@ -112,50 +113,78 @@ def _list_key() -> str:
     return f"{_LIST}-{socket.gethostname()}"
 
 
-def keep_list(may_have_alert: bool) -> bool:
-    """Read what only the file has, write what only the table has, and forget identifiers that were
-    kept long enough. `run_bulk` does so, and each web process of a machine that has the list:
-    erasures that are asked for there are in it.
+class ListKeeper:
+    """Keeps the list of this machine. `run_bulk` does so, and each web process of a machine that
+    has the list: erasures that are asked for there are in it."""
 
-    Ends the alert about the list if this process may have raised it: another process of the machine
-    may be unable to write. Returns True if the alert is open now.
-    """
-    try:
-        if erasure_list.has_file():
-            erasure_list.read_into_database()
-        since = erasures.kept_since()
-        ended_queryset = Erasure.objects.exclude(state__in=Erasure.OPEN)
-        old_rows = [row for row in ended_queryset.filter(created_at__lt=since) if row.identifiers]
-        recent_rows = list(Erasure.objects.filter(created_at__gte=since))
-        kept_rows = [row for row in recent_rows if row.identifiers]
-        # Cancelled erasures have no identifiers.
-        cancelled_keys = {row.key for row in recent_rows if row.state == _State.CANCELLED}
-        # Another machine may have removed their identifiers from the table and its own file.
-        keys = erasure_list.keys() if erasure_list.has_file() else ()
-        listed_rows = Erasure.objects.filter(key__in=keys)
-        ended_keys = {row.key for row in listed_rows if not row.identifiers} - cancelled_keys
-        removed_keys = ended_keys | {row.key for row in old_rows}
-        if kept_rows or cancelled_keys or removed_keys:
-            erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
-        for row in old_rows:
-            row.identifiers = {}
-            row.save(update_fields=["identifiers"])
-        if may_have_alert:
+    def __init__(self) -> None:
+        self._has_alert = True  # an earlier process may have raised it
+        self._state: object = None  # of the file and the table before the last look
+
+    def keep(self) -> None:
+        """Read what only the file has, write what only the table has, and forget identifiers that
+        were kept long enough. Without a change only the state is read, and once an hour all.
+
+        Ends the alert about the list if this process may have raised it: another process of the
+        machine may be unable to write.
+        """
+        try:
+            state = (int(time.time() // 3600), erasure_list.version(), _table_state())
+            if state == self._state:
+                return
+            _equalise()
+        except OSError as error:
+            raise_for_list(error)
+            self._has_alert, self._state = True, None
+            return
+        self._state = state
+        if self._has_alert:
             alerts.resolve(_list_key(), comes_again=True)
-    except OSError as error:
-        raise_for_list(error)
-        return True
-    return False
+            self._has_alert = False
+
+
+def _table_state() -> dict[str, Any]:
+    """Values that differ after a change of the table that concerns the list."""
+    return Erasure.objects.aggregate(
+        Count("id"), Max("id"), Max("finished_at"), Max("repeated_at"),
+        open=Count("id", filter=Q(state__in=Erasure.OPEN)),
+        cancelled=Count("id", filter=Q(state=_State.CANCELLED)),
+        old=Count("id", filter=Q(created_at__lt=erasures.kept_since())),
+    )  # fmt: skip
+
+
+def _equalise() -> None:
+    """Make the list equal to the table. Raises OSError."""
+    if erasure_list.has_file():
+        erasure_list.read_into_database()
+    since = erasures.kept_since()
+    ended_queryset = Erasure.objects.exclude(state__in=Erasure.OPEN)
+    old_rows = [row for row in ended_queryset.filter(created_at__lt=since) if row.identifiers]
+    recent_rows = list(Erasure.objects.filter(created_at__gte=since))
+    kept_rows = [row for row in recent_rows if row.identifiers]
+    # Cancelled erasures have no identifiers.
+    cancelled_keys = {row.key for row in recent_rows if row.state == _State.CANCELLED}
+    # Another machine may have removed their identifiers from the table and its own file.
+    keys = erasure_list.keys() if erasure_list.has_file() else ()
+    listed_rows = chain.from_iterable(
+        Erasure.objects.filter(key__in=page) for page in chunks(list(keys), erasure_list.CHUNK)
+    )
+    ended_keys = {row.key for row in listed_rows if not row.identifiers} - cancelled_keys
+    removed_keys = ended_keys | {row.key for row in old_rows}
+    if kept_rows or cancelled_keys or removed_keys:
+        erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
+    for row in old_rows:
+        row.identifiers = {}
+        row.save(update_fields=["identifiers"])
 
 
 def keep_in_thread() -> None:
     """Keep the list of this machine, if it has one, for as long as the process lives."""
-    has_alert = True  # an earlier process may have raised it
+    keeper = ListKeeper()
 
     def turn() -> None:
-        nonlocal has_alert
         if erasure_list.has_file():
-            has_alert = keep_list(has_alert)
+            keeper.keep()
 
     ThreadLoop("erasure-list", turn, every=LIST_EVERY_SECONDS).start()
 
@@ -165,12 +194,12 @@ class ErasureRunner(Upkeep):
 
     def __init__(self) -> None:
         self._next_list = Every(LIST_EVERY_SECONDS)
-        self._has_list_alert = True  # an earlier process may have raised it
+        self._list = ListKeeper()
 
     def turn(self) -> bool:
         """True if there was an erasure to work on."""
         if self._next_list.take():
-            self._has_list_alert = keep_list(self._has_list_alert)
+            self._list.keep()
             report_alerts()
         open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
         if not open_rows.exists():  # check first: a claim would write

@@ -794,6 +794,23 @@ def test_identifiers_are_forgotten_after_their_days(shop: Caller) -> None:
     assert Erasure.objects.count() == 1
 
 
+def test_a_list_without_a_change_is_not_read_again(shop: Caller) -> None:
+    row = erase(ANN)
+    keeper = runner.ListKeeper()
+    keeper.keep()
+    with CaptureQueriesContext(connection) as statements:
+        keeper.keep()
+    assert not any("identifiers" in statement["sql"] for statement in statements)
+    line = erasure_list.path().read_text()
+    erasure_list.path().unlink()
+    keeper.keep()
+    assert json.loads(erasure_list.path().read_text())["key"] == json.loads(line)["key"]
+    Erasure.objects.update(created_at=sql.now() - timedelta(days=401))
+    keeper.keep()
+    row.refresh_from_db()
+    assert (row.identifiers, erasure_list.path().read_text()) == ({}, "")
+
+
 def test_without_the_file_nothing_is_started(shop: Caller, settings: Settings) -> None:
     settings.STATE_DIR = Path("/proc/nowhere")
     with pytest.raises(OSError, match="proc"):
