@@ -35,7 +35,7 @@ _OF_CALL = {
 }  # fmt: skip
 # Another transaction holds a row, even if a trigger's error code is around this text.
 _LOCK = re.compile(
-    "UNABLE_TO_LOCK_ROW|Record Currently Unavailable|QueryException: .*lock", re.IGNORECASE
+    "UNABLE_TO_LOCK_ROW|Record Currently Unavailable|QueryException: .{0,300}lock", re.IGNORECASE
 )
 # The values are to blame (StatusCode in the SOAP API's guide, "Core Data Types").
 _OF_VALUES = re.compile(

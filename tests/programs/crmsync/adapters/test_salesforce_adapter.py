@@ -1,5 +1,6 @@
 """The Salesforce adapter, against a server of Salesforce's shapes on a real socket."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -434,3 +435,10 @@ def test_alone_a_trigger_s_error_is_the_record_s() -> None:
     assert isinstance(session.of_result(result, "Hive_Id__c"), Invalid)
     assert session.of_whole_call([result]) is None
     assert session.of_whole_call([result, {"success": True}]) is None
+
+
+def test_a_long_message_is_read_in_time() -> None:
+    began = time.process_time()
+    error = {"statusCode": "FIELD_FILTER", "message": "QueryException: " * 20_000}
+    assert isinstance(session.of_result({"errors": [error]}, "Hive_Id__c"), Invalid)
+    assert time.process_time() - began < 3
