@@ -164,7 +164,10 @@ class DataHandler(Worker):
             workers for workers in self._served.values() if workers.is_busy or workers.is_held
         ]
         busy_workers += [workers for workers in self._ending if not workers.is_hung]
-        owned_workers = [workers for workers in busy_workers if workers.is_owned()]
+        # Of ending workers also those whose time is over: nobody else takes the CRM again for them.
+        owned_workers = [
+            workers for workers in busy_workers if workers.is_owned() or workers in self._ending
+        ]
         names = [_owned_name(workers.crm) for workers in owned_workers]
         lost_names, _lapsed = owners.renew(names, self.name, OWNERSHIP_SECONDS)
         for workers in owned_workers:

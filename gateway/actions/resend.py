@@ -209,7 +209,12 @@ def _values(filter: Mapping[str, Any]) -> Values:
     states = {"resendable": True} if "ids" in values else {"state": SgipMt.Final.FAILED}
     # Leave out older messages silently: their keys may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
-    return {**states, **values, "since": min(since, MAX_ID)}
+    values = {**states, **values, "since": min(since, MAX_ID)}
+    if "account" in values and "biz" not in values:
+        # Messages of a system that had the account before are not its present system's.
+        owners = SmsAccount.objects.filter(pk=values["account"]).values_list("biz_id", flat=True)
+        values |= {"biz": biz_id for biz_id in owners}
+    return values
 
 
 ACTION = BulkAction(

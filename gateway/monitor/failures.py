@@ -98,7 +98,8 @@ def take_back(rows: Iterable[SgipMt]) -> None:
 
 def take_back_resent(rows: Iterable[SgipMt]) -> None:
     """Take back the failures of these rows: their new messages were just accepted. A row that has
-    got another answer meanwhile has left the counts already."""
+    got another answer meanwhile may have left the counts already: a count is too high rather than
+    too low."""
     answers = {row.pk: answer_of(row) for row in rows}
     try:
         with transaction.atomic():

@@ -516,6 +516,7 @@ def test_platform_files(
     assert "literal.yaml:1: consumers" in manager.refusal("diff", str(literal))
     both = ("diff", str(literal), str(folder / "consumers.yaml"))
     assert "consumers.yaml:2: consumers" in manager.refusal(*both, code=2)
+    assert "literal.yaml:1: consumers" in manager.refusal(both[0], *both[:0:-1], code=2)
     turned = tmp_path / "turned.yaml"
     turned.write_text('event-types:\n  order.turned:\n    example: {note: "yes\\u202eon"}\n')
     manager("apply", str(turned))

@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from msgplatform.core import logging
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.http.addresses import AddressGuard, canonical
 
 log = logging.get(__name__)
@@ -155,6 +156,7 @@ class _Lane:
         self._names: SimpleQueue[str | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = self._open = 0  # names that wait, or are in work
+        self._next_log = Every(1.0)
 
     def put(self, name: str) -> bool:
         """False if there is no thread for the name, which is not taken then."""
@@ -166,7 +168,8 @@ class _Lane:
                     thread.start()
                     self._threads += 1
                 except RuntimeError:  # the system has no more threads: the next name starts one
-                    log.error("no_thread_for_lookups")
+                    if self._next_log.take():
+                        log.error("no_thread_for_lookups")
                     if not self._threads:
                         return False
             self._names.put(name)

@@ -237,6 +237,7 @@ def _copy_file(connection: Any, path: Path) -> set[str]:
         if (answer := copy.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
             raise DumpIncomplete(f"The copy of {connection.alias} is damaged: {answer}")
         table_names = {name for (name,) in copy.execute(_FILE_TABLES)}
+        copy.execute("PRAGMA journal_mode = DELETE")  # of the copy: no log beside it
         for name in SESSION_TABLES & table_names:
             copy.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
         copy.execute("VACUUM")  # free pages still have deleted rows

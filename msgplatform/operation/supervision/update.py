@@ -108,12 +108,13 @@ class Update:
                 row = (loader.disk_migrations or {}).get(key)
                 if release.newest.get(key[0], "") >= key[1]:
                     continue
-                if row is None:  # in the old release's folder, whatever it has removed
+                if row is None and record.current.folder != str(settings.BASE_DIR):
+                    # In the old release's folder. Here it is of an app that is no longer used.
                     raise Refused(
                         f"{'.'.join(key)} is unknown to this release: run the command in "
                         f"{record.current.folder}."
                     )
-                if migration_stages.is_after(row):
+                if row and migration_stages.is_after(row):
                     raise Refused(
                         f"{'.'.join(key)} has run, and release {release.name} needs what it "
                         "removed. The way back is the backup (docs/backup.md)."

@@ -98,8 +98,7 @@ class _Reader(msgspec.Struct):
         description = str(schema.get("description", ""))
         return Field(name, level, type_text, is_required, description, tuple(_limits(schema)))
 
-    def _type(self, part: Any, above: tuple[str, ...] = ()) -> str:
-        """`above` are the references of the arrays around the part."""
+    def _type(self, part: Any, array_references: tuple[str, ...] = ()) -> str:
         if part is False:
             return _("not allowed")
         schema, references = self._resolve(part)
@@ -108,9 +107,11 @@ class _Reader(msgspec.Struct):
         types = schema.get("type", ())
         names = [types] if isinstance(types, str) else [str(name) for name in types]
         items = schema.get("items")
-        is_closed = len(above) >= MAX_LEVELS or any(name in above for name in references)
+        is_closed = len(array_references) >= MAX_LEVELS or any(
+            name in array_references for name in references
+        )
         if "array" in names and isinstance(items, Mapping | bool) and not is_closed:
-            item_type = self._type(items, (*above, *references))
+            item_type = self._type(items, (*array_references, *references))
             names[names.index("array")] = _("array of %s") % item_type
         for word in ("oneOf", "anyOf"):
             parts = schema.get(word)

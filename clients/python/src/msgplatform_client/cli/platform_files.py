@@ -154,13 +154,14 @@ def _merge(
     """Add the entries of a file. Raises Failure for one that another file has, and for a section
     that is no mapping there."""
     for section, objects in value.items():
-        if section == _VERSION_KEY or not isinstance(objects, dict | None):
+        entries = description.value.get(section)
+        if section == _VERSION_KEY or (entries is None and not isinstance(objects, dict | None)):
             description.value[section] = objects
             continue
-        entries = description.value.setdefault(section, {})
-        if not isinstance(entries, dict):
+        if not isinstance(entries, dict | None) or not isinstance(objects, dict | None):
             place = f"{path}:{lines.get((section,), 1)}"
             raise Failure(f"{place}: {section} has another form in another file.", Exit.USAGE)
+        entries = description.value[section] = entries or {}
         for name, body in (objects or {}).items():
             if name in entries:
                 place = f"{path}:{lines.get((section, name), 1)}"
