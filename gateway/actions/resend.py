@@ -213,7 +213,7 @@ def _values(filter: Mapping[str, Any]) -> Values:
     if "account" in values and "biz" not in values:
         # Messages of a system that had the account before are not its present system's.
         owners = SmsAccount.objects.filter(pk=values["account"]).values_list("biz_id", flat=True)
-        values |= {"biz": biz_id for biz_id in owners}
+        values["biz"] = owners.first() or 0
     return values
 
 
