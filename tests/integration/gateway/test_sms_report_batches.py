@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -228,8 +229,8 @@ def test_an_event_that_a_sender_has_is_erased_afterwards_and_never_skipped(shop:
     waiting, sending = (
         ReceiveMsg.objects.create(
             id=ids.new(0), msg_id=BizMsg.objects.get().pk, biz=shop.biz, status=status,
-            biz_receive=notify_rows.subscription(shop.biz, name), next_at=sql.now(),
-            created_at=sql.now(), updated_at=sql.now(),
+            biz_receive=notify_rows.subscription(shop.biz, name), updated_at=sql.now(),
+            created_at=sql.now(), next_at=sql.now() + timedelta(minutes=2),
         )
         for name, status in (("one", ReceiveMsg.Status.PENDING), ("two", ReceiveMsg.Status.QUEUED))
     )  # fmt: skip

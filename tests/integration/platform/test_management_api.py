@@ -338,7 +338,7 @@ def test_an_alert_is_acknowledged_then_resolved(manager: Manager) -> None:
         assert manager.send("POST", f"{path}/resolve").json()["state"] == "resolved"
     answer = manager.send("POST", f"{path}/acknowledge", {"note": "too late"})
     problem(answer, 409, "not-now")
-    problem(manager.send("POST", "alerts/999/resolve"), 404, "not-found")
+    problem(manager.send("POST", f"alerts/{alert.pk + 9}/resolve"), 404, "not-found")
     actions = list(AuditLog.objects.order_by("id").values_list("action", flat=True))
     assert actions == ["alert_acknowledged", "alert_resolved"]
 

@@ -101,7 +101,8 @@ def test_only_what_was_seen_is_acknowledged(manager: Manager, row: BizReceive) -
     ):  # fmt: skip
         answer = manager.send("POST", path, {**body, **wrong})
         assert problem(answer, 400, "invalid-input")["errors"][0]["field"] == field
-    problem(manager.send("POST", "failures/99/acknowledge", body), 404, "not-found")
+    path = f"failures/{int(seen['id']) + 1}/acknowledge"
+    problem(manager.send("POST", path, body), 404, "not-found")
 
 
 def test_a_group_is_sent_again(manager: Manager, row: BizReceive) -> None:
@@ -127,7 +128,8 @@ def test_a_group_is_sent_again(manager: Manager, row: BizReceive) -> None:
     assert AuditLog.objects.get(action="bulk_resend").actor == "night watch (API key)"
     for wrong in (0, 100_001, "5"):
         problem(manager.send("POST", path, {"rate": wrong}), 400, "invalid-input")
-    problem(manager.send("POST", "failures/99/resend", {}), 404, "not-found")
+    path = f"failures/{int(group['id']) + 9}/resend"
+    problem(manager.send("POST", path, {}), 404, "not-found")
 
 
 def test_what_was_acknowledged_is_not_sent_with_the_group(
