@@ -160,14 +160,13 @@ class DataHandler(Worker):
         """Stay the owner of CRMs with an order in flight or with held calls, even without work in
         the queues: only this process knows of these. No other handler serves a CRM before its
         earlier workers have ended, or all of them hang."""
-        busy_workers = [
-            workers for workers in self._served.values() if workers.is_busy or workers.is_held
-        ]
-        busy_workers += [workers for workers in self._ending if not workers.is_hung]
-        # Of ending workers also those whose time is over: nobody else takes the CRM again for them.
         owned_workers = [
-            workers for workers in busy_workers if workers.is_owned() or workers in self._ending
+            workers
+            for workers in self._served.values()
+            if (workers.is_busy or workers.is_held) and workers.is_owned()
         ]
+        # Also after a lapse: nothing else takes a CRM again for workers that end.
+        owned_workers += [workers for workers in self._ending if not workers.is_hung]
         names = [_owned_name(workers.crm) for workers in owned_workers]
         lost_names, _lapsed = owners.renew(names, self.name, OWNERSHIP_SECONDS)
         for workers in owned_workers:

@@ -71,6 +71,13 @@ def refuse_controls(text: Any) -> None:
         raise ValidationError(NO_CONTROLS)
 
 
+def with_controls_check(field: Any) -> Any:
+    """The form's field, which refuses such a text if it takes any."""
+    if isinstance(field, forms.CharField):
+        field.validators = [*field.validators, refuse_controls]
+    return field
+
+
 class HealthList(PlainList):
     """A list that reads the health of the rows of its page, all at once."""
 
@@ -237,10 +244,7 @@ class ModelAdmin(ComparedAdmin):
         return [list_filter for list_filter in filters if is_own(list_filter)]
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        field = super().formfield_for_dbfield(db_field, request, **kwargs)
-        if isinstance(field, forms.CharField):
-            field.validators = [*field.validators, refuse_controls]
-        return field
+        return with_controls_check(super().formfield_for_dbfield(db_field, request, **kwargs))
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)

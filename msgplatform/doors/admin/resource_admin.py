@@ -17,7 +17,7 @@ from django.utils.text import capfirst
 
 from msgplatform.core.errors import Temporary
 from msgplatform.doors.admin import fields
-from msgplatform.doors.admin.base import ModelAdmin, refuse_controls
+from msgplatform.doors.admin.base import ModelAdmin, with_controls_check
 from msgplatform.setup import fields as json_fields
 from msgplatform.setup.declaration import Before
 from msgplatform.setup.fields import fields_of
@@ -109,10 +109,7 @@ class ResourceAdmin(ModelAdmin):
         }  # fmt: skip
         if (default := db_field.get_default()) not in ({}, [], "", None):
             defaults["initial"] = default
-        field = make_field(**{**defaults, **options})
-        if isinstance(field, forms.CharField):
-            field.validators = [*field.validators, refuse_controls]
-        return field
+        return with_controls_check(make_field(**{**defaults, **options}))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed_names = list(self.resource.fixed_fields(obj)) if obj else []

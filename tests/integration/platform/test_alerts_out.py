@@ -399,7 +399,7 @@ def test_a_robot_that_does_not_take_it_is_asked_again(
     robots: Robots, mode: str, error: str
 ) -> None:
     """Also one that says no with HTTP 200, and one whose text is cut in the middle of an emoji; the
-    other channel tells that it fails."""
+    other channel reports the failure."""
     robots.modes[DINGTALK] = mode
     bad, good = channel(), channel("mail", f"jsons://{PLAIN}/")
     rule(bad, good)

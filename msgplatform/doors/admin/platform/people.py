@@ -253,16 +253,15 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
         """Take back the invitation of somebody who has not chosen a password yet, and make a new
         one unless the form says `revoke`."""
         user, is_revoked = self.row_for(request, pk), "revoke" in request.POST
+        if not (is_revoked or settings.LOCAL_PASSWORDS):
+            return self._show_invitation(request, user)  # which has no link then
         with transaction.atomic():
             # Locked: a password that the person chooses at this moment stays.
             user.refresh_from_db(from_queryset=User.objects.select_for_update())
-            is_possible = is_revoked or settings.LOCAL_PASSWORDS  # else the provider lets them in
-            if is_open := is_possible and invitations.is_open(user):
+            if is_open := invitations.is_open(user):
                 invitations.revoke(user)
                 action = "user_invitation_revoked" if is_revoked else "user_invited"
                 audit(request, action, user.get_username())
-        if not is_possible:
-            return self._show_invitation(request, user)
         if not is_open:
             messages.warning(request, _("This person has a password, or is disabled."))
         elif is_revoked:

@@ -82,7 +82,7 @@ def read(paths: list[Path], secrets: Path | None) -> Description:
         _merge(description, value, path, lines)
     for section, names in SECRET_FIELDS.items():
         objects = description.value.get(section)
-        # The platform refuses a section in another form, and tells its place.
+        # The platform reports a section in another form, with its line.
         for name, body in objects.items() if isinstance(objects, dict) else ():
             for each in names & body.keys() if isinstance(body, dict) else ():
                 place = description.place((section, name, each))
