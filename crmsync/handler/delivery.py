@@ -100,8 +100,11 @@ class Delivery:
 
     def _admit(self, entries: Sequence[Entry], is_look_up: bool) -> tuple[int, float]:
         """The number of records in the next call; with 0 the seconds until the rest is due."""
-        records = [self._order.adoption.to_send(entry) for entry in entries]
+        is_limited = self._adapter.per_second or self._adapter.per_day
+        records = [self._order.adoption.to_send(entry) for entry in entries] if is_limited else []
         while (after := self._seconds_to_wait()) is None:
+            if not is_limited:
+                return len(entries), 0.0
             try:
                 size, wait = self._limits.admit(self._adapter, records, is_look_up)
             except RedisError:
