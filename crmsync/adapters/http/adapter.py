@@ -156,7 +156,10 @@ class HttpAdapter(CRMAdapter):
     def _keys_without_id(self, batch: Sequence[Record]) -> set[str]:
         """The keys of deletions whose remote ids have to be read: the deleting call names them."""
         call = self.settings.delete
-        if call is None or "remote_id" not in {*places(call.url), *places(call.body)}:
+        if call is None:
+            return set()
+        headers = list(self.settings.headers.values())
+        if "remote_id" not in {*places(call.url), *places(call.body), *places(headers)}:
             return set()
         return {r.key for r in batch if r.deleted and not r.remote_id}
 

@@ -100,6 +100,9 @@ class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
     to find the remote id that `delete` names; `read_by_id` fetches the one with {remote_id}, to
     find out which fields of a record that people made are empty; `test` is for the test button.
     `fields` lists the fields that the CRM has; empty when any may be sent.
+
+    `headers` have places of the record, such as {key}, where a call takes one record, and places of
+    its fields where no call reads records.
     """
 
     url: str
@@ -131,7 +134,17 @@ def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
     """Raises InvalidInput for a template that cannot be filled."""
     template.check(settings.record, "record", secrets)
     template.check(settings.body, "body", secrets, "record", "records")
-    template.check(dict(settings.headers), "headers", secrets)
+    header_values = list(settings.headers.values())
+    template.check(header_values, "headers", secrets)
+    if any(places(list(settings.headers))):
+        raise InvalidInput(_("Write places in the values of headers, not in names."), "headers")
+    for place in places(header_values):
+        if settings.records_per_call > 1 and not place.startswith("secret."):
+            raise InvalidInput(_("headers are the same for all records of a call."), "headers")
+        # Such a call knows no fields: an empty header may lead it to the records of others.
+        if place.startswith("field") and (settings.read or settings.read_by_id):
+            words = _("headers names {%s}, which a call that reads a record cannot fill.")
+            raise InvalidInput(words % place, "headers")
     if settings.records_per_call > 1 and "records" not in places(settings.body):
         raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
     # One URL serves all records of a call, so its only places are secrets.
@@ -153,9 +166,6 @@ class Requests:
     ) -> None:
         self._client, self._settings = http, settings
         self._secrets = {f"secret.{name}": v for name, v in credentials.values.items()}
-        self._headers = [
-            (name, template.text(value, self._secrets)) for name, value in settings.headers.items()
-        ]
 
     def of(self, group: Sequence[Record], call: Call | None) -> Request:
         """The request of a call about one record, or of the call that stores all of them."""
@@ -189,7 +199,10 @@ class Requests:
         return self._client.request(
             method,
             template.url(url, values),
-            self._headers,
+            [
+                (name, template.header(text, values))
+                for name, text in self._settings.headers.items()
+            ],
             None if body is None else template.fill(body, values),
             is_unrepeatable,
         )

@@ -24,6 +24,7 @@ from msgplatform.core.errors import InvalidInput
 _PLACE = re.compile(r"\{(\w+(?:\.[^{}]+)?)\}")
 _OF_RECORD = ("key", "version", "deleted", "remote_id", "fields")
 _SLASHES = re.compile(r"[/\\]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # None is a value: it clears a field.
 _MISSING = object()
 
@@ -90,8 +91,14 @@ def fill(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 def text(template: str, values: Mapping[str, Any]) -> str:
-    """A header's value with its places filled; what is missing is empty."""
+    """A text with its places filled; what is missing is empty."""
     return _PLACE.sub(lambda place: _as_text(values.get(place[1])), template)
+
+
+def header(template: str, values: Mapping[str, Any]) -> str:
+    """A header's value with its places filled. A control character is percent-encoded: a header
+    cannot hold a line break."""
+    return _CONTROLS.sub(lambda control: quote(control[0]), text(template, values))
 
 
 def url(template: str, values: Mapping[str, Any]) -> str:
@@ -106,7 +113,7 @@ def _fill(template: Any, values: Mapping[str, Any]) -> Any:
             return values.get(whole[1], _MISSING)
         return text(template, values)
     if isinstance(template, Mapping):
-        pairs = ((name, _fill(value, values)) for name, value in template.items())
+        pairs = ((text(name, values), _fill(value, values)) for name, value in template.items())
         # Leave out a field that is not sent: null would clear it in the CRM.
         return {name: value for name, value in pairs if value is not _MISSING}
     if isinstance(template, Sequence):

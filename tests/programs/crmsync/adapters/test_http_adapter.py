@@ -261,6 +261,18 @@ def test_an_object_within_a_text_is_written_as_json(open_adapter: Open) -> None:
         assert asked(server)[0].body == {"note": note, "address": address}
 
 
+def test_headers_and_names_in_a_body_are_those_of_each_record(open_adapter: Open) -> None:
+    with serving(lambda _: Answer({})) as server:
+        headers = {"Idempotency-Key": "{key}-{version}", "X-Of": "{secret.token} {field.of}"}
+        adapter = open_adapter(server.url(), headers=headers, body={"{key}": "{field.name}"})
+        assert adapter.send([lead("a", of="1\r\n2"), lead("b", 2, of="é")]) == [Ok(""), Ok("")]
+        requests = {each.headers["idempotency-key"]: each for each in asked(server)}
+        assert {key: (each.headers["x-of"], each.body) for key, each in requests.items()} == {
+            "a-1": ("hush-hush 1%0D%0A2", {"a": "name a"}),
+            "b-2": ("hush-hush é", {"b": "name b"}),
+        }
+
+
 def test_an_id_that_is_known_need_not_be_answered(open_adapter: Open) -> None:
     with serving(lambda _: Answer({"done": True})) as server:
         adapter = open_adapter(server.url(), answer={"remote_id": "id"})
@@ -686,6 +698,9 @@ def test_the_test_call_of_a_crm_that_takes_batches_lists_no_results(open_adapter
     [
         ({"body": {"x": "{phone}"}}, "body"),
         ({"headers": {"Authorization": "{secret.tokn}"}}, "headers"),
+        ({"headers": {"{key}": "x"}}, "headers"),
+        ({"headers": {"X-Of": "{field.of}"}, "read": {"url": "http://x/{key}"}}, "headers"),
+        ({"headers": {"X-Key": "{key}"}, "records_per_call": 5, "body": "{records}"}, "headers"),
         ({"records_per_call": 5}, "body"),
         ({"records_per_call": 5, "body": "{records}", "url": "http://x/{key}"}, "url"),
         ({"read": {"url": "http://x/{id}"}}, "read"),
