@@ -1,6 +1,7 @@
 """The settings of an HTTP/JSON interface, the requests that their templates make of records, and
 the records in the answers to its reading call."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -26,6 +27,9 @@ from msgplatform.core.http.engine import Request, Response
 _RECORD = {"id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}"}
 # No Content is also an answer: there is no record.
 _NO_RECORD = (204, 404, 410)
+# Many CRMs keep numbers and booleans as text.
+_NOT_DELETED = ("", "0", "f", "false", "n", "no", "否")
+_VERSION = re.compile("[0-9]{1,18}")
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,7 +43,8 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class ReadCall(Call, frozen=True, kw_only=True):
     """Fetches the record with {key}; 404 means that there is none. The paths say where the
     answer has it: `record` is the object with the fields ('' for the whole body). `missing`
-    lists the codes (see `answer`) that mean that there is none."""
+    lists the codes (see `answer`) that mean that there is none. At `deleted`, `false`, 0, null and
+    texts such as "0", "false" and "N" say that the record is not deleted."""
 
     record: str = ""
     remote_id: str = ""
@@ -80,10 +85,16 @@ class ReadCall(Call, frozen=True, kw_only=True):
         if not isinstance(record, Mapping):
             return None
         version, remote_id = at(body, self.version), at(body, self.remote_id)
+        mark = at(body, self.deleted)
+        is_deleted = bool(mark)
+        if isinstance(mark, str):
+            is_deleted = mark.strip().lower() not in _NOT_DELETED
+        if isinstance(version, str) and _VERSION.fullmatch(version):
+            version = int(version)
         return Stored(
             "" if remote_id is None else str(remote_id),
             record,
-            bool(at(body, self.deleted)),
+            is_deleted,
             version if isinstance(version, int) else None,
         )
 

@@ -311,6 +311,16 @@ def test_what_an_answer_without_the_record_says(
         assert [type(outcome) for outcome in adapter.send([gone])] == [deleted]
 
 
+def test_texts_of_a_crm_without_types_are_read(open_adapter: Open) -> None:
+    body: dict[str, Any] = {"id": "8", "gone": "N", "v": "2", "lead": {"name": "edited since"}}
+    with serving(lambda _: Answer(body)) as server:
+        read = {"url": server.url("/{key}"), "record": "lead", "remote_id": "id",
+                "version": "v", "deleted": "gone"}  # fmt: skip
+        adapter = open_adapter(server.url(), read=read)
+        assert adapter.read(["a"]) == {"a": Stored("8", body["lead"], False, 2)}
+        assert adapter.look_up([lead("a", 1)]) == [Ok("8", False)]
+
+
 def test_an_error_is_not_taken_for_the_record(open_adapter: Open) -> None:
     with serving(lambda _: Answer({"errorCode": 30001})) as server:
         adapter = open_adapter(server.url(), read={"url": server.url("/{key}")}, **FXIAOKE)
@@ -501,6 +511,10 @@ def test_another_record_has_the_values_of_one_that_is_gone(open_adapter: Open) -
 READS: list[tuple[Answer, type[Outcome]]] = [
     (Answer({}, 404), Ok),
     (Answer({"id": 8, "gone": True}), Ok),
+    (Answer({"id": 8, "gone": "1"}), Ok),
+    (Answer({"id": 8, "gone": "2026-11-20 08:00:00"}), Ok),
+    (Answer({"id": 8, "gone": "0"}), Auth),
+    (Answer({"id": 8, "gone": "False"}), Auth),
     (Answer({"id": 8}), Auth),  # it is there: the address of the other call is wrong
     (Answer({"name": "without its id"}), Auth),
     (Answer({"id": 9}), Conflict),  # it is there under another id
