@@ -9,6 +9,7 @@ record shows by `objectWriteTraceId`, or by the unique property where that is mi
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -321,8 +322,10 @@ def _text(value: Any) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, str) and _WITH_OFFSET.fullmatch(value):
-        moment = datetime.fromisoformat(value).astimezone(UTC)
-        return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+        # HubSpot says what is wrong with a time that does not exist, or has no year in UTC.
+        with suppress(ValueError, OverflowError):
+            moment = datetime.fromisoformat(value).astimezone(UTC)
+            return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
     if isinstance(value, list | tuple):
         return ";".join(map(_text, value))
     if isinstance(value, Mapping):

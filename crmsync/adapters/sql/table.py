@@ -117,14 +117,14 @@ class Table(msgspec.Struct, frozen=True):
         if isinstance(value, str) and (kind := self.time_kinds.get(name)):
             try:
                 moment = datetime.fromisoformat(value)
-            except ValueError:
+                # A TIMESTAMP is a moment, written in the session's zone, UTC. A DATETIME or a DATE
+                # shows the clock and the calendar at the source.
+                if moment.tzinfo is not None and kind == "timestamp":
+                    moment = moment.astimezone(UTC)
+            except (ValueError, OverflowError):
                 return value  # the database says what is wrong with it
-            # A TIMESTAMP is a moment, written in the session's zone, UTC. A DATETIME or a DATE
-            # shows the clock and the calendar at the source.
             if kind == "date":
                 return moment.date().isoformat()
-            if moment.tzinfo is not None and kind == "timestamp":
-                moment = moment.astimezone(UTC)
             return moment.replace(tzinfo=None).isoformat(" ")
         if value is None or type(value) in _PLAIN:
             return value

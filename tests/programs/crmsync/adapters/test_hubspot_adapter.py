@@ -78,6 +78,15 @@ def test_an_object_is_written_as_json(open_adapter: Open, hubspot: HubSpotStub) 
         assert hubspot.contacts["501"]["others"] == f"{written};x"
 
 
+def test_a_time_that_has_no_utc_goes_as_it_is(open_adapter: Open, hubspot: HubSpotStub) -> None:
+    times = ["2026-02-30T10:00:00+08:00", "0001-01-01T00:00:00+08:00", "9999-12-31T23:59:59-05:00"]
+    with serving(hubspot) as server:
+        records = [lead(str(number), when=time) for number, time in enumerate(times)]
+        outcomes = open_adapter(server.url("")).send(records)
+        assert [type(outcome) for outcome in outcomes] == [Ok, Ok, Ok]
+        assert [contact["when"] for contact in hubspot.contacts.values()] == times
+
+
 def test_a_batch_holds_a_hundred_at_most_and_each_key_once(
     open_adapter: Open, hubspot: HubSpotStub
 ) -> None:

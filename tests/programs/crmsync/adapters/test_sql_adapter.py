@@ -227,6 +227,19 @@ def test_a_value_that_the_database_refuses_is_bisected(
     assert outcome.field == "age"
 
 
+def test_a_time_that_has_no_utc_is_refused_by_the_database(
+    mariadb: MariaDb, open_adapter: Open
+) -> None:
+    crm = _in_mariadb(mariadb)
+    crm.run("ALTER TABLE customer ADD COLUMN seen TIMESTAMP NULL")
+    adapter = open_adapter(crm.url)
+    records = [lead("a", seen="0001-01-01T00:00:00+08:00"), lead("b", seen=None)]
+    assert all(isinstance(outcome, Refused) for outcome in adapter.send(records))
+    (outcome,) = adapter.send(records[:1])
+    assert isinstance(outcome, Invalid)
+    assert outcome.field == "seen"
+
+
 @pytest.mark.parametrize(
     ("number", "kind"), [(1644, Invalid), (31001, Retry), (1815, Retry), (1213, Retry)]
 )
