@@ -3,9 +3,10 @@
 
 import time
 from abc import abstractmethod
+from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -34,7 +35,7 @@ from crmsync.adapters.outcomes import (
 from crmsync.adapters.records import NOT_JSON, describe_not_json
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
-from msgplatform.core.http.response import readable, retry_after
+from msgplatform.core.http.response import charset, readable, retry_after
 
 TIMEOUT_SECONDS = 30.0
 # Maximum seconds of a call. The handler's leases are longer.
@@ -152,16 +153,18 @@ def _no_answer(request: Request, error: str, detail: str) -> Response:
 
 
 def read_json(response: Response) -> Any:
-    """The JSON of an answer, None when it has no valid JSON."""
-    body = readable(response, _ANSWER_CAP)
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    """The JSON of an answer, None when it has no valid JSON. A byte order mark is passed over."""
+    body = readable(response, _ANSWER_CAP).removeprefix(BOM_UTF8)
+    # JSON is UTF-8 (RFC 8259, 8.1), and some servers name another charset for it. Others mean it.
+    for codec in ("utf-8", charset(response.headers)):
+        with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            return msgspec.json.decode(body.decode(codec))
+    return None
 
 
 def is_json(response: Response) -> bool:
-    return read_json(response) is not None or response.body.strip() == b"null"
+    is_null = response.body.removeprefix(BOM_UTF8).strip() == b"null"
+    return is_null or read_json(response) is not None
 
 
 def json_object(response: Response) -> dict[str, Any]:

@@ -88,6 +88,23 @@ def test_a_compressed_answer_is_read(open_adapter: Open) -> None:
     assert "The phone is wrong." in str(outcome)
 
 
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Answer(b'\xef\xbb\xbf{"code": 0, "id": 7}'), Ok("7")),
+        (Answer('{"code": 0, "id": "张"}'.encode(), Content_Type="a/b; charset=gbk"), Ok("张")),
+        (Answer('{"code": 1, "words": "手机号重复"}'.encode("gbk"),
+                Content_Type="application/json; charset=GBK"), Invalid("", "手机号重复")),
+    ],
+)  # fmt: skip
+def test_an_answer_with_a_mark_or_in_its_charset_is_read(
+    open_adapter: Open, answer: Answer, outcome: Outcome
+) -> None:
+    rules = {"code": "code", "kinds": {"1": "invalid"}, "message": "words", "remote_id": "id"}
+    with serving(lambda _: answer) as server:
+        assert open_adapter(server.url(), answer=rules).send([lead("a")]) == [outcome]
+
+
 def test_calls_are_made_at_once_on_kept_connections(open_adapter: Open) -> None:
     with serving(LeadStore()) as server:
         url = server.url("/leads")
