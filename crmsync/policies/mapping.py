@@ -12,7 +12,7 @@ A field whose every choice is empty is not sent, so that the CRM keeps what it h
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from msgplatform.core.errors import InvalidInput
 
 MAX_RULES = 200
 MAX_FIELD = 128
+_MINUTE = timedelta(minutes=1)
 _MAX_NUMBER_LENGTH = 30  # a longer constant is written as text
 _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # as JSON has them
@@ -180,6 +181,10 @@ def _at(path: Path, values: Mapping[str, Any], decoded_columns: dict[str, Any]) 
         return value
     # JSON has no times and no decimals: CRMs take both as text.
     if isinstance(value, datetime):
+        offset = value.utcoffset()
+        # Before standard time a zone's offset has seconds, and times in CRMs (RFC 3339) have none.
+        if offset and offset % _MINUTE:
+            value = value.replace(tzinfo=timezone(round(offset / _MINUTE) * _MINUTE))
         text = value.isoformat()
         return f"{text[:-6]}Z" if text.endswith("+00:00") else text
     if isinstance(value, date | time):

@@ -156,6 +156,18 @@ def test_a_moment_is_the_same_in_columns_of_other_types(
     assert writer.fetchone()[0] == expected
 
 
+def test_a_time_before_standard_time_has_an_offset_of_whole_minutes(
+    writer: Any, mariadb: MariaDb
+) -> None:
+    writer.execute(_TABLE.format(name="thing", type="DATETIME"))
+    writer.execute("INSERT INTO thing (id, v) VALUES (1, '1900-01-01 00:00:00')")
+    columns = Columns(key="id", update_time="changed", values=("v",))
+    source = Source("thing", columns, reader_url(mariadb), zone="Asia/Shanghai")
+    (row,) = Increment(source).rows([1])
+    fields = mapping.parse("v = v").apply(row.values)
+    assert fields == {"v": "1900-01-01T00:00:00+08:06"}  # the local mean time is +08:05:43
+
+
 @pytest.mark.parametrize("kind", ["DATETIME", "TIMESTAMP"])
 def test_the_day_of_a_time_is_that_of_the_source(kind: str, writer: Any, mariadb: MariaDb) -> None:
     """A property for a date, as HubSpot has it, refuses a time. In UTC it is the day before."""
