@@ -36,7 +36,11 @@ class Statements:
         settings, table = self.settings, self.table
         names = list(table.columns)
         rows_by_key: dict[str, Stored] = {}
-        columns = ", ".join(map(self._quote, names))
+        # The driver returns bits as bytes and characters as text, of which a 0 would be true.
+        columns = ", ".join(
+            f"{self._quote(name)} + 0" if name == settings.deleted_column else self._quote(name)
+            for name in names
+        )
         for values in self._rows(columns, keys):
             row = dict(zip(names, values, strict=True))
             key = str(row[settings.key_column])

@@ -162,6 +162,19 @@ def test_deletes_by_a_column_in_a_table_that_wants_values(crm: Crm, open_adapter
     ]
 
 
+@pytest.mark.parametrize("kind", ["BIT(1)", "CHAR(1)"])
+def test_a_column_of_any_type_says_what_is_deleted(
+    mariadb: MariaDb, open_adapter: Open, kind: str
+) -> None:
+    crm = _in_mariadb(mariadb)
+    crm.run(f"ALTER TABLE customer ADD COLUMN mark {kind}")
+    adapter = open_adapter(crm.url, deleted_column="mark")
+    adapter.send([lead("a"), lead("b")])
+    adapter.send([Record("b", 2, {}, deleted=True)])
+    stored = adapter.read(["a", "b"])
+    assert (stored["a"].deleted, stored["b"].deleted) == (False, True)
+
+
 def test_deletes_rows_when_there_is_no_column(crm: Crm, open_adapter: Open) -> None:
     adapter = open_adapter(crm.url)
     adapter.send([lead("a", 5), lead("b", 5)])
