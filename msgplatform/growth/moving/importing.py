@@ -27,7 +27,7 @@ from msgplatform.core.secrets import key_files
 from msgplatform.growth.moving import system_file
 from msgplatform.growth.moving.system_file import ApiKeyLine, Header, KeyLine, ObjectLine, Reader
 from msgplatform.models import ApiKey, AuditLog, Biz
-from msgplatform.setup.platform_file import applying, kinds, reading, references
+from msgplatform.setup.platform_file import applying, kinds, reading
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.outcome import Action, FileFaults
 from msgplatform.setup.platform_file.reading import Entry
@@ -173,7 +173,7 @@ def _store_objects(file: Reader) -> None:
     if list(sections.get(_SYSTEMS, ())) != [file.header.system]:
         raise Refused("The file does not have one business system, that of its header.")
     try:
-        description = reading.read_sent(Text(sections), references.read_sealed)
+        description = reading.read_exported(Text(sections))
         for entry in description.entries:
             with suppress(Http404):  # neither the system nor its objects exist here
                 resource = entry.kind(_ACTOR, **entry.address)

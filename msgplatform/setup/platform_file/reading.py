@@ -103,10 +103,18 @@ def read_files(paths: Iterable[Path], read_secret: ReadSecret) -> Description:
     return reader.description()
 
 
-def read_sent(content: text.Text, read_secret: ReadSecret = references.read_sent) -> Description:
-    """The entries of a file that a client has sent, with its secrets as they are unless there is
-    another way to read them. Raises FileFaults."""
-    reader = _Reader(read_secret)
+def read_sent(content: text.Text) -> Description:
+    """The entries of a file that a client has sent, with its secrets as they are. Raises
+    FileFaults."""
+    reader = _Reader(references.read_sent)
+    reader.read("", content)
+    return reader.description()
+
+
+def read_exported(content: text.Text) -> Description:
+    """The entries of a file that another cell has written, with encrypted secrets and without
+    references: ${NAME} in a description is a text. Raises FileFaults."""
+    reader = _Reader(references.read_sealed, has_references=False)
     reader.read("", content)
     return reader.description()
 
@@ -134,8 +142,8 @@ def _fault_of_text(file: str, error: text.TextFault) -> Fault:
 class _Reader:
     """Collects the entries of texts, and their faults."""
 
-    def __init__(self, read_secret: ReadSecret) -> None:
-        self._read_secret = read_secret
+    def __init__(self, read_secret: ReadSecret, *, has_references: bool = True) -> None:
+        self._read_secret, self._has_references = read_secret, has_references
         self.faults: list[Fault] = []
         self._entries: dict[tuple[Kind, str], Entry] = {}
         self._sections: set[str] = set()
@@ -216,7 +224,7 @@ class _Reader:
                     continue
                 except references.WrongReference as error:
                     field_path, words = (field_name, *error.path), str(error)
-            elif references.is_reference(value):
+            elif self._has_references and references.is_reference(value):
                 words = "References are read in secret fields only, and this is none."
             else:
                 continue

@@ -66,7 +66,12 @@ class Move:
             BizReceive.objects.create(
                 biz=self.biz, receive=receive, status=status, event_types=["order.*"], schedule=[7]
             )
-        EventType.objects.create(biz=self.biz, name="order.paid", schema={"type": "object"})
+        EventType.objects.create(
+            biz=self.biz,
+            name="order.paid",
+            schema={"type": "object"},
+            description="${customer} paid",
+        )
         EventType.objects.create(biz=None, name="ping")
         account(self.biz, "shop").gateways.add(gateway("unicom"))
         LandingPage.objects.create(biz=self.biz, title="Summer", appkey="summer-ads")
@@ -133,7 +138,8 @@ def test_everything_moves_and_the_work_waits_until_it_is_resumed(move: Move) -> 
     assert (warehouse.receive.secret, warehouse.receive.headers) == (SECRET, {"X-Key": "abc"})
     assert (warehouse.event_types, warehouse.schedule) == (["order.*"], [7])
     assert (warehouse.status, books.status) == (_Status.PAUSED, _Status.PAUSED)
-    assert EventType.objects.get(name="order.paid").owner == biz.pk
+    paid = EventType.objects.get(name="order.paid")
+    assert (paid.owner, paid.description) == (biz.pk, "${customer} paid")
     assert EventType.objects.get(name="ping").owner == 0
     moved = SmsAccount.objects.get(name="shop")
     assert (moved.biz, [each.name for each in moved.gateways.all()]) == (biz, ["unicom"])
