@@ -21,6 +21,7 @@ from msgplatform.monitor.statistics import groups
 
 _TIME_FIELDS = ("period", "since", "until", "step")
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet runs cells with these beginnings
+_MAX_DIGITS = 15  # a spreadsheet rounds longer numbers
 
 
 @staff_view("GET", answers_limited_people=True)
@@ -104,20 +105,21 @@ def _flow(request: HttpRequest) -> Flow | None:
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
     """A file with this name, without `.csv`."""
     writer = csv.writer(_Echo())
-    # A spreadsheet would run a cell that begins like a formula; ' makes it a text. A Chinese or
-    # Japanese system also takes the full-width signs, and some ignore blanks before them.
-    lines = (
-        writer.writerow([
-            f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
-            for cell in row
-        ])
-        for row in rows
-    )  # fmt: skip
+    lines = (writer.writerow(map(_cell, row)) for row in rows)
     return StreamingHttpResponse(
         chain(["\ufeff"], lines),  # spreadsheets recognise UTF-8 by it
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
     )
+
+
+def _cell(text: str) -> str:
+    # A spreadsheet would run a cell that begins like a formula; ' makes it a text. A Chinese or
+    # Japanese system also takes the full-width signs, and some ignore blanks before them.
+    if text[:1] in ("\t", "\r") or fold(text).startswith(_FORMULA):
+        return f"'{text}"
+    # This formula keeps the digits of an id.
+    return f'="{text}"' if len(text) > _MAX_DIGITS and text.isdecimal() else text
 
 
 class _Echo:
