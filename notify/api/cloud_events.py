@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 from msgplatform.doors.api import json
+from msgplatform.doors.api.intake import unquote_key
 
 MEDIA_TYPE = "application/cloudevents+json"
 _VERSION = "1.0"
@@ -52,9 +53,10 @@ def read(request: Request, max_bytes: int) -> CloudEvent:
     if json.media_type_of(content_type) == MEDIA_TYPE:
         event = json.parse(body, CloudEvent)
     else:
-        # Values of headers are percent-encoded (HTTP binding, §3.1.3.2).
+        # Values of headers are percent-encoded, and older senders quote them (HTTP binding,
+        # §3.1.3.2).
         attributes: dict[str, str | None] = {
-            name.removeprefix(_HEADER).lower(): unquote(value)
+            name.removeprefix(_HEADER).lower(): unquote(unquote_key(value))
             for name, value in request.META.items()
             if name.startswith(_HEADER)
         }

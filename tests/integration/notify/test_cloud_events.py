@@ -102,6 +102,17 @@ def test_both_modes_are_one_event(orders: Caller) -> None:
     assert in_other_mode.json()["id"] == first.json()["id"]
 
 
+def test_quoted_headers_are_one_event_with_unquoted_ones(orders: Caller) -> None:
+    headers, body = binary(source="/shops/7")
+    first = send(orders, headers, body)
+    quoted = {
+        name: f'"{value}"' if name.lower().startswith("ce-") else value
+        for name, value in headers.items()
+    }
+    again = send(orders, quoted, body)
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+
+
 def test_a_key_of_the_request_goes_before(orders: Caller) -> None:
     headers, body = structured()
     assert send(orders, {**headers, "Idempotency-Key": "mine"}, body).status_code == 202
