@@ -67,6 +67,7 @@ OTHER_TYPES: list[tuple[str, str, dict[str, Any], str]] = [
     ("PUT", "systems/orders/keys/till", {"scopes": [5]}, "scopes[0]"),
     ("PUT", "systems/orders/keys/till", {**KEY, "expires_at": "2090-01-01T00:00"}, "expires_at"),
     ("PUT", "systems/orders/keys/till", {**KEY, "expires_at": LAST_DAY}, "expires_at"),
+    ("PUT", "systems/orders/keys/till", {**KEY, "expires_at": "9999-12-31T23:59Z"}, "expires_at"),
     ("PUT", "systems/orders/keys/%20till", KEY, "name"),
     ("PUT", "event-types/order.paid", {"description": 5}, "description"),
     ("POST", "jobs", {**REQUEUE, "filter": {"biz": 5}}, "filter.biz"),

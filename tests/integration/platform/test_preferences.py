@@ -134,3 +134,9 @@ def test_the_ends_of_the_calendar_in_a_person_s_zone(
         f"/admin/msgplatform/auditlog/?at_until={moment[:16]}",
     ):  # fmt: skip
         assert admin_client.get(address).status_code == 200, address
+    key = {
+        "biz": Biz.objects.create(name="orders").pk, "name": "till", "scopes": ["events:write"],
+        "expires_at_0": moment[:10], "expires_at_1": moment[11:19],
+    }  # fmt: skip
+    errors = admin_client.post(KEY_FORM, key).context["adminform"].form.errors
+    assert list(errors) == ["expires_at"]

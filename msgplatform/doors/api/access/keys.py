@@ -38,6 +38,8 @@ _SECRET_BYTES = 32  # 43 characters of base64url
 _FORMAT = re.compile(rf"mp_((?:[0-9a-f]{{2}})?[a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 # Seconds between writes of `last_used_at`: an exact time would cost a write for each request.
 _LAST_USED_STEP = timedelta(minutes=1)
+# A key without an end has no time at all: not every zone has the last day of the year 9999.
+_MAX_LIFE = timedelta(days=36_525)
 
 # Scopes beside those of flows (`Flow.management_scopes`).
 _PLATFORM_SCOPES = {
@@ -99,9 +101,17 @@ def check_limit(system_names: Collection[str], is_management: bool) -> None:
 
 
 def check_expiry(expires_at: datetime | None) -> None:
-    """Raises InvalidInput for a time in the past."""
-    if expires_at is not None and expires_at <= timezone.now():
+    """Raises InvalidInput for a time in the past, or more than 100 years ahead."""
+    if expires_at is None:
+        return
+    life = expires_at - timezone.now()
+    if life <= timedelta():
         raise InvalidInput(_("This time is in the past; choose one in the future."), "expires_at")
+    if life > _MAX_LIFE:
+        raise InvalidInput(
+            _("This time is more than 100 years ahead; leave it empty if the key has no end."),
+            "expires_at",
+        )
 
 
 def create(
