@@ -54,6 +54,11 @@ else
   if not allowed then spent = redis.call('DECRBY', KEYS[1], add) end
 end
 local ends = math.max(redis.call('PTTL', KEYS[1]), 1)
+-- Later than any window ends: the clock went back, or the window was shortened.
+if ends > tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  ends = tonumber(ARGV[2])
+end
 return {allowed and 1 or 0, math.max(limit - spent, 0), ends}
 """
 

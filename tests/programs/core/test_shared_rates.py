@@ -106,6 +106,16 @@ class TestQuota:
             assert time.monotonic() < deadline
         assert quota.spend(KEY, 5, 600, 5).wait == 0
 
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_a_clock_that_went_back_makes_no_window_longer(
+        self, work_redis: redis.Redis, count: int
+    ) -> None:
+        quota = Quota(connect)
+        quota.spend(KEY, 5, 60, 5)
+        work_redis.pexpire(KEY, 3_660_000)
+        assert 0 < quota.spend(KEY, 5, 60, count).wait <= 60
+        assert work_redis.pttl(KEY) <= 60_000
+
     def test_many_at_once_get_no_more(self, work_redis: redis.Redis) -> None:
         def spend(_: int) -> bool:
             return Quota(connect).spend(KEY, 10, 600, 3).wait == 0
