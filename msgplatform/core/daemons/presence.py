@@ -27,8 +27,13 @@ for i = 1, #ARGV, 3 do
 end
 local some = redis.call('HRANDFIELD', key, #ARGV / 3 + 10, 'WITHVALUES')
 for i = 1, #some, 2 do
-  local over = tonumber(string.match(some[i + 1], '^%S+ (%S+) '))
-  if not over or over <= at then redis.call('HDEL', key, some[i]) end
+  local since, over, record = string.match(some[i + 1], '^(%S+) (%S+) (.*)$')
+  since, over = tonumber(since), tonumber(over)
+  if not since or not over or over <= at then
+    redis.call('HDEL', key, some[i])
+  elseif since > at + 1 then  -- the clock went back: the record must not last for longer
+    redis.call('HSET', key, some[i], string.format('%.6f %.6f ', at, at + over - since) .. record)
+  end
 end
 longest = math.ceil(longest * 1000)
 if redis.call('PTTL', key) < longest then redis.call('PEXPIRE', key, longest) end

@@ -97,6 +97,19 @@ def test_the_age_is_by_the_clock_of_redis(loads: Presence[Load]) -> None:
     assert 0 <= age <= time.monotonic() - before + 60
 
 
+def test_who_died_before_the_clock_went_back_vanishes(
+    loads: Presence[Load], work_redis: redis.Redis
+) -> None:
+    at = time.time() + 3600
+    work_redis.hset(KEY, "dead", f'{at:.6f} {at + 0.3:.6f} {{"waiting": 1}}')
+
+    def vanished() -> bool:
+        loads.report({"alive": Load(2)})
+        return loads.read() == {"alive": Load(2)}
+
+    until(vanished)
+
+
 def test_records_of_another_version_are_passed_over(
     loads: Presence[Load], work_redis: redis.Redis
 ) -> None:
