@@ -40,7 +40,8 @@ class KeptData(msgspec.Struct, frozen=True):
         if (seconds := self.seconds()) is None:
             return None
         # A month is deleted as a whole when its last row is old enough.
-        return (self.step.end(oldest) if self.step else oldest) + timedelta(seconds=seconds)
+        end = self.step.end(self.step.start(oldest)) if self.step else oldest
+        return end + timedelta(seconds=seconds)
 
 
 def of_table(
