@@ -101,9 +101,9 @@ class Command(BaseCommand):
 
 
 def _moment(text: str, now: datetime) -> datetime:
-    if age := _AGE.fullmatch(text.strip()):
-        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:
+        if age := _AGE.fullmatch(text.strip()):
+            return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
         return filters.moment(text.strip(), "since")
-    except InvalidInput as error:
+    except (InvalidInput, OverflowError) as error:  # there is no time before the year 1
         raise CommandError(f"--since: {error}; or an age such as 2h, 30m, 7d") from None

@@ -376,6 +376,7 @@ def test_without_redis_the_database_is_replayed(policy: Policy, settings: Any) -
     ("given", "problem"),
     [
         (["--since", "soon"], "such as 2h"),
+        (["--since", "999999d"], "such as 2h"),
         (["--since", "1h", "--policy", "leads/nobody"], "policy"),
         (["--since", "1h", "--operation", "1"], "not allowed with"),
         ([], "required"),
