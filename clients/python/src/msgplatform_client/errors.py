@@ -143,7 +143,7 @@ def retry_after(response: httpx.Response) -> float | None:
         return float(text)
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # such as a year of twenty digits
         return None
     if moment.tzinfo is None:  # as RFC 5322 writes UTC of an unknown zone
         moment = moment.replace(tzinfo=UTC)
