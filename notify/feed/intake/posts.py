@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import msgspec
 from django.db import transaction
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids, sql, transactions
@@ -176,4 +175,4 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
     # Counters come last, because other processes wait for these rows until the commit. If the
     # answer to the COMMIT is lost, the posts are stored once, and counted twice.
     counts = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)
-    counters.add(counts, timezone.now())
+    counters.add(counts, sql.now())
