@@ -1,6 +1,5 @@
 """An order that a worker has claimed: which of its records it still owns, and for how long."""
 
-import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -15,6 +14,7 @@ from crmsync.handler.adoption import Adoption, of_crm, remote_ids_among
 from crmsync.models import Record
 from crmsync.orders import MAX_ENTRIES, Entry, Order
 from msgplatform.core import logging
+from msgplatform.core.daemons.timer import lease_clock
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.queues import jobs
 
@@ -54,8 +54,8 @@ class ClaimedOrder:
     def __init__(self, job: jobs.Claimed) -> None:
         self.job = job
         self.order: Order = job.data
-        self._began = time.monotonic()
-        self._ends = 0.0  # of the lease, monotonic
+        self._began = lease_clock()
+        self._ends = 0.0  # of the lease, by `lease_clock`
         self._ids: Sequence[int] = ()
         self.adoption = Adoption(self.order)
 
@@ -87,13 +87,13 @@ class ClaimedOrder:
         """The rows that still carry the claim, by id. A lease with little time left is renewed.
         Sets the end of the lease."""
         row_ids = [entry.record for entry in self.order.entries]
-        asked_at = time.monotonic()
+        asked_at = lease_clock()
         rows, now = self._read(row_ids)
         # An order may have waited in the queue until little of its lease is left.
         if rows and min(row.lease_until for row in rows) < now + _spare():
             claim = claims.Claim(self.order.claim, [row.record for row in rows], now)
             claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at")
-            asked_at = time.monotonic()
+            asked_at = lease_clock()
             rows, now = self._read(claim.ids)
         if len(rows) < len(row_ids):
             log.info("order_lost", records=len(row_ids) - len(rows), crm=self.order.crm)
@@ -110,7 +110,7 @@ class ClaimedOrder:
         if len(operations) != 1 or len(row_ids) > MAX_ENTRIES:
             return False
         # Take the time before the answer, which may be late: the lease must not seem to end later.
-        asked_at = time.monotonic()
+        asked_at = lease_clock()
         count, until, now = self._count_claimed(
             row_ids, "AND operation_id = %s AND NOT is_adopted", operations
         )
@@ -184,16 +184,16 @@ class ClaimedOrder:
         """True if the lease has ended, or would end before a call is answered (adapters give up
         after a quarter of it): nothing more may be sent."""
         call_seconds: float = min(CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
-        return time.monotonic() > self._ends - call_seconds
+        return lease_clock() > self._ends - call_seconds
 
     @property
     def is_overdue(self) -> bool:
         """True if the order has taken longer than any order may, and its lease has ended."""
-        return time.monotonic() > max(self._began + _MAX_SECONDS, self._ends)
+        return lease_clock() > max(self._began + _MAX_SECONDS, self._ends)
 
     def renew_if_due(self) -> None:
         """Renew a lease that ends soon. Raises what an unavailable database raises."""
-        now = time.monotonic()
+        now = lease_clock()
         if not self._ids or now < self._ends - _spare().total_seconds():
             return
         if now > self._began + _MAX_SECONDS:

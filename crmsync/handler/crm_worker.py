@@ -29,6 +29,7 @@ from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.presence import LiveCrm
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.daemons.timer import lease_clock
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
@@ -83,11 +84,11 @@ class CrmWorkers:
 
     def own(self, seconds: float) -> None:
         """Allow claims for so many seconds: no other handler takes this CRM's orders meanwhile."""
-        self._owned_until = time.monotonic() + seconds
+        self._owned_until = lease_clock() + seconds
 
     def is_owned(self) -> bool:
         """True if this process may claim the CRM's orders."""
-        return time.monotonic() < self._owned_until
+        return lease_clock() < self._owned_until
 
     @property
     def is_busy(self) -> bool:
@@ -106,8 +107,8 @@ class CrmWorkers:
 
     def is_unused(self, seconds: float) -> bool:
         """True if the CRM had no work for so long, and its limits have nothing to remember."""
-        now = time.monotonic()
-        return not self.is_busy and now > self._owned_until + seconds and not self.is_held
+        is_over = lease_clock() > self._owned_until + seconds
+        return not self.is_busy and is_over and not self.is_held
 
     def renew_leases(self) -> None:
         """Renew the leases of the claimed orders that need it. Raises what an unavailable database

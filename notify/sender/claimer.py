@@ -1,6 +1,5 @@
 """The sender's claiming thread: takes orders from Redis so that the sending thread never waits."""
 
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -9,7 +8,7 @@ from django.conf import settings
 
 from msgplatform.core import outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons.timer import Every, lease_clock
 from msgplatform.core.daemons.wake_signal import Listener
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import jobs, owners
@@ -65,7 +64,7 @@ class OrderClaimer:
         self._next_report = Every(REPORT_SECONDS)  # the sending thread may bring it forward
         self._has_moved = False  # True if a breaker moved since the last report
         # The latest time at which this process surely owned the queues of all orders in flight.
-        self._owned_at = time.monotonic()
+        self._owned_at = lease_clock()
         self._is_claiming = not outbound.is_off()  # until `stop_claiming`
         # The rest belongs to the claiming thread. Orders in flight, by queue:
         self._in_flight: dict[str, list[ClaimedOrder]] = {}
@@ -118,7 +117,7 @@ class OrderClaimer:
     @property
     def may_begin(self) -> bool:
         """False while the orders in flight may soon be another sender's: no request begins."""
-        return time.monotonic() - self._owned_at < _BEGIN_SECONDS
+        return lease_clock() - self._owned_at < _BEGIN_SECONDS
 
     # -- the thread ------------------------------------------------------------------------------
     def round(self) -> float:
@@ -193,7 +192,7 @@ class OrderClaimer:
         if not self._next_renewal.is_due:
             return
         # Queues are lost when this process or Redis stood still for longer than OWNERSHIP_SECONDS.
-        began_at = time.monotonic()
+        began_at = lease_clock()
         names = list(self._in_flight)
         lost_names, lapsed_names = owners.renew(names, self.owner, OWNERSHIP_SECONDS)
         for name in lost_names:

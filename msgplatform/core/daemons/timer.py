@@ -8,6 +8,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+# CLOCK_MONOTONIC of Linux stands still while the machine is suspended.
+_LEASE_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def lease_clock() -> float:
+    """Seconds that never go back, and go on while the machine is suspended: the clock of a process
+    that compares its time with leases in Redis or the database."""
+    return time.clock_gettime(_LEASE_CLOCK)
+
 
 class Every:
     """A timer that is due at once the first time, and then `seconds` after each `restart`.

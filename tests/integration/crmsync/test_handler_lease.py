@@ -1,9 +1,7 @@
 """The lease of an order that a worker has claimed."""
 
 import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ from crmsync.adapters.outcomes import Ok, Retry
 from crmsync.directory import crm_from_row
 from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
+from crmsync.handler.crm_worker import CrmWorkers
 from crmsync.handler.delivery import Delivery
 from crmsync.models import Crm, Record
 from crmsync.orders import MainQueue
@@ -28,6 +27,7 @@ from tests.integration.crmsync.sync_support import (
     requests,
 )
 from tests.support.json_stub import Answer, Asked, serving
+from tests.support.suspension import suspend
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -40,10 +40,7 @@ def order(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert job is not None
     order = ClaimedOrder(job)
     assert len(order.check().to_send) == 3
-    later = time.monotonic() + settings.CRM_LEASE_SECONDS * 0.9
-    monkeypatch.setattr(
-        "crmsync.handler.claimed_order.time", SimpleNamespace(monotonic=lambda: later)
-    )
+    suspend(monkeypatch, settings.CRM_LEASE_SECONDS * 0.9)
     assert order.is_lost
     return order
 
@@ -51,6 +48,17 @@ def order(work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_it_is_renewed(order: ClaimedOrder) -> None:
     order.renew_if_due()
     assert not order.is_lost
+
+
+def test_a_machine_that_was_suspended_claims_no_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crm = crm_from_row(Customers(tmp_path).crm())
+    workers = CrmWorkers(crm, breaker.Policy(), None, lambda _records, _failures: None)
+    workers.own(300.0)
+    assert workers.is_owned()
+    suspend(monkeypatch, 301.0)
+    assert not workers.is_owned()
 
 
 def test_a_process_that_was_stopped_sends_no_further_request(
@@ -61,10 +69,7 @@ def test_a_process_that_was_stopped_sends_no_further_request(
     store = Store(is_upsert=True)
 
     def stopped_meanwhile(request: Asked) -> Answer:
-        later = time.monotonic() + settings.CRM_LEASE_SECONDS
-        monkeypatch.setattr(
-            "crmsync.handler.claimed_order.time", SimpleNamespace(monotonic=lambda: later)
-        )
+        suspend(monkeypatch, settings.CRM_LEASE_SECONDS)
         return store(request)
 
     with serving(stopped_meanwhile) as server:
@@ -96,15 +101,11 @@ def test_it_is_not_longer_because_the_database_answers_late(
         Record.objects.filter(key="2").update(claimed_by="another")
     job = MainQueue("sales").claim()
     assert job is not None
-    seconds = [0.0]
-    monkeypatch.setattr(
-        "crmsync.handler.claimed_order.time", SimpleNamespace(monotonic=lambda: seconds[0])
-    )
     order = ClaimedOrder(job)
 
     def answer_late(execute: Any, *arguments: Any) -> Any:
         answer = execute(*arguments)
-        seconds[0] += settings.CRM_LEASE_SECONDS
+        suspend(monkeypatch, settings.CRM_LEASE_SECONDS)
         return answer
 
     with connection.execute_wrapper(answer_late):

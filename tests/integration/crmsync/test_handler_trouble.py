@@ -22,6 +22,7 @@ from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue, Request
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.recovery import actions
+from msgplatform.core.daemons.timer import lease_clock
 from msgplatform.core.data import sql
 from msgplatform.core.personal import MARK
 from msgplatform.core.queues import jobs, owners
@@ -557,8 +558,8 @@ class TestKilled:
         queued = sync.queued(sync.policy(crm), sync.requests("a"))
         with sync.running() as one, sync.running() as two:
             sync.turn_until(one, begun.is_set)
-            ahead = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600)
-            monkeypatch.setattr("crmsync.handler.claimed_order.time", ahead)
+            clock = "crmsync.handler.claimed_order.lease_clock"
+            monkeypatch.setattr(clock, lambda: lease_clock() + 3600)
             sync.newer(queued, "a")  # the lease has ended: the poller queues what is newest
             queued.order = sync.again(queued)
             work_redis.delete(owner_key(crm))  # after OWNERSHIP_SECONDS

@@ -33,6 +33,7 @@ from notify.sender.claimer import OrderClaimer
 from notify.sender.in_flight import ClaimedOrder
 from notify.sender.sender import Sender
 from tests.support.http_sinks import Sink, answering, refusing_port
+from tests.support.suspension import suspend
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -701,7 +702,7 @@ class TestDeadSender:
     ) -> None:
         """Only one renewal says that the ownership has lapsed."""
         slow, held = self.stands_still(biz)
-        slow._owned_at -= 601
+        suspend(monkeypatch, 601)
         ask = owners.filter_claimed
 
         def fail_once(orders: Any) -> Any:
@@ -726,7 +727,7 @@ class TestDeadSender:
         assert again.is_lost
 
     def test_no_request_begins_while_the_ownership_is_in_doubt(
-        self, biz: Biz, tmp_path: Path
+        self, biz: Biz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with SinkProcess(tmp_path / "seen", []) as sink:
             row = subscribed(biz, "one", sink.url)
@@ -737,7 +738,7 @@ class TestDeadSender:
             sender.subscriptions.refresh()
             try:
                 sender.claimer.claim()
-                sender.claimer._owned_at -= 601
+                suspend(monkeypatch, 601)
                 for _ in range(20):
                     sender.turn()
                 assert [len(lane.waiting) for lane in sender.lanes] == [3]
