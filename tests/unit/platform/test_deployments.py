@@ -88,6 +88,14 @@ def test_programs_end_before_the_servers_they_write_to() -> None:
     assert "marker" in services()["sender"]["depends_on"]
 
 
+def test_a_backup_and_a_restore_run_no_migration() -> None:
+    """Compose starts what a service depends on: a restore needs an empty database."""
+    lines = (DEPLOY.parent / "docs" / "backup.md").read_text().splitlines()
+    commands = [line for line in lines if line.startswith("$compose run ")]
+    assert len(commands) == 4
+    assert [line for line in commands if not line.startswith("$compose run --rm --no-deps ")] == []
+
+
 def test_the_web_server_collects_the_files_of_its_release() -> None:
     """The volume was filled by the release that made it."""
     command = services()["web"]["command"][-1]
