@@ -64,6 +64,19 @@ def test_the_image_is_the_same_with_an_engine_and_without() -> None:
     assert "deploy/image/install /opt/msgplatform/requirements.txt" in script
 
 
+def test_the_command_of_the_package_reads_settings_as_systemd_does(tmp_path: Path) -> None:
+    file = tmp_path / "msgplatform.env"
+    file.write_text("# A=no\n \nA='a b'\nB=\"it's\" \nC=x='y'\nD=x=y\t\nLAST=read")
+    script = (DEPLOY / "debian" / "msgplatform").read_text().partition("export STATE_DIR")[0]
+    program = script.replace("/etc/msgplatform.env", str(file)) + "env"
+    done = subprocess.run(
+        ["/bin/sh", "-c", program], env={"PATH": os.environ["PATH"]}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    expected = {"A=a b", "B=it's", "C=x='y'", "D=x=y", "LAST=read"}
+    assert expected <= set(done.stdout.splitlines())
+
+
 def test_kubernetes_asks_a_host_that_is_allowed() -> None:
     """A pod's own address would get 400, and the pod would never be ready."""
     web, *_ = yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "web.yaml").read_text())
