@@ -87,6 +87,21 @@ def test_kubernetes_asks_a_host_that_is_allowed() -> None:
     assert hosts == {"localhost"} <= set(settings.ALLOWED_HOSTS)
 
 
+def test_kubernetes_commands_are_for_the_namespace_of_the_objects() -> None:
+    """Without `-n` a command is for the namespace of the context, mostly `default`."""
+    folder = DEPLOY / "kubernetes"
+    overlays = [yaml.safe_load((folder / name / "kustomization.yaml").read_text())
+                for name in ("small", "cluster")]  # fmt: skip
+    assert {overlay["namespace"] for overlay in overlays} == {"msgplatform"}
+    texts = [path.read_text() for path in folder.rglob("*.yaml")]
+    texts.append((DEPLOY.parent / "docs" / "install.md").read_text())
+    verbs = re.findall(r"kubectl (-n msgplatform \w+|\w+ [-\w]+)", "\n".join(texts))
+    assert sorted(verbs) == [
+        "-n msgplatform create", "-n msgplatform delete", "-n msgplatform exec", "apply -k",
+        "create namespace",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("started", [by_units, by_compose, by_kubernetes])
 def test_every_program_is_started(started: Callable[[], set[str]]) -> None:
     assert started() == PROGRAMS
