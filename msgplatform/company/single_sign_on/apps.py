@@ -3,7 +3,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Warning, register
 from django.http import HttpRequest
 
 from msgplatform import env
@@ -24,14 +24,25 @@ class SingleSignOnConfig(AppConfig):
 
 def _check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """Check the settings: a provider that is half set up lets nobody in."""
-    for name in ("OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET", "OIDC_ROLES"):
-        if settings.OIDC_ISSUER and not getattr(settings, name):
+    needs = [("OIDC_ISSUER", f"OIDC_{name}") for name in ("CLIENT_ID", "CLIENT_SECRET", "ROLES")]
+    for provider in ("FEISHU", "DINGTALK"):
+        client_id, secret = f"{provider}_CLIENT_ID", f"{provider}_CLIENT_SECRET"
+        needs += [(client_id, secret), (secret, client_id)]
+    for name, needed_name in needs:
+        if getattr(settings, name) and not getattr(settings, needed_name):
             yield Error(
-                f"OIDC_ISSUER is set, and {name} is not",
-                hint=f"Set {name}, as docs/sign-in.md describes it, or take OIDC_ISSUER away.",
-                obj=name,
+                f"{name} is set, and {needed_name} is not",
+                hint=f"Set {needed_name}, as docs/sign-in.md describes it, or take {name} away.",
+                obj=needed_name,
                 id="msgplatform.E015",
             )
+    if settings.OIDC_CLIENT_ID and not settings.OIDC_ISSUER:
+        yield Warning(
+            "OIDC_CLIENT_ID is set, and OIDC_ISSUER is not: nobody signs in by the provider",
+            hint="Set OIDC_ISSUER, as docs/sign-in.md describes it, or take OIDC_CLIENT_ID away.",
+            obj="OIDC_ISSUER",
+            id="msgplatform.W017",
+        )
 
 
 def _address(request: HttpRequest) -> str:

@@ -234,6 +234,18 @@ class TestSettings:
         assert list(found(**public)) == ["msgplatform.W007"]
         assert found(**{**public, "PUBLIC_URL": "http://localhost:8000"}) == {}
 
+    @pytest.mark.parametrize(
+        ("name", "id", "needed_name"),
+        [
+            ("FEISHU_CLIENT_ID", "msgplatform.E015", "FEISHU_CLIENT_SECRET"),
+            ("DINGTALK_CLIENT_SECRET", "msgplatform.E015", "DINGTALK_CLIENT_ID"),
+            ("OIDC_CLIENT_ID", "msgplatform.W017", "OIDC_ISSUER"),
+        ],
+    )
+    def test_a_provider_that_is_half_set_up(self, name: str, id: str, needed_name: str) -> None:
+        (message,) = found(**{name: "x"}).values()
+        assert (message.id, message.obj) == (id, needed_name)
+
     def test_archive_beside_the_main_database(self, settings: Any) -> None:
         hot = settings.DATABASES["default"]
         for cold, expected in ((hot, ["msgplatform.E004"]), ({**hot, "NAME": "other"}, [])):
