@@ -32,6 +32,6 @@ SMS_KEEP_ARCHIVED_HOURS = env.integer("SMS_KEEP_ARCHIVED_HOURS", 24, 0, 720)
 # By default: none, they are archived only
 SMS_DEFAULT_ACCOUNT = env.text("SMS_DEFAULT_ACCOUNT", "")
 # The address at which the operator's gateways reach us with Reports and MOs.
-SMS_RECEIVER_HOST = env.text("SMS_RECEIVER_HOST", "127.0.0.1")
+SMS_RECEIVER_HOST = env.host("SMS_RECEIVER_HOST", "127.0.0.1")
 # Its port.
 SMS_RECEIVER_PORT = env.integer("SMS_RECEIVER_PORT", 8801, 1, 65_535)

@@ -260,6 +260,18 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     return raw
 
 
+def host(name: str, default: str) -> str:
+    """The address or name at which a program listens, without a port."""
+
+    def parse(raw: str) -> str:
+        try:
+            return str(ipaddress.IPv6Address(raw)) if ":" in raw else raw
+        except ValueError:
+            raise ValueError("it is neither an IP address nor a name without a port") from None
+
+    return _parse(name, default, parse, f"Set {name} to an address such as 10.0.0.5 or 0.0.0.0.")
+
+
 def mail_server(server_url: str) -> dict[str, Any]:
     """Django's settings of a mail server; none for ''."""
     if not server_url:

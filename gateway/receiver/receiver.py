@@ -117,7 +117,11 @@ class SmsReceiver(Worker):
     def _listen(self) -> None:
         """Listens, unless another program has the port: the next turn tries again."""
         # Do not share the port: the kernel would divide the connections of two platforms' gateways.
-        is_shared = self._port and is_in_use(self._host, self._port)
+        try:
+            is_shared = self._port and is_in_use(self._host, self._port)
+        except OSError as error:  # such as an address of another machine
+            place = f"SMS_RECEIVER_HOST={self._host}, SMS_RECEIVER_PORT={self._port}"
+            raise OSError(f"{place} cannot be used: {error}") from error
         if is_shared and not presence.is_own_port(self._port):
             # Another receiver of this platform that began a moment ago may not be registered yet.
             if self._next_port_warning.take():

@@ -27,6 +27,7 @@ _VALUES = {
     "trace_url": "URL",
     "public_url": "URL",
     "redis_url": "URL",
+    "host": "address",
     "existing_file": "path",
     "state_dir": "path",
     "networks": "networks",

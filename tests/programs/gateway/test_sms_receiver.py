@@ -147,6 +147,14 @@ class TestLogin:
             with turning(second):
                 until(lambda: second.port == first.port)
 
+    def test_an_address_of_another_machine_is_told_with_its_variable(self) -> None:
+        receiver = SmsReceiver("192.0.2.1", 8801)  # of no machine, RFC 5737
+        with (
+            running(receiver),
+            pytest.raises(OSError, match=r"SMS_RECEIVER_HOST=192\.0\.2\.1, .* cannot be used: "),
+        ):
+            receiver.turn()
+
     def test_the_link_is_shown(self, raw: Raw) -> None:
         assert raw.ask(report(raw, 1, 1)) == 0
         until(lambda: [li.kind for li in presence.live()] == ["report"])

@@ -63,6 +63,7 @@ WRONG = {
     "SMS_SCHEDULE_DAYS": "400",
     "SMS_FAILING_MINUTES": "-1",
     "SMS_ARCHIVE_DAYS": "-1",
+    "SMS_RECEIVER_HOST": "gw.example.com:8801",
     "SMS_RECEIVER_PORT": "70000",
     "CRM_LEASE_SECONDS": "4",
     "CRM_BREAKER_SECONDS": "0",

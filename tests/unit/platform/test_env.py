@@ -47,6 +47,10 @@ def web_url() -> str:
     return env.url(NAME, "https://localhost", ("http", "https"))
 
 
+def host() -> str:
+    return env.host(NAME, "127.0.0.1")
+
+
 def time_zone() -> str:
     return env.time_zone(NAME, "UTC")
 
@@ -71,6 +75,7 @@ WRONG: list[tuple[Read, Any, list[str]]] = [
                                     "javascript:alert(1)", "https:", "https:/example.com",
                                     "http:localhost:8000", "https:///x", "http://:8000",
                                     "http://h:65536"]),
+    (host, "127.0.0.1", ["gw.example.com:8801", "10.0.0.5:8801", "[::]:8801", "tcp://10.0.0.5"]),
     (choice, "INFO", ["WARN", "WARN1", "20", "info,warning"]),
     (time_zone, "UTC", ["Mars/Base", "../../etc/passwd", "Asia", "UTC+8", "/etc/localtime"]),
 ]  # fmt: skip
@@ -89,6 +94,8 @@ RIGHT: list[tuple[Read, str, Any]] = [
     (web_url, "http://[::1]:8000", "http://[::1]:8000"),
     (redis_url, "redis:///1", "redis:///1"),
     (web_url, "https://[2001:db8::5]", "https://[2001:db8::5]"),
+    (host, "gw.example.com", "gw.example.com"),
+    (host, "::", "::"),
     (time_zone, "Asia/Shanghai", "Asia/Shanghai"),
     (choice, "warning", "WARNING"),
 ]
