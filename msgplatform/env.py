@@ -260,6 +260,20 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     return raw
 
 
+def headers(name: str) -> list[tuple[str, str]]:
+    """Headers of HTTP, in small letters: `name=value,name=value`, percent-encoded as OpenTelemetry
+    has them; `NAME_FILE` works too (a value may be a key)."""
+    pairs = [part.partition("=") for part in _split(secret(name))]
+    if not all(header.strip() and equals for header, equals, _value in pairs):
+        _report(
+            name,
+            f"a part of {name} is not of the form name=value",
+            f"Set {name} to something like Authorization=Bearer%20KEY,x-team=shop",
+        )
+        return []
+    return [(header.strip().lower(), unquote(value.strip())) for header, _equals, value in pairs]
+
+
 def host(name: str, default: str) -> str:
     """The address or name at which a program listens, without a port."""
 

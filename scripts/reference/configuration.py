@@ -27,6 +27,7 @@ _VALUES = {
     "trace_url": "URL",
     "public_url": "URL",
     "redis_url": "URL",
+    "headers": "list",
     "host": "address",
     "existing_file": "path",
     "state_dir": "path",
@@ -43,7 +44,7 @@ _VALUES = {
     "secret": "text",
 }
 # Kinds that may stand in a file named by NAME_FILE.
-_IN_FILES = {"secret", "database", "url", "redis_url", "public_url"}
+_IN_FILES = {"secret", "database", "headers", "url", "redis_url", "public_url"}
 _UNITS = ("SECONDS", "MINUTES", "HOURS", "DAYS")
 _SECTION = re.compile(r"# -- (.+?) -+$")
 

@@ -116,7 +116,7 @@ def platform(mariadb: MariaDb) -> Iterator[Platform]:
         cluster = HastyPoller(folder, url, {SMG: []}, (WEB,))
         cluster.environment |= {
             "OTEL_EXPORTER_OTLP_ENDPOINT": seen.url, "OTEL_TRACES_SAMPLER_ARG": "0",
-            "OTEL_EXPORTER_OTLP_HEADERS": "x-key=secret", "CRM_LEASE_SECONDS": "12",
+            "OTEL_EXPORTER_OTLP_HEADERS": "X-Key=a%20secret", "CRM_LEASE_SECONDS": "12",
             "ACCESS_LOG": "yes", **times_of_notify(LEASE_SECONDS),
         }  # fmt: skip
         cluster.expected_errors = {"web_server"}
@@ -173,7 +173,7 @@ def test_a_message_over_the_death_of_each_program(platform: Platform) -> None:
     assert {span.program for span in platform.seen.of(trace_id)} == {
         "web", "run_sender", "run_marker",
     }, "the maker died after its commit"  # fmt: skip
-    assert platform.seen.headers[0]["x-key"] == "secret"
+    assert platform.seen.headers[0]["x-key"] == "a secret"
     log = [json.loads(line) for line in cluster.said(WEB).splitlines() if line.startswith("{")]
     assert any(line.get("trace_id") == trace_id for line in log if line["event"] == "request")
     # The next tests count what the consumer gets: on a busy machine it is sent once only with time.

@@ -203,11 +203,9 @@ class Collector:
 
     def __init__(self) -> None:
         self._url = settings.OTEL_EXPORTER_OTLP_ENDPOINT + _PATH
-        # OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value
-        pairs = (part.partition("=") for part in settings.OTEL_EXPORTER_OTLP_HEADERS.split(","))
         self._headers = [
             ("content-type", "application/x-protobuf"),
-            *((name.strip().lower(), value.strip()) for name, equals, value in pairs if equals),
+            *settings.OTEL_EXPORTER_OTLP_HEADERS,
         ]
         self._engine: http.Engine | None = None
 

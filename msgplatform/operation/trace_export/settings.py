@@ -9,9 +9,10 @@ from msgplatform import env
 OTEL_EXPORTER_OTLP_ENDPOINT = env.url("OTEL_EXPORTER_OTLP_ENDPOINT", "", ("http", "https")).rstrip(
     "/"
 )
-# Headers for the collector, such as a key: `name=value`, separated by commas.
+# Headers for the collector, such as a key: `name=value`, separated by commas; values are
+# percent-encoded, such as `Authorization=Bearer%20KEY`.
 # By default: none
-OTEL_EXPORTER_OTLP_HEADERS = env.secret("OTEL_EXPORTER_OTLP_HEADERS")
+OTEL_EXPORTER_OTLP_HEADERS = env.headers("OTEL_EXPORTER_OTLP_HEADERS")
 # Milliseconds that the collector may take for one request. No message waits for it.
 OTEL_EXPORTER_OTLP_TIMEOUT = env.integer("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000, 100, 60_000)
 # The name of the platform in traces.

@@ -46,6 +46,7 @@ WRONG = {
     "SANDBOX_URL": "sandbox.example.com",
     "AUDIT_EXPORT_ALERT_MINUTES": "0",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "otel-collector:4317",
+    "OTEL_EXPORTER_OTLP_HEADERS": "Authorization: Bearer x",
     "OTEL_EXPORTER_OTLP_TIMEOUT": "10s",
     "OTEL_TRACES_SAMPLER_ARG": "1%",
     "TRACE_URL": "https://traces.example.com/trace/",

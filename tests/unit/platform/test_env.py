@@ -47,6 +47,10 @@ def web_url() -> str:
     return env.url(NAME, "https://localhost", ("http", "https"))
 
 
+def headers() -> list[tuple[str, str]]:
+    return env.headers(NAME)
+
+
 def host() -> str:
     return env.host(NAME, "127.0.0.1")
 
@@ -75,6 +79,7 @@ WRONG: list[tuple[Read, Any, list[str]]] = [
                                     "javascript:alert(1)", "https:", "https:/example.com",
                                     "http:localhost:8000", "https:///x", "http://:8000",
                                     "http://h:65536"]),
+    (headers, [], ["Authorization: Bearer x", "a=b,c", "=x"]),
     (host, "127.0.0.1", ["gw.example.com:8801", "10.0.0.5:8801", "[::]:8801", "tcp://10.0.0.5"]),
     (choice, "INFO", ["WARN", "WARN1", "20", "info,warning"]),
     (time_zone, "UTC", ["Mars/Base", "../../etc/passwd", "Asia", "UTC+8", "/etc/localtime"]),
@@ -96,6 +101,11 @@ RIGHT: list[tuple[Read, str, Any]] = [
     (web_url, "https://[2001:db8::5]", "https://[2001:db8::5]"),
     (host, "gw.example.com", "gw.example.com"),
     (host, "::", "::"),
+    (
+        headers,
+        "Authorization=Basic%20eDp5== , x-Team = shop%2C%20web,",
+        [("authorization", "Basic eDp5=="), ("x-team", "shop, web")],
+    ),
     (time_zone, "Asia/Shanghai", "Asia/Shanghai"),
     (choice, "warning", "WARNING"),
 ]
