@@ -67,24 +67,28 @@ class Command(DaemonCommand):
         try:
             destinations.parse(intake)
         except InvalidInput as error:
-            raise CommandError(f"--intake: {error}") from None
+            raise CommandError(f"--intake or AGENT_INTAKE_URL: {error}") from None
         if not database:
-            raise CommandError("--database: name the business system's database")
+            raise CommandError(
+                "--database or AGENT_DATABASE_URL: name the business system's database"
+            )
         try:
             store = Store(add_database(database))
         except InvalidInput as error:
-            raise CommandError(f"--database: {error}") from None
+            raise CommandError(f"--database or AGENT_DATABASE_URL: {error}") from None
         figures = Figures()
         if metrics:
             host, _, port = metrics.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
-                raise CommandError("--metrics: use HOST:PORT, such as 127.0.0.1:9464")
+                raise CommandError(
+                    "--metrics or AGENT_METRICS: use HOST:PORT, such as 127.0.0.1:9464"
+                )
             try:
                 figures.serve(host.strip("[]"), int(port))
             except OSError as error:
                 # The port may be taken by a second Agent with the same options.
-                text = f"--metrics: {metrics} cannot be used: {error.strerror}"
-                raise CommandError(text) from None
+                why = f"{metrics} cannot be used: {error.strerror}"
+                raise CommandError(f"--metrics or AGENT_METRICS: {why}") from None
         client = IntakeClient(intake, key, TIMEOUT_SECONDS)
         return Relay(store, client, options["batch"], options["name"], figures)
 

@@ -294,14 +294,20 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     [
         (
             ["--database", "postgres://u:secret@h/x"],
-            "--database: the database's URL cannot be used",
+            "--database or AGENT_DATABASE_URL: the database's URL cannot be used",
         ),
         (["--database", "mysql://u:secret@h:3306/"], "names no database"),
-        (["--database", "sqlite:////tmp/x", "--intake", "ftp://h"], "--intake: The URL does not"),
+        (
+            ["--database", "sqlite:////tmp/x", "--intake", "ftp://h"],
+            "--intake or AGENT_INTAKE_URL: The URL does not",
+        ),
         (["--database", "sqlite:////tmp/x", "--batch", "0"], "--batch must be from 1 to 1000"),
-        (["--database", "sqlite:////tmp/x", "--metrics", "9"], "--metrics: use HOST:PORT"),
+        (
+            ["--database", "sqlite:////tmp/x", "--metrics", "9"],
+            "--metrics or AGENT_METRICS: use HOST:PORT",
+        ),
         (["--database", "sqlite:////tmp/x", "--key-file", "/nowhere"], "--key-file: /nowhere"),
-        ([], "--database: name the business system's database"),
+        ([], "--database or AGENT_DATABASE_URL: name the business system's database"),
     ],
 )
 def test_wrong_options_are_answered_in_a_sentence(
@@ -317,7 +323,9 @@ def test_a_port_for_figures_that_is_taken(refusal: Callable[..., str]) -> None:
         metrics = f"127.0.0.1:{taken.getsockname()[1]}"
         options = ["--database", "sqlite:////tmp/x", "--metrics", metrics]
         sentence = refusal(*options, AGENT_API_KEY="mp_x")
-    assert f"--metrics: {metrics} cannot be used: Address already in use" in sentence
+    assert (
+        f"--metrics or AGENT_METRICS: {metrics} cannot be used: Address already in use" in sentence
+    )
 
 
 def test_a_key_file_that_cannot_be_read(refusal: Callable[..., str], tmp_path: Path) -> None:
