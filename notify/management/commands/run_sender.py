@@ -1,6 +1,6 @@
 from typing import Any
 
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from msgplatform.core.daemons.command import DaemonCommand
 from notify.sender.sender import Sender
@@ -28,4 +28,6 @@ class Command(DaemonCommand):
         )
 
     def worker(self, **options: Any) -> Sender:
-        return Sender(window=max(1, options["window"]), only=options["subscription"])
+        if options["window"] < 1:
+            raise CommandError("--window must be at least 1")
+        return Sender(window=options["window"], only=options["subscription"])

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import standardwebhooks
 from django.conf import LazySettings
+from django.core.management import CommandError
 from django.db import connection
 
 from demo.sink_process import SinkProcess
@@ -26,6 +27,7 @@ from msgplatform.models import Alert, Biz
 from notify import orders, presence, signals
 from notify.directory import Subscriptions
 from notify.maker.capacity import Capacity
+from notify.management.commands import run_sender
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
 from notify.sender import in_flight
@@ -940,3 +942,8 @@ class TestOneSenderAtATime:
         sender.stop()
         assert [result.outcome for result in found] == ["unsent"]
         assert owner == sender.name
+
+
+def test_a_window_without_room_is_refused() -> None:
+    with pytest.raises(CommandError, match="--window must be at least 1"):
+        run_sender.Command().worker(window=0, subscription=[])
