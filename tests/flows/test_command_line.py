@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -597,6 +598,9 @@ def test_lost_answers(
         refusal = msgp.refusal(*listen, code=4)
         assert network.lost[1:] == ["/api/v1/consumers/lost-too"]
         assert "consumers/lost-too/rotate" in refusal
+    began = time.monotonic()  # nobody answers there now
+    assert "rotate" not in msgp.refusal(*listen, "--patience", "0", code=4)
+    assert time.monotonic() - began < 100, "the client's own patience is 120 s"
     msgp("login", cluster.base_url, "--profile", "manager", "--key", "-", stdin=keys[2])
     with msgp.running(*listen) as listener:
         assert "Listening" in next_line(listener.stderr)

@@ -26,7 +26,7 @@ def set_up(
     system = session.own_key()["system"]
     if not system:
         raise Failure("Listening needs a key of a business system.", Exit.FORBIDDEN)
-    with Client(manager.url, manager.key) as client:
+    with Client(manager.url, manager.key, patience=session.patience) as client:
         http = client.api.get_httpx_client()
         path = f"/api/v1/consumers/{consumer}"
         try:
