@@ -441,6 +441,8 @@ def test_the_commands_and_the_lines_for_the_proxy(
     stdout = io.StringIO()
     call_command(*lines_for_here, stdout=stdout)
     assert sorted(stdout.getvalue().splitlines()) == [f"mp_{prefix} 05;", "summer-ads 05;"]
+    with pytest.raises(CommandError, match="not allowed with argument"):
+        call_command(*lines_for_here, "--resume")
     call_command("import_system", str(move.path), "--resume", stderr=stderr)
     assert "1 subscriptions are resumed" in stderr.getvalue()
     with pytest.raises(CommandError, match="no business system named ordres"):

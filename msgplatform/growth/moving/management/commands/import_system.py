@@ -15,11 +15,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path)
-        parser.add_argument(
+        group = parser.add_mutually_exclusive_group()
+        group.add_argument(
             "--resume", action="store_true",
             help="resume the subscriptions that the import of this file paused",
         )  # fmt: skip
-        parser.add_argument(
+        group.add_argument(
             "--proxy-lines", metavar="WHERE",
             help="store nothing: print the lines for exceptions.map of the proxy, which send the "
             "system's requests to this cell (here), or refuse them with 503 (nowhere)",
