@@ -104,7 +104,7 @@ def test_ages_are_chinese(seconds: float) -> None:
 
 def test_answers_are_chinese() -> None:
     with translation.override("zh-hans"):
-        assert failures.answer_title("not tried, breaker open") == "未尝试，熔断器断开"
+        assert failures.answer_title("not tried, breaker open") == "未尝试，熔断器打开"
         assert failures.answer_title("poison: invalid") == "异常：数据无效"
         assert failures.answer_title("HTTP 503") == "HTTP 503"
     assert failures.answer_title("poison: invalid") == "poison: invalid"
@@ -122,6 +122,26 @@ def test_a_gateway_s_codes_are_chinese() -> None:
         assert ACTIVITY.answer("error 11") == "11: 节点忙"
     assert codes.with_meaning(11) == "11 Node busy"
     assert codes.with_meaning(0) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "others"),
+    [
+        ("breaker", "断开"),  # it reads as the opposite of 打开
+        (r"\bpayload", "载荷|负载"),
+        ("erasure", "删除"),
+        (r"\bchannel", "渠道"),
+        ("runbook", "运行手册"),
+        ("page Failures", "“失败”"),
+        ("no such header", "请求头"),
+    ],
+)
+def test_a_thing_has_the_word_of_its_page(word: str, others: str) -> None:
+    entries = [entry.partition("\nmsgstr") for entry in CATALOGUES[0].read_text().split("\n\n")]
+    pattern = re.compile(rf"^msgid[^#]*{word}", re.IGNORECASE | re.MULTILINE)
+    texts = [text for source, _msgstr, text in entries if pattern.search(source)]
+    assert texts
+    assert [text for text in texts if re.search(others, text)] == []
 
 
 def test_one_word_that_has_two_meanings() -> None:
