@@ -33,8 +33,9 @@ from msgplatform.core.data import engines, migration_stages, sql
 from msgplatform.core.errors import NotNow, Permanent
 from msgplatform.core.flows.programs import redis_roles
 from msgplatform.core.secrets import key_files
-from msgplatform.core.servers.private_server import find_program, private_directory
+from msgplatform.core.servers.private_server import RedisServer, find_program, private_directory
 from msgplatform.operation.supervision.platform import embedded_redis
+from msgplatform.operation.supervision.run import Lock, Refused
 
 MANIFEST = "manifest.json"
 LAST = "last_backup"  # a file in STATE_DIR, as old as the last backup that this machine made
@@ -42,6 +43,8 @@ ERASURES = "erasures.jsonl"  # of the feature `company/person_data`
 _TRIES = 3
 # A tool that neither reads nor writes for so long hangs: its server is frozen, or a lock is kept.
 MAX_IDLE_SECONDS = 300.0
+# For the Redis servers of an `up`: one that starts prepares its tables first.
+_ANSWER_SECONDS, _POLL_SECONDS = 60.0, 0.2
 # Only MySQL's own tools know the option that begins with `loose`; MariaDB's ignore it.
 _DUMP_OPTIONS = (
     "--single-transaction", "--skip-triggers", "--hex-blob", "--no-tablespaces",
@@ -138,12 +141,37 @@ def digests(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def embedded_servers() -> Iterator[None]:
-    """Start the Redis servers that `up` runs by itself for the block, unless they run already."""
+    """Start the Redis servers that `up` runs by itself for the block; no `up` starts meanwhile. If
+    one runs, wait for its servers instead: a second server would take the socket and write into the
+    file of one that is only slow. Raises BackupRefused."""
+    servers = embedded_redis()
     with ExitStack() as stack:
-        for server in embedded_redis().values():
-            if not server.answers():
-                stack.enter_context(server)
+        if servers:
+            run = Path(settings.STATE_DIR) / "run"
+            run.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = Lock(run)
+            try:
+                lock.take()
+            except Refused:
+                _wait_for(servers)
+            else:
+                stack.callback(lock.release)
+                for server in servers.values():
+                    if not server.answers():
+                        stack.enter_context(server)
         yield
+
+
+def _wait_for(servers: Mapping[str, RedisServer]) -> None:
+    """Raises BackupRefused."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while silent_names := [name for name, server in servers.items() if not server.answers()]:
+        if time.monotonic() > deadline:
+            raise BackupRefused(
+                f"The platform runs in {settings.STATE_DIR}, and its {silent_names[0]} does not "
+                "answer."
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 def run_tool(

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,13 +20,18 @@ from django.utils import timezone
 
 from msgplatform.core.data import engines
 from msgplatform.core.secrets import encryption
+from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.models import Biz
 from msgplatform.operation.backup import backup, restore
+from msgplatform.operation.supervision.run import Lock, is_running
 from notify.models import ColdBizMsg
 from tests import servers as own_servers
 from tests.program_host import run_program
+from tests.redis_client import connect
 from tests.servers import Servers
 from tests.support.archive_support import cold_database
+from tests.support.hanging_servers import hanging
+from tests.waiting import freeze
 
 pytestmark = [
     # The load is reached by the command only.
@@ -182,6 +189,45 @@ def test_a_tool_that_hangs_is_ended(tmp_path: Path) -> None:
                             stdout=file)  # fmt: skip
     finally:
         owner.close()
+
+
+def run_id(url: str) -> str:
+    """The server that a new connection reaches."""
+    client: Any = connect(url)
+    return str(client.info("server")["run_id"])
+
+
+def test_a_slow_redis_of_up_gets_no_second_one(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one would take the socket, and write into the file of the first. Without an `up`
+    it starts, and no `up` does meanwhile."""
+    settings.STATE_DIR = tmp_path
+    first, second = (
+        RedisServer(tmp_path / "r", tmp_path / "r.sock", appendonly=True) for _ in range(2)
+    )
+    monkeypatch.setattr(backup, "embedded_redis", lambda: {"redis-sms": second})
+    lock = Lock(private_directory(tmp_path / "run"))
+    lock.take()
+    with first:
+        assert first.pid
+        first_id = run_id(first.url)
+        freeze(first.pid)
+        threading.Timer(3, os.kill, [first.pid, signal.SIGCONT]).start()
+        with backup.embedded_servers():
+            assert second.pid is None
+        assert run_id(first.url) == first_id
+        monkeypatch.setattr(backup, "_ANSWER_SECONDS", 0.0)
+        with (
+            hanging(first),
+            pytest.raises(backup.BackupRefused, match="redis-sms does not answer"),
+            backup.embedded_servers(),
+        ):
+            pass
+    lock.release()
+    with backup.embedded_servers():
+        assert (bool(second.pid), is_running(tmp_path)) == (True, True)
+    assert (second.pid, is_running(tmp_path)) == (None, False)
 
 
 def test_another_key_is_refused(folder: Path) -> None:
