@@ -74,6 +74,7 @@ class ToolHangs(NotNow):
 def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     """Write a backup into a new folder. `say` gets a sentence for people after each step. Raises
     BackupRefused, DumpIncomplete, and errors of the servers; then the folder has no manifest."""
+    _check_tools()
     for path in filter(None, (folder, keys_folder)):
         if path.exists() and any(path.iterdir()):
             raise BackupRefused(f"{path} is not empty: name a new folder.")
@@ -125,6 +126,16 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     state.mkdir(parents=True, exist_ok=True)  # a machine that only makes backups has none
     (state / LAST).touch()
     return manifest
+
+
+def _check_tools() -> None:
+    """Raises BackupRefused before the first dump, which may take hours."""
+    for alias in connections:
+        engine = engines.of(alias)
+        if engine.is_server:
+            client_command(connections[alias], engine.dump_programs)
+    if any(role.is_truth for role in redis_roles()):
+        _redis_cli()
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -298,12 +309,16 @@ def _dump_server(connection: Any, programs: Sequence[str], path: Path) -> set[st
     return complete_tables
 
 
-def _copy_redis(role: RedisRole, folder: Path) -> None:
-    """Copy the data of a Redis as of one moment, as files from which a new server with an
-    append-only file starts."""
+def _redis_cli() -> Path:
     program = find_program("redis-cli", "valkey-cli")
     if program is None:
         raise BackupRefused("redis-cli is not installed: apt-get install redis-tools")
+    return program
+
+
+def _copy_redis(role: RedisRole, folder: Path) -> None:
+    """Copy the data of a Redis as of one moment, as files from which a new server with an
+    append-only file starts."""
     parts = urlsplit(role.url)
     if parts.scheme == "unix":
         words = ["-s", unquote(parts.path)]
@@ -324,7 +339,7 @@ def _copy_redis(role: RedisRole, folder: Path) -> None:
     private_directory((folder / base).parent)
     (folder / base).touch()
     code, reason = run_tool(
-        [str(program), *words, "--rdb", str(folder / base)], environment,
+        [str(_redis_cli()), *words, "--rdb", str(folder / base)], environment,
         lambda: (folder / base).stat().st_size, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     if code:

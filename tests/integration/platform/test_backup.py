@@ -230,6 +230,15 @@ def test_a_slow_redis_of_up_gets_no_second_one(
     assert (second.pid, is_running(tmp_path)) == (None, False)
 
 
+def test_a_missing_tool_is_named_before_the_first_dump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(backup.BackupRefused, match="is not installed"):
+        backup.make(tmp_path / "backup", None, lambda text: None)
+    assert not (tmp_path / "backup").exists()
+
+
 def test_another_key_is_refused(folder: Path) -> None:
     with (
         override_settings(ENCRYPTION_KEYS=(encryption.new_key(),)),
