@@ -29,7 +29,7 @@ FLOW = Flow(
         ),
         Daemon("run_sync_poller", priority=540, help="reads what changed, and queues it"),
     ),
-    recoveries=(Recovery("sync_recover", ("--since", "{began_at}"), reads_work_redis=True),),
+    recoveries=(Recovery("sync_recover", ("--since", "{began_at}")),),
     urls="crmsync.urls",
     root_urls="crmsync.root_urls",
     permission="crmsync.view_lead",

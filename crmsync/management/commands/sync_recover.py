@@ -88,11 +88,13 @@ class Command(BaseCommand):
                 )
             if total.operations_without_policy:
                 lines.append(f"Operations whose policy is gone: {total.operations_without_policy}")
-            if finder.problem:
-                lines.append(f"Redis could not be read, so only the database was: {finder.problem}")
             for line in lines:
                 self.stdout.write(line)
         # Raise last, after the summary: the other operations were sent.
+        if finder.problem:
+            raise CommandError(
+                f"Redis could not be read, so only the database was: {finder.problem}"
+            )
         if finder.missing:
             raise CommandError(
                 "These operations are neither in the database nor in Redis: "

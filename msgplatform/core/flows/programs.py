@@ -27,14 +27,13 @@ class Daemon(msgspec.Struct, frozen=True):
 class Recovery(msgspec.Struct, frozen=True):
     """A management command that repairs a restored database while no program runs.
 
-    In the arguments `{began_at}` is the time at which the backup began. `reads_work_redis`: the
-    command reads the work Redis, which has newer facts than the backup, before the work Redis is
-    emptied.
+    In the arguments `{began_at}` is the time at which the backup began. The command may read the
+    work Redis, which has newer facts than the backup: it is emptied when all commands have
+    succeeded.
     """
 
     command: str
     arguments: Sequence[str] = ()
-    reads_work_redis: bool = False
 
 
 # The platform's own program: it runs the bulk jobs of every flow.

@@ -47,18 +47,13 @@ def restore(folder: Path, say: backup.Say) -> None:
             for name in sorted(backup.SESSION_TABLES):
                 cursor.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
         say("All sessions: ended")
-        recoveries = [recovery for flow in flows.all() for recovery in flow.recoveries]
-        # Some recoveries read the work Redis, which is newer than the backup, before it is emptied.
-        for reads_work_redis in (True, False):
-            for recovery in recoveries:
-                if recovery.reads_work_redis != reads_work_redis:
-                    continue
-                words = [word.format(began_at=manifest["began_at"]) for word in recovery.arguments]
-                say(f"{recovery.command} {' '.join(words)}".strip())
-                call_command(recovery.command, *words)
-            if reads_work_redis:
-                redis_connections.work_redis().flushdb()
-                say("The work Redis: emptied, since its data belongs to the state before")
+        for recovery in (recovery for flow in flows.all() for recovery in flow.recoveries):
+            words = [word.format(began_at=manifest["began_at"]) for word in recovery.arguments]
+            say(f"{recovery.command} {' '.join(words)}".strip())
+            call_command(recovery.command, *words)
+        # Last: a restore that is repeated reads there once more what is newer than the backup.
+        redis_connections.work_redis().flushdb()
+        say("The work Redis: emptied, since its data belongs to the state before")
     erasures = Path(settings.STATE_DIR) / backup.ERASURES
     if (folder / backup.ERASURES).exists() and not erasures.exists():
         shutil.copy(folder / backup.ERASURES, erasures)
