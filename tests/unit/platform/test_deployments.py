@@ -15,6 +15,14 @@ from msgplatform.core import flows
 from msgplatform.core.flows.programs import BULK
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
+# A failed unit's line begins with a bullet, also in a pipe.
+SYSTEMCTL = """#!/bin/sh
+case "$*" in
+*--plain*list-units*) echo "msgplatform@bulk.service loaded failed" ;;
+*list-units*) echo "● msgplatform@bulk.service loaded failed" ;;
+*) echo "$*" ;;
+esac
+"""
 PROGRAMS = {daemon.command for flow in flows.all() for daemon in flow.daemons}
 PROGRAMS |= {BULK.command}
 
@@ -166,3 +174,15 @@ def test_compose_makes_the_tables_of_both_databases(
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "COLD_DATABASE_URL": cold}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == expected
+
+
+def test_removing_the_package_stops_units_that_failed(tmp_path: Path) -> None:
+    stub = tmp_path / "systemctl"
+    stub.write_text(SYSTEMCTL)
+    stub.chmod(0o755)
+    script = (DEPLOY / "debian" / "prerm").read_text().replace("/run/systemd/system", str(tmp_path))
+    done = subprocess.run(
+        ["sh", "-c", script, "prerm", "remove"], capture_output=True, text=True, check=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.stdout == "disable --now msgplatform@bulk.service\n"
