@@ -15,20 +15,24 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from crmsync import presence
 from crmsync.directory import Crms, Policies
 from crmsync.models import Policy
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.retention import Housekeeping
-from msgplatform.core import flows
-from msgplatform.core.connections import work_redis
+from msgplatform.core import flows, logging
+from msgplatform.core.connections import RedisError, briefly, work_redis
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import recovery
+
+log = logging.get(__name__)
 
 LEASE_SECONDS = 30.0
 RENEW_SECONDS = 8.0  # two renewals may fail before a lease is over
@@ -81,7 +85,8 @@ class PolicyLeases:
         """Release every policy, because this poller ends."""
         if self.tokens:
             self.release(list(self.tokens))
-        _pollers.withdraw(self._poller)
+        with suppress(RedisError), briefly():  # the report expires by itself
+            _pollers.withdraw(self._poller)
 
     def _renew(self) -> None:
         for token in set(self.tokens.values()):  # policies that were taken together share a token
@@ -157,7 +162,10 @@ class Poll(Worker):
         self.stop_threads(list(self._polls))
 
     def stop(self) -> None:
-        self.leases.end()
+        try:
+            self.leases.end()
+        except UNAVAILABLE as error:  # then the leases run out
+            log.warning("policies_not_released", why=str(error)[:200])
 
     def stop_threads(self, policies: Collection[int]) -> None:
         """End the threads of these policies. A thread that hangs at its source for longer cannot
@@ -168,7 +176,8 @@ class Poll(Worker):
         end = time.monotonic() + _ROUND_SECONDS  # a deadline for all threads together
         for loop in loops:
             loop.stop(wait=max(0.01, end - time.monotonic()))
-        presence.policies.withdraw(*policies)
+        with suppress(RedisError), briefly():  # the reports expire by themselves
+            presence.policies.withdraw(*policies)
 
     def _clean(self) -> float:
         return 0.0 if self._housekeeping.turn_if_due() else _CLEAN_SECONDS

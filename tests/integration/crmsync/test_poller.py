@@ -568,6 +568,18 @@ def test_the_program_reads_in_threads_of_its_own() -> None:
     assert models.Policy.objects.get().claimed_by == ""
 
 
+def test_its_policies_are_free_after_a_stop_without_redis(settings: Any) -> None:
+    policy()
+    program = Poll()
+    program.start()
+    program.turn()
+    assert models.Policy.objects.get().claimed_by
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    program.drain(time.monotonic() + 10)
+    program.stop()
+    assert models.Policy.objects.get().claimed_by == ""
+
+
 def test_policies_whose_sources_hang_are_waited_for_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
