@@ -5,7 +5,7 @@ import json
 import re
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -23,6 +23,7 @@ from demo.sms import plan as sms
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.doors.api.management.platform_file import json_schema
 from msgplatform.models import AuditLog, Biz, KeptObject
+from msgplatform.operation.management.commands.apply import Command
 from msgplatform.setup.platform_file import kinds, reading, text
 from msgplatform.setup.platform_file.outcome import FileFaults
 from notify.models import BizReceive, EventType, Receive
@@ -445,6 +446,18 @@ def test_a_file_for_new_secrets_is_made_for_what_was_applied_only(tmp_path: Path
     wrong = written(tmp_path, SMALL.replace("orders/warehouse", "orders/none"))
     assert "There is no such consumer" in refused(wrong, "--new-secrets", file)
     assert not file.exists()
+
+
+def test_new_secrets_that_a_full_disk_does_not_take_are_to_be_rotated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def file_of_a_full_disk(_command: Command, _path: Path) -> TextIO:
+        return Path("/dev/full").open("w")
+
+    monkeypatch.setattr(Command, "_new_secrets", file_of_a_full_disk)
+    with pytest.raises(CommandError, match=r"were applied, but .* consumers warehouse are stored"):
+        apply(written(tmp_path, SMALL), "--new-secrets", tmp_path / "new")
+    assert Receive.objects.exists()
 
 
 def test_nobody_says_that_nothing_was_changed_when_a_commit_is_lost(tmp_path: Path) -> None:

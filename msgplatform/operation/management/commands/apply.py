@@ -86,18 +86,27 @@ class Command(BaseCommand):
             removable = {change.title for change in trial.of(Action.REMOVED)}
             if removable and not self._is_agreed(trial):
                 raise CommandError(_NOTHING)
-        with self._new_secrets(options["new_secrets"]) as file:
-            try:
-                outcome = applying.apply(
-                    description, applying.Options(**options_of_run, removable=removable)
-                )
-            except BaseException:
-                if options["new_secrets"]:  # the empty file would stop the next try
-                    options["new_secrets"].unlink(missing_ok=True)
-                raise
-            for change in outcome.changes:
-                for name, value in change.shown_once.items():
-                    file.write(f"{change.title} {name} {value}\n")
+        file = self._new_secrets(options["new_secrets"])
+        try:
+            outcome = applying.apply(
+                description, applying.Options(**options_of_run, removable=removable)
+            )
+        except BaseException:
+            file.close()
+            if options["new_secrets"]:  # the empty file would stop the next try
+                options["new_secrets"].unlink(missing_ok=True)
+            raise
+        try:
+            with file:
+                for change in outcome.changes:
+                    for name, value in change.shown_once.items():
+                        file.write(f"{change.title} {name} {value}\n")
+        except OSError as error:
+            raise CommandError(
+                f"The files were applied, but {options['new_secrets']} is not written: "
+                f"{error.strerror}. New secrets of {_new_names(outcome)} are stored: rotate them "
+                "in the console to see them."
+            ) from None
         self._show(outcome, options)
 
     def _is_agreed(self, trial: Outcome) -> bool:
@@ -122,9 +131,14 @@ class Command(BaseCommand):
     def _show(self, outcome: Outcome, options: dict[str, Any]) -> None:
         for line in lines(outcome, is_verbose=options["verbosity"] > 1):
             self.stdout.write(printable(line))
-        new_names = [change.title for change in outcome.changes if change.shown_once]
+        new_names = _new_names(outcome)
         if new_names and not options["new_secrets"] and not options["dry_run"]:
             self.stderr.write(
-                f"New secrets of {', '.join(new_names)} are stored and were not shown: rotate them "
+                f"New secrets of {new_names} are stored and were not shown: rotate them "
                 "in the console to see them, or name a file with --new-secrets the next time."
             )
+
+
+def _new_names(outcome: Outcome) -> str:
+    """The objects for which the platform made secrets."""
+    return ", ".join(change.title for change in outcome.changes if change.shown_once)
