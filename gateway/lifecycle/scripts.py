@@ -74,6 +74,8 @@ def _attempt(name: str, arguments: Sequence[Argument], keys: Sequence[str]) -> A
             raise result
     except RedisError as error:
         if code := refusal(error):
+            if code == "READONLY":  # over a new connection the address may lead to the new master
+                client.connection_pool.disconnect(inuse_connections=False)
             raise Unavailable(
                 f"The SMS Redis takes no writes at present ({code}); nothing was stored. "
                 "Repeat the request later."

@@ -165,7 +165,8 @@ def _set_waits(waits: _Waits | None) -> Iterator[None]:
 
 @lru_cache(maxsize=32)
 def _client(url: str, _pid: int, is_brief: bool = False, retries: int = 1) -> redis.Redis:
-    """A client with the platform's timeouts, and one quick retry for a dropped connection. Each
+    """A client with the platform's timeouts, and one quick retry for a dropped connection, or over
+    a new one when the server has become a replica: its address may lead to the new master. Each
     process has its own pool: on a shared connection processes would mix up answers."""
     return redis.Redis.from_url(
         url,
@@ -173,6 +174,7 @@ def _client(url: str, _pid: int, is_brief: bool = False, retries: int = 1) -> re
         socket_connect_timeout=BRIEF_SECONDS if is_brief else _CONNECT_TIMEOUT,
         health_check_interval=30,
         retry=_BriefRetry(url) if is_brief else Retry(_BACKOFF, retries),
+        retry_on_error=[redis.exceptions.ReadOnlyError],
     )
 
 

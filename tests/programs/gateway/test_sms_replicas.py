@@ -189,6 +189,26 @@ class TestRefusals:
         with pytest.raises(Unavailable, match="READONLY"):
             accept.accept([request_])
 
+    def test_a_master_that_becomes_a_replica_is_left(
+        self, pair: Pair, request_: Request, settings: Any, tmp_path: Path
+    ) -> None:
+        """New connections reach the other one, as where a name is followed; old ones stay."""
+        settings.SMS_REPLICAS = 0
+        other = Request(biz=request_.biz, to=request_.to, text="other", idempotency_key="two")
+        proxy = CuttingProxy(tmp_path / "p.sock", pair.master.socket, b"\0never", arrives=False)
+        with proxy:
+            settings.SMS_REDIS_URL = f"unix://{proxy.path}"
+            accept.accept([request_])
+            sms_redis().set("by", "the first")
+            connect(pair.replica.url).execute_command("REPLICAOF", "NO", "ONE")
+            proxy.target = pair.replica.socket
+            pair.client.execute_command("REPLICAOF", "127.0.0.1", 1)
+            with pytest.raises(Unavailable, match="READONLY"):
+                accept.accept([other])
+            assert accept.accept([other])[0].outcome == "created"
+            sms_redis().set("by", "the second")
+        assert connect(pair.replica.url).get("by") == b"the second"
+
     def test_a_replica_without_its_master(
         self, pair: Pair, request_: Request, settings: Any
     ) -> None:
