@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from csp.constants import NONCE, NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 
-from msgplatform import env
+from msgplatform import __version__, env
 from msgplatform.core import logging as platform_logging
 from msgplatform.core.queues.names import RqQueues
 
@@ -278,7 +278,8 @@ CLIENTS_DIR = env.FILES_DIR / "clients" / "dist"
 # Its documentation (`scripts/site.sh`).
 SITE_DIR = env.FILES_DIR / "site"
 # `up` and `demo` collect them here; what was not collected is served straight from the packages.
-STATIC_ROOT = STATE_DIR / "static"
+# A folder for each release: during an update the old one serves its own, and after a way back too.
+STATIC_ROOT = STATE_DIR / "static" / __version__
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "msgplatform.doors.web.static_files.HashedStaticFiles"},

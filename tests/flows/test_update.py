@@ -7,6 +7,7 @@ Notify alone, so that few programs are replaced; all flows under load: `bench.so
 import http.client
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import requests
 
 from bench.harness import neighbour
 from bench.harness.mariadb import MariaDb
@@ -121,6 +123,13 @@ class Installation:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == 200
         return False
+
+    def style_sheet(self) -> tuple[str, str]:
+        """The address that a page of the console names, and what is there."""
+        base = f"http://127.0.0.1:{self.port}"
+        page = requests.get(f"{base}/admin/login/", timeout=60).text
+        (address,) = set(re.findall(r"/static/console/console[.\w]*\.css", page))
+        return address, requests.get(f"{base}{address}", timeout=60).text
 
     def releases(self) -> dict[str, list[str]]:
         answer: dict[str, list[str]] = json.loads(self.console.run(RELEASES))
@@ -225,15 +234,20 @@ def test_to_the_next_release_and_back(installation: Installation, client: Client
     refused = installation.manage(installation.release(), "update")
     assert "There is no backup of the last 24 hours" in refused.stderr
     folder = installation.release()
+    with (folder / "msgplatform" / "static" / "console" / "console.css").open("a") as file:
+        file.write("/* changed */\n")
+    old_sheet = installation.style_sheet()
     result = installation.manage(folder, "update", "--without-backup")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "notify.0005_shade" in result.stdout, "left for the second stage"
     installation.wait_for_releases({neighbour.VERSION: PROGRAMS})
     installation.wait_for_up_in(folder)
+    assert installation.style_sheet()[1].endswith("/* changed */\n")
     result = installation.manage(folder, "update", "--back")
     assert result.returncode == 0, result.stdout + result.stderr
     installation.wait_for_releases({__version__: PROGRAMS})
     installation.wait_for_up_in(ROOT)
+    assert installation.style_sheet() == old_sheet
     refused = installation.manage(folder, "migrate", "--after")
     assert f"Programs of release {__version__} run and need" in refused.stderr
     assert client.longest < MAX_WAIT_SECONDS

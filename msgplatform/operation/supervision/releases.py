@@ -5,6 +5,7 @@ again, also after a crash, is of the release that the file names.
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -61,8 +62,13 @@ def write(path: Path, record: Record) -> None:
 
 
 def note_start(path: Path, address: Address) -> None:
-    """Name this release; the release of the last start becomes the previous one."""
+    """Name this release; the release of the last start becomes the previous one. Static files of
+    other releases are removed."""
     record, release, previous = read(path), own(), None
     if record:
         previous = record.previous if record.current == release else record.current
     write(path, Record(release, previous, address))
+    names = {release.name, previous.name if previous else ""}
+    for folder in (Path(settings.STATE_DIR) / "static").glob("*"):
+        if folder.name not in names:
+            shutil.rmtree(folder, ignore_errors=True)

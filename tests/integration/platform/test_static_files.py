@@ -9,7 +9,9 @@ import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
 
+from msgplatform import __version__
 from msgplatform.doors.web import static_files
+from msgplatform.operation.supervision import releases
 
 pytestmark = pytest.mark.django_db
 
@@ -66,3 +68,18 @@ def test_they_are_collected_again_only_when_they_changed(
     monkeypatch.setattr(static_files, "fingerprint", lambda: "after an update")
     static_files.collect()
     assert sheet.exists()
+
+
+def test_each_release_has_its_own_until_it_is_gone(settings: Settings, tmp_path: Path) -> None:
+    """The last start was of 0.0.2, which an update can go back to."""
+    assert Path(settings.STATE_DIR) / "static" / __version__ == settings.STATIC_ROOT
+    settings.STATE_DIR = tmp_path
+    for name in ("0.0.1", "0.0.2", __version__):
+        (tmp_path / "static" / name / "console").mkdir(parents=True)
+    address = releases.Address(("127.0.0.1", 8000), "localhost")
+    old_release = releases.Release("0.0.2", "python", "/old", {})
+    file = tmp_path / "release.json"
+    releases.write(file, releases.Record(old_release, None, address))
+    releases.note_start(file, address)
+    names = {folder.name for folder in (tmp_path / "static").iterdir()}
+    assert names == {"0.0.2", __version__}
