@@ -33,7 +33,9 @@ from crmsync.adapters.outcomes import (
     note_gone,
 )
 from crmsync.adapters.records import NOT_JSON, describe_not_json
+from crmsync.adapters.settings import AdapterSettings, addresses_in
 from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.http import destinations
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response import charset, readable, retry_after
 
@@ -82,9 +84,15 @@ def send_only_while(is_ours: Callable[[], bool]) -> Iterator[None]:
 
 class HttpClient:
     """Sends `window` requests at a time over connections that are kept alive. The settings
-    OUTBOUND_* say which addresses are allowed and which proxy is used."""
+    OUTBOUND_* say which addresses are allowed and which proxy is used.
 
-    def __init__(self, window: int = 1, timeout: float = TIMEOUT_SECONDS) -> None:
+    Requests go only to the servers of URLs in `crm_settings`, and to those of `allow`: stored
+    credentials are kept for these servers, and a path or a template could name another one."""
+
+    def __init__(
+        self, crm_settings: AdapterSettings, window: int = 1, timeout: float = TIMEOUT_SECONDS
+    ) -> None:
+        self._origins = set(addresses_in(msgspec.to_builtins(crm_settings)))
         # libcurl drops a late request before sending it. A process that was stopped for longer than
         # its lease must not send a request that another process may have sent meanwhile.
         self.timeout = min(timeout, CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
@@ -96,7 +104,13 @@ class HttpClient:
         has come for that long, or `send_only_while` forbids it."""
         mark = object()  # a late answer must not count for a later exchange
         answers = [_no_answer(request, "unsent", _("not sent")) for request in requests]
-        unsent_numbers, open_count = deque(range(len(requests))), 0
+        unsent_numbers, open_count = deque[int](), 0
+        for number, request in enumerate(requests):
+            if self._is_foreign(request.url):
+                text = _("No URL of the settings names this server.")
+                answers[number] = _no_answer(request, "address_forbidden", text)
+            else:
+                unsent_numbers.append(number)
         answered_at = time.monotonic()
         end = answered_at + self.timeout + _GRACE_SECONDS
         while (unsent_numbers or open_count) and (seconds_left := end - time.monotonic()) > 0:
@@ -143,6 +157,17 @@ class HttpClient:
             if not any(name.lower() == "content-type" for name, _ in all_headers):
                 all_headers.append(_JSON)
         return Request(url, data, all_headers, self.timeout, method=method, once=is_unrepeatable)
+
+    def allow(self, url: str) -> None:
+        """Let requests go to the server of this URL, too: the code or the CRM itself names it."""
+        self._origins.add(destinations.origin(url))
+
+    def _is_foreign(self, url: str) -> bool:
+        """True if the URL's server is not allowed. The engine refuses an unreadable URL."""
+        try:
+            return destinations.origin(destinations.parse(url).url) not in self._origins
+        except InvalidInput:
+            return False
 
     def close(self) -> None:
         self._engine.close()
@@ -274,7 +299,7 @@ class RestAdapter(CRMAdapter):
 
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
-        self.client = HttpClient()
+        self.client = HttpClient(self.settings)
 
     def close(self) -> None:
         self.client.close()

@@ -1,12 +1,16 @@
 """Settings and credentials of adapters, and how the stored JSON is checked and read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http import destinations
+
+# Names of settings in which other packages' adapters may hold an address that is not a URL.
+_ADDRESS_SETTINGS = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -50,6 +54,21 @@ def read_settings(kind: type[S], values: Mapping[str, Any]) -> S:
         expectation = problem.partition(", got")[0].partition(": ")[0].lower()
         words = _("The setting %(name)s cannot be used: %(expected)s.")
         raise InvalidInput(words % {"name": name, "expected": expectation}, name) from None
+
+
+def addresses_in(value: Any, name: str = "") -> Iterator[str]:
+    """Scheme, host and port of every URL in settings, and the values of settings that hold another
+    kind of address."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from addresses_in(inner, str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from addresses_in(inner, name)
+    elif isinstance(value, str) and "://" in value:
+        yield destinations.origin(value)
+    elif name.lower() in _ADDRESS_SETTINGS and value not in (None, ""):
+        yield f"{name} {value}"
 
 
 def _path_as_written(kind: type[msgspec.Struct], settings: Mapping[str, Any], path: str) -> str:

@@ -1,7 +1,7 @@
 """CRMs as people set them up: their connection, whose settings and credentials the adapter
 checks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -10,16 +10,12 @@ from django.utils.translation import gettext as _, gettext_lazy
 from rest_framework import serializers
 
 from crmsync.adapters.registry import open_adapter, registry
-from crmsync.adapters.settings import read_settings
+from crmsync.adapters.settings import addresses_in, read_settings
 from crmsync.models import Crm
 from msgplatform.core.errors import InvalidInput, Undecryptable
-from msgplatform.core.http import destinations
 from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import ObjectField, WaitsField, WholeSerializer
 from msgplatform.setup.resource import Resource
-
-# Names of settings in which other packages' adapters may hold an address that is not a URL.
-_ADDRESS_SETTINGS = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
 
 
 class CrmSerializer(WholeSerializer):
@@ -118,23 +114,10 @@ class CrmResource(Resource):
 
 
 def addresses_of(adapter: str, settings: Mapping[str, Any]) -> frozenset[str]:
-    """Scheme, host and port of every URL in the settings and in the adapter's defaults."""
+    """`addresses_in` the settings and the adapter's defaults."""
     all_settings: Any = dict(settings)
     with suppress(InvalidInput):  # the adapter is not installed, or refuses the settings
         all_settings = msgspec.to_builtins(
             read_settings(registry().get(adapter).Settings, settings)
         )
-    return frozenset(_addresses_in(all_settings))
-
-
-def _addresses_in(value: Any, name: str = "") -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _addresses_in(inner, str(key))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _addresses_in(inner, name)
-    elif isinstance(value, str) and "://" in value:
-        yield destinations.origin(value)
-    elif name.lower() in _ADDRESS_SETTINGS and value not in (None, ""):
-        yield f"{name} {value}"
+    return frozenset(addresses_in(all_settings))

@@ -68,7 +68,7 @@ class HttpAdapter(CRMAdapter):
         self.batch_size = (
             own_settings.batch_size or own_settings.records_per_call * own_settings.concurrency
         )
-        self._client = HttpClient(own_settings.concurrency, own_settings.timeout)
+        self._client = HttpClient(own_settings, own_settings.concurrency, own_settings.timeout)
         self._requests = Requests(self._client, own_settings, self.credentials)
 
     def secrets(self) -> Iterable[str]:

@@ -232,3 +232,4 @@ class Session:
             raise Unavailable(_("Salesforce's login answered without an access token."))
         self.token = str(body["access_token"])
         self._instance = str(body.get("instance_url") or self.settings.login_url).rstrip("/")
+        self.client.allow(self._instance)

@@ -76,13 +76,14 @@ def parse(url: str) -> Destination:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port, as in https://crm.example:443; for an unreadable URL the text before
-    its path."""
+    """Scheme, host and port, as in https://crm.example:443, whatever the path holds; for an
+    unreadable host or port the text before the path."""
+    scheme, _colon, rest = url.partition("://")
+    authority = re.split("[/?#]", rest)[0]
     try:
-        where = parse(url)
+        where = parse(f"{scheme}://{authority}")
     except InvalidInput:
-        scheme, _colon, rest = url.partition("://")
-        return f"{scheme}://{re.split('[/?#]', rest)[0].rpartition('@')[2]}".lower()
+        return f"{scheme}://{authority.rpartition('@')[2]}".lower()
     host = f"[{where.host}]" if ":" in where.host else where.host
     return f"{where.scheme}://{host}:{where.port}"
 

@@ -236,6 +236,37 @@ class TestCrms:
             log = AuditLog.objects.filter(action="crm_tested").order_by("-id")[0]
             assert thief.url("") in log.detail["addresses"]
 
+    @pytest.mark.parametrize(
+        ("adapter", "at", "changes"),
+        [
+            ("http", {"url": "HOME"}, {"test": {"url": "http:/{key}/THIEF/x"}}),
+            ("http", {"url": "HOME"}, {"test": {"url": "http://{field.a@HOST/}THIEF/x"}}),
+            ("tryton", {"url": "HOME", "database": "crm", "user": "sync"},
+             {"url": "http:", "database": "/THIEF"}),
+            ("hubspot", {"base_url": "HOME"},
+             {"base_url": "http:", "properties_path": "//THIEF/p"}),
+        ],
+    )  # fmt: skip
+    def test_parts_of_an_address_make_no_other_host(
+        self, admin_client: Client, settings: Any, adapter: str, at: Any, changes: Any
+    ) -> None:
+        settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+        secret = dict.fromkeys(SECRETS[adapter], SECRET)
+        more = {"headers": {"X-Key": "{secret.token}"}} if adapter == "http" else {}
+        with Sink(answering()) as home, Sink(answering()) as thief:
+
+            def places(values: dict[str, Any]) -> dict[str, Any]:
+                text = json.dumps(values).replace("HOME", home.url(""))
+                text = text.replace("HOST", f"127.0.0.1:{home.port}")
+                return dict(json.loads(text.replace("THIEF", f"127.0.0.1:{thief.port}")))
+
+            at = places(at) | more
+            crm = Crm.objects.create(name="sales", adapter=adapter, settings=at, credentials=secret)
+            data = crm_changes(settings=json.dumps(at | places(changes)))
+            said = post(admin_client, f"crm/{crm.pk}/test/", data)
+            assert "No URL of the settings names this server." in said
+            assert not thief.requests
+
     def test_a_test_says_what_is_wrong(self, admin_client: Client, crm: Crm) -> None:
         def says(**changes: Any) -> str:
             return post(admin_client, f"crm/{crm.pk}/test/", {**crm_changes(), **changes})

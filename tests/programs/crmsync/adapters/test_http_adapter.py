@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from crmsync.adapters.base import Record, Stored, TooManyCalls
 from crmsync.adapters.client import HttpClient, send_only_while
 from crmsync.adapters.http.adapter import HttpAdapter
+from crmsync.adapters.http.settings import HttpSettings
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -131,7 +132,7 @@ def test_no_call_takes_longer_than_the_handler_counts_on(settings: Any) -> None:
     timeouts = []
     for lease, timeout in ((3600, 300), (100, 300), (3600, 7)):
         settings.CRM_LEASE_SECONDS = lease
-        client = HttpClient(timeout=timeout)
+        client = HttpClient(HttpSettings(url="http://127.0.0.1:1/"), timeout=timeout)
         timeouts.append(client.timeout)
         client.close()
     assert timeouts == [60, 25, 7]

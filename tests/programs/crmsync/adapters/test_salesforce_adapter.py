@@ -288,6 +288,14 @@ def test_an_expired_token_is_fetched_anew_once(
     assert salesforce.logins == 2
 
 
+def test_calls_go_to_the_server_that_the_login_names(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    with serving(salesforce) as login:
+        assert [type(outcome) for outcome in open_adapter(login.url("")).send([lead("a")])] == [Ok]
+        assert (len(login.requests), len(server.requests)) == (1, 1)
+
+
 def test_a_token_that_is_never_accepted_is_asked_for_only_twice(open_adapter: Open) -> None:
     def answer(request: Asked) -> Answer:
         if request.path == "/services/oauth2/token":
