@@ -22,6 +22,9 @@ _TEXTS = {
     "state": gettext_noop("This sign-in is over, or was begun in another browser: begin again."),
     "busy": gettext_noop("Many people sign in at the moment. Try again in a minute."),
 }
+# A code that was used, and an error in the callback's address: anybody can send them, and an alert
+# would carry a stranger's text.
+_OF_BROWSER = frozenset({"code", "error"})
 _UNREACHABLE = gettext_noop("%(provider)s does not answer. Try again in a few minutes.")
 _WRONG = gettext_noop("The answer of %(provider)s is not accepted, so nobody was signed in.")
 _ADVICE = gettext_noop(
@@ -54,7 +57,7 @@ def refuse_answer(request: HttpRequest, error: Exception, provider_id: str) -> H
     if reason in _TEXTS:
         return refuse(request, reason, _(_TEXTS[reason]), status=status, detail=detail)
     name = provider_names()[provider_id]
-    if reason != "code":  # a used code is not the provider's fault
+    if reason not in _OF_BROWSER:
         alerts.raise_alert(
             SIGN_IN,
             lazy_message("People cannot sign in by the company's provider"),

@@ -320,6 +320,19 @@ def test_a_cancelled_sign_in_is_a_page(provider: OidcProvider) -> None:
         assert client.get(CALLBACK, query).status_code == 403
 
 
+@pytest.mark.parametrize(
+    "query", [{"error": "Sign in at https://evil.example/login"}, {"error": "server_error"}, {}]
+)
+def test_an_error_that_the_browser_brings_is_no_alert(
+    provider: OidcProvider, query: dict[str, str]
+) -> None:
+    client = Client()
+    state = provider.authorize(begin(client))["state"]
+    assert client.get(CALLBACK, {**query, "state": state}).status_code == 403
+    assert AuditLog.objects.get(action="sign_in_refused").target == "error"
+    assert not Alert.objects.exists()
+
+
 def test_a_provider_that_is_down_is_a_page_and_an_alert(
     provider: OidcProvider, settings: Settings
 ) -> None:
