@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import unquote
 
 import dj_database_url
 from django.conf import settings
@@ -29,7 +30,8 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
     """
     if url.startswith("mariadb://"):
         url = "mysql" + url.removeprefix("mariadb")
-    if not url.startswith(("mysql://", "sqlite:///")):
+    # No file, server or client takes a NUL, which %00 stands for.
+    if not url.startswith(("mysql://", "sqlite:///")) or "\0" in unquote(url):
         raise InvalidInput(f"the database's URL cannot be used: {_HINT}", field)
     try:
         config: dict[str, Any] = dict(dj_database_url.parse(url))

@@ -159,6 +159,7 @@ class TestCrms:
             ({"settings": '{"table": "a;b"}'}, "The setting table is no name"),
             ({"credentials": "{}"}, "The setting url is missing."),
             ({"credentials": '{"url": "ftp://x"}'}, "the database's URL cannot be used"),
+            ({"credentials": '{"url": "sqlite:////a%00b"}'}, "the database's URL cannot be used"),
             ({"concurrency": "17"}, "less than or equal to 16"),
             ({"retry_seconds": "soon"}, "is not a valid delay"),
             ({"retry_seconds": "2 d"}, "each at most a day"),
@@ -386,6 +387,8 @@ class TestSources:
         [
             ({"name": "hive"}, "already exists"),
             ({"database": "http://x"}, "The database's URL cannot be used"),
+            ({"database": "sqlite:////a%00b"}, "The database's URL cannot be used"),
+            ({"database": "mysql://u:p%00@h/d"}, "The database's URL cannot be used"),
             ({"database": ""}, "This field is required"),
             ({"table": "a`b"}, "is no usable name"),
             ({"value_columns": "na;me"}, "is no usable name"),
