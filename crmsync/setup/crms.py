@@ -1,6 +1,7 @@
 """CRMs as people set them up: their connection, whose settings and credentials the adapter
 checks."""
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,12 @@ from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import ObjectField, WaitsField, WholeSerializer
 from msgplatform.setup.resource import Resource
+
+_USER = re.compile(r"(?<=://)[^/?#\s]*@")
+# A parameter of a query; the whole query if it has no names.
+_PARAMETER = re.compile(r"([?&](?:[^=&#\s]*=)?)([^&#\s]*)")
+# Places of a template, with the signs around them.
+_PLACES = re.compile(r"(?:\{[^{}]*\}|[^\w{}])*")
 
 
 class CrmSerializer(WholeSerializer):
@@ -38,6 +45,14 @@ class CrmSerializer(WholeSerializer):
             "credentials": "Never shown: left out, the stored ones stay, unless the settings have "
             "another address; {} takes them away"
         }
+
+    def to_representation(self, instance: Crm) -> dict[str, Any]:
+        """The CRM's values. A key that is limited to business systems gets the settings without
+        possible secrets."""
+        values = super().to_representation(instance)
+        if self.context.get("systems"):
+            values["settings"] = mask_settings(values["settings"])
+        return values
 
     def get_credential_names(self, row: Crm) -> list[str]:
         try:
@@ -81,6 +96,10 @@ class CrmResource(Resource):
         return {"name": ""}
 
     @classmethod
+    def audit_value(cls, name: str, value: Any) -> Any:
+        return mask_settings(value) if name == "settings" else value
+
+    @classmethod
     def secret_text(cls, row: Crm, name: str) -> str:
         names = CrmSerializer().get_credential_names(row)
         return _("Set: %s.") % ", ".join(names) if names else ""
@@ -111,6 +130,21 @@ class CrmResource(Resource):
             words = _("The stored credentials were entered for another address: enter them again "
                       "for %(addresses)s.")  # fmt: skip
             yield "credentials", words % {"addresses": ", ".join(sorted(new_addresses))}
+
+
+def mask_settings(value: Any) -> Any:
+    """Settings without the possible secrets of their URLs: user and password, and the values of
+    the query, except places such as {key}."""
+    if isinstance(value, Mapping):
+        return {name: mask_settings(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [mask_settings(inner) for inner in value]
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    return _PARAMETER.sub(
+        lambda match: match[0] if _PLACES.fullmatch(match[2]) else f"{match[1]}•••",
+        _USER.sub("", value),
+    )
 
 
 def addresses_of(adapter: str, settings: Mapping[str, Any]) -> frozenset[str]:

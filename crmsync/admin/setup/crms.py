@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from crmsync.admin.setup.crm_form import KindField, kind_title, settings_help
 from crmsync.admin.setup.sandbox import SandboxCrms
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
-from crmsync.setup.crms import CrmResource, addresses_of
+from crmsync.setup.crms import CrmResource, addresses_of, mask_settings
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import count_up_to
 from msgplatform.core.durations import age
@@ -126,7 +127,8 @@ class CrmAdmin(ResourceAdmin):
         "settings": {"help_text": lazy(settings_help, str)()},
         "credentials": {"rows": 4},
     }
-    readonly_fields = ["kind"]
+    readonly_fields = ["kind", "settings_text"]
+    shown_instead = {"settings": "settings_text"}
     list_class = CrmList
     list_display = ["name", "kind", state, latency, speed, queues, "dead"]
     list_filter = ["enabled"]
@@ -219,6 +221,13 @@ class CrmAdmin(ResourceAdmin):
 
     # -- columns ---------------------------------------------------------------------------------
     kind = cells.column(_("kind"), lambda row: kind_title(row.adapter), "adapter")
+    settings_text = cells.column(
+        _("settings"),
+        lambda row: format_html(
+            '<pre class="json">{}</pre>',
+            json.dumps(mask_settings(row.settings), indent=2, ensure_ascii=False),
+        ),
+    )
 
     @admin.display(description=_("dead"))
     def dead(self, row: Any, *, link: bool = True) -> str:

@@ -171,8 +171,11 @@ class ModelAdmin(ComparedAdmin):
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """No filter in the URL on hidden fields: it would reveal them, one character at a time."""
+        """No filter in the URL on hidden fields, or on those of which people who may not change a
+        row see less: it would reveal them, one character at a time."""
         names = lookup.split("__")
+        if names[0] in self.shown_instead and not self.has_change_permission(request):
+            return False
         own_columns = {field.name for field in self.opts.concrete_fields if not field.is_relation}
         model = self.model if names[0] in own_columns else None
         secret_names = hidden_fields(model).intersection(names)

@@ -140,6 +140,12 @@ class ResourceAdmin(ModelAdmin):
         super().delete_queryset(request, queryset)
         transaction.on_commit(self.resource.forget_cached)
 
+    def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
+        return {
+            name: [self.resource.audit_value(name, value) if value else value for value in pair]
+            for name, pair in super().audit_changes(form, change).items()
+        }
+
     def audit_target(self, obj: Any) -> str:
         return self.resource.title(obj)
 

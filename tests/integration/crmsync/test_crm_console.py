@@ -30,12 +30,14 @@ from msgplatform.core.errors import Unavailable
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
-from msgplatform.models import AuditLog, Biz, Preferences
+from msgplatform.doors.api.access import keys
+from msgplatform.models import ApiKey, AuditLog, Biz, Preferences
 from msgplatform.setup.declaration import Before, Faults
 from tests.integration.crmsync.console_client import ADMIN, get, person, post
 from tests.support import crm_rows
 from tests.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
 from tests.support.http_sinks import Sink, answering
+from tests.support.management import Manager
 from tests.support.sources import PASSWORD
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -267,6 +269,31 @@ class TestCrms:
             said = post(admin_client, f"crm/{crm.pk}/test/", data)
             assert "No URL of the settings names this server." in said
             assert not thief.requests
+
+    def test_secrets_in_addresses_are_masked(self, admin_client: Client, biz: Biz) -> None:
+        """In the audit log, for people who may only view, and for limited keys."""
+        address = f"https://ann:{SECRET}@crm.example/api?access_token={SECRET}&id={{key}}"
+        at = {"url": address, "test": {"url": address}}
+        data = crm_form("", adapter="http", settings=json.dumps(at), credentials="{}")
+        post(admin_client, "crm/add/", data, 302)
+        crm = Crm.objects.get()
+        assert SECRET in get(admin_client, f"crm/{crm.pk}/change/")
+        viewer = person("viewer", "view_crm")
+        page = get(viewer, f"crm/{crm.pk}/change/")
+        query = "crm/?settings__url__startswith=https"
+        assert [c.get(ADMIN + query).status_code for c in (admin_client, viewer)] == [200, 400]
+        keys.forget()
+        manager = Manager("manage:crms")
+        body = {"adapter": "http", "settings": at}
+        assert manager.send("PUT", "crms/other", body).status_code == 201
+        assert SECRET in str(manager.send("GET", "crms/other").json())
+        ApiKey.objects.filter(pk=manager.key.pk).update(systems=[biz.name])
+        keys.forget()
+        answer = str(manager.send("GET", "crms/other").json())
+        log = json.dumps(list(AuditLog.objects.values_list("detail", flat=True)))
+        for text in (page, answer, log):
+            assert "id={key}" in text
+            assert SECRET not in text
 
     def test_a_test_says_what_is_wrong(self, admin_client: Client, crm: Crm) -> None:
         def says(**changes: Any) -> str:
