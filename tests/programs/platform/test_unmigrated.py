@@ -10,8 +10,9 @@ import pytest
 
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.logged_errors import unexpected_errors
+from msgplatform.core.servers.private_server import free_port
 from tests.cluster import ROOT
-from tests.program_host import start_program
+from tests.program_host import run_program, start_program
 
 COMMANDS = ("run_sender", "run_maker", "run_data_pump", "run_feed_dispatcher", "run_sync_poller")
 SENTENCE = "manage.py migrate"
@@ -58,6 +59,23 @@ def test_it_names_the_command_and_no_column(kind: str, mariadb: MariaDb, tmp_pat
             process.kill()
             process.wait()
     assert unexpected_errors(tmp_path, {"open_alerts_not_read"}) == []
+
+
+@pytest.mark.parametrize("command", ["management_key ci", "login_link ann", "export", "set_cell"])
+def test_a_command_ends_with_one_sentence(command: str, tmp_path: Path) -> None:
+    """Where the tables lack, and where no database answers."""
+
+    def run(url: str, *options: str) -> tuple[int, str]:
+        environment = {**os.environ, "DATABASE_URL": url, "STATE_DIR": str(tmp_path)}
+        words = [sys.executable, "manage.py", *command.split(), *options]
+        done = run_program(words, environment)
+        return done.returncode, done.stderr
+
+    nowhere = f"mysql://user:password@127.0.0.1:{free_port()}/name"
+    for url, part in ((f"sqlite:///{tmp_path / 'empty.db'}", SENTENCE), (nowhere, "127.0.0.1")):
+        code, text = run(url)
+        assert (code, part in text, "Traceback" in text) == (1, True, False), text
+    assert "Traceback" in run(nowhere, "--traceback")[1]
 
 
 def test_a_first_start_tells_no_warnings_of_what_is_not_started_yet(tmp_path: Path) -> None:
