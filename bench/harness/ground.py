@@ -167,7 +167,7 @@ class Ground:
 
     def _environment(self) -> dict[str, str]:
         state = self.folder / "state"
-        state.mkdir()
+        state.mkdir(mode=0o700)
         kept = {
             name: value
             for name, value in os.environ.items()

@@ -279,7 +279,7 @@ def _watch() -> Iterator[Finding]:
 
 
 def _disk() -> Iterator[Finding]:
-    settings.STATE_DIR.mkdir(parents=True, exist_ok=True)
+    settings.STATE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
     free = shutil.disk_usage(settings.STATE_DIR).free
     text = f"{free / (1 << 30):.1f} GiB free in {settings.STATE_DIR}"
     is_enough = free > LOW_DISK_BYTES

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from msgplatform import env
+from msgplatform.core.servers.private_server import claim_state_directory
 
 
 def fingerprint(key: str) -> str:
@@ -19,7 +20,8 @@ def fingerprint(key: str) -> str:
 
 
 def make_missing() -> None:
-    """Make the files that are missing, and say so on standard error. Raises OSError."""
+    """Make the files that are missing, and say so on standard error. Raises OSError, and
+    ServerFailed if STATE_DIR is a folder of others."""
     _make("SECRET_KEY", lambda: secrets.token_urlsafe(50))
     # The form of Fernet's keys.
     _make("ENCRYPTION_KEY", lambda: base64.urlsafe_b64encode(os.urandom(32)).decode())
@@ -29,9 +31,9 @@ def _make(variable: str, new_key: Callable[[], str]) -> None:
     if os.environ.get(variable) or os.environ.get(f"{variable}_FILE"):
         return
     path = env.state_dir() / variable.lower()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists():
         return
+    claim_state_directory(path.parent)
     descriptor, new_path = tempfile.mkstemp(dir=path.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -123,7 +123,8 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
         os.fsync(file.fileno())
     new_path.replace(folder / MANIFEST)
     state = Path(settings.STATE_DIR)
-    state.mkdir(parents=True, exist_ok=True)  # a machine that only makes backups has none
+    # A machine that only makes backups has none.
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
     (state / LAST).touch()
     return manifest
 

@@ -17,7 +17,11 @@ from msgplatform import env as environment
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.flows.programs import BULK, Daemon, redis_roles
-from msgplatform.core.servers.private_server import RedisServer, private_directory
+from msgplatform.core.servers.private_server import (
+    RedisServer,
+    claim_state_directory,
+    private_directory,
+)
 from msgplatform.core.web import public_address
 from msgplatform.operation.supervision import address, preparation, releases
 from msgplatform.operation.supervision.config import Program
@@ -101,7 +105,7 @@ class Platform:
             self._follower.start()
             self._observer.start()
             return self
-        private_directory(self.state_dir)
+        claim_state_directory(self.state_dir)
         private_directory(self.state_dir / "run")
         # Take the lock first, because a second `up` must not migrate under the first one.
         self._lock.take()

@@ -19,6 +19,7 @@ from msgplatform.core.servers import child_process, private_server
 from msgplatform.core.servers.private_server import (
     ServerFailed,
     ServerMissing,
+    claim_state_directory,
     free_port,
     private_directory,
 )
@@ -117,6 +118,17 @@ def test_a_folder_that_is_not_ours_is_refused(folder):
     (folder / "link").symlink_to(folder / "elsewhere")
     with pytest.raises(ServerFailed, match="not a folder of this user"):
         private_directory(folder / "link")
+
+
+def test_a_folder_that_others_need_stays_open(folder):
+    """As /var, the default state directory of a wheel in `/`."""
+    (folder / "mail").mkdir()
+    folder.chmod(0o755)
+    with pytest.raises(ServerFailed, match=f"holds mail.*chmod 700 {folder}"):
+        claim_state_directory(folder)
+    assert folder.stat().st_mode & 0o777 == 0o755
+    (folder / "mail").rename(folder / "demo")  # of ours
+    assert claim_state_directory(folder).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_mariadb_survives_a_kill(mariadb, folder):

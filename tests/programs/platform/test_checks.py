@@ -175,6 +175,17 @@ class TestSettings:
         result = python(tmp_path, "manage.py", "check", **variables)
         assert result.returncode == 0, result.stderr
 
+    @pytest.mark.parametrize("command", ["make_keys", "up"])
+    def test_a_folder_of_others_gets_no_key(self, tmp_path: Path, command: str) -> None:
+        (tmp_path / "mail").touch()
+        tmp_path.chmod(0o755)
+        result = python(tmp_path, "manage.py", command, **{**GOOD, "ENCRYPTION_KEY": ""})
+        assert result.returncode == 1
+        assert "name one in STATE_DIR" in result.stderr
+        assert "Traceback" not in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["mail"]
+        assert tmp_path.stat().st_mode & 0o777 == 0o755
+
     def test_every_wrong_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         problems = [env.Problem("A", "A is wrong", "Repair A"), env.Problem("B", "B", "Repair B")]
         monkeypatch.setattr(env, "problems", problems)
