@@ -217,16 +217,20 @@ def secret(name: str, default_file: Path | None = None) -> str:
         return value
     file_name = os.environ.get(f"{name}_FILE", "").strip()
     path = Path(file_name) if file_name else default_file
-    if path is None or (not file_name and not path.exists()):
+    if path is None:
         return ""
     try:
         value = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
+        if not file_name and isinstance(error, FileNotFoundError | NotADirectoryError):
+            return ""
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         _report(
             f"{name}_FILE",
             f"{name}_FILE={path} cannot be read: {why}",
-            "Name a text file that this user can read.",
+            "Name a text file that this user can read."
+            if file_name
+            else f"Run this as the user who owns {path.parent}, or set {name}.",
         )
         return ""
     if not value:

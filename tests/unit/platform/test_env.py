@@ -257,6 +257,21 @@ class TestSecret:
         (tmp_path / "some").write_text("x")
         assert env.secret(NAME, default_file=tmp_path / "some") == "x"
 
+    def test_a_default_file_in_a_folder_of_another_user(self, tmp_path: Path) -> None:
+        folder = tmp_path / "state"
+        folder.mkdir(mode=0)
+        user = os.geteuid()
+        try:
+            if user == 0:  # who may enter every folder
+                os.seteuid(65534)
+            assert env.secret(NAME, default_file=folder / "some") == ""
+        finally:
+            os.seteuid(user)
+            folder.chmod(0o700)
+        (problem,) = env.problems
+        assert "some cannot be read: Permission denied" in problem.message
+        assert f"the user who owns {folder}" in problem.hint
+
 
 class TestPlaces:
     def test_a_socket_fits_into_its_address(
