@@ -29,8 +29,15 @@ def restore(folder: Path, say: backup.Say) -> None:
     people after each step. Raises BackupRefused before anything is changed, and errors of servers
     and commands."""
     manifest = read(folder)
+    erasures = Path(settings.STATE_DIR) / backup.ERASURES
     with backup.embedded_servers():
         _check(manifest)
+        has_list = (folder / backup.ERASURES).exists()
+        if has_list and not erasures.exists():
+            # Before the load, which may take hours: after an error it has to be repeated.
+            erasures.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not os.access(erasures.parent, os.W_OK):
+                raise BackupRefused(f"This user may not write the list of erasures: {erasures}")
         for alias, description in manifest["databases"].items():
             _load(connections[alias], folder / description["file"])
             missing_tables = set(description["tables"]) - set(
@@ -54,8 +61,7 @@ def restore(folder: Path, say: backup.Say) -> None:
         # Last: a restore that is repeated reads there once more what is newer than the backup.
         redis_connections.work_redis().flushdb()
         say("The work Redis: emptied, since its data belongs to the state before")
-    erasures = Path(settings.STATE_DIR) / backup.ERASURES
-    if (folder / backup.ERASURES).exists() and not erasures.exists():
+    if has_list and not erasures.exists():
         shutil.copy(folder / backup.ERASURES, erasures)
         say(f"{erasures}: from the backup. If a machine has a newer one, put it there instead.")
 

@@ -95,7 +95,9 @@ def add_session(folder: Path) -> None:
 
 
 def test_it_comes_back(archive: str, folder: Path, servers: Servers, tmp_path: Path) -> None:
-    """The database, and the archive in one of its own. A session that was ended stays so."""
+    """The database, the archive in one of its own, and the list of erasures. A session that was
+    ended stays so."""
+    (folder / backup.ERASURES).write_text('{"key": "a", "cancelled": true}\n')
     add_session(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     environment = {
@@ -114,6 +116,7 @@ def test_it_comes_back(archive: str, folder: Path, servers: Servers, tmp_path: P
         assert step in said
     assert max(said.index("sync_recover"), said.index("sms_recover")) < said.index("emptied")
     assert run("-c", NAMES) == (0, "shop (b'old',)\n")
+    assert (tmp_path / "state" / backup.ERASURES).exists()
     code, said = run("manage.py", "restore", str(folder))
     assert (code, "is not empty" in said) == (1, True), said
 
