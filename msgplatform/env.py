@@ -339,6 +339,14 @@ def database(name: str, default: str) -> dict[str, Any]:
     if not config.get("NAME"):
         _report(name, f"{name} names no database", hint)
         config = dict(dj_database_url.parse(default))
+    names = engines.of_config(config).option_names
+    if unknown_names := sorted(set(config.get("OPTIONS") or ()) - names):
+        _report(
+            name,
+            f"{name} has options that do not exist: {', '.join(unknown_names)}",
+            f"Use some of: {', '.join(sorted(names))}.",
+        )
+        config = dict(dj_database_url.parse(default))
     if engines.of_config(config).is_server and find_spec("MySQLdb") is None:
         _report(
             name,

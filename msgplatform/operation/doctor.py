@@ -50,7 +50,7 @@ def examine() -> Iterator[Finding]:
     for look in (_settings, _database, _redis_roles, _daemons, _watch, _disk):
         yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
     # Skip these looks without a schema: `_database` has reported the cause of their errors.
-    if not any(_schema_problem(alias) for alias in settings.DATABASES):
+    if not [*_report_errors(_schema_problems, "schema")]:
         for look in (_cell, _secrets, _users, _open_alerts, _failures):
             yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
         for flow in flows.all():
@@ -142,6 +142,10 @@ def _schema_problem(alias: str) -> Finding | None:
         return None
     repair = migration_stages.migrate_command(alias)
     return Finding("bad", f"{count} migrations are not applied", repair) if count else None
+
+
+def _schema_problems() -> Iterator[Finding]:
+    yield from filter(None, map(_schema_problem, settings.DATABASES))
 
 
 def _secrets() -> Iterator[Finding]:

@@ -344,6 +344,14 @@ class TestDoctor:
             assert result.returncode == 1
             assert "mysqlclient is not installed" in result.stderr
 
+    def test_goes_on_after_an_option_that_the_driver_refuses(self, tmp_path: Path) -> None:
+        variables = {**GOOD, "DATABASE_URL": f"{GOOD['DATABASE_URL']}?read_timeout=soon"}
+        result = python(tmp_path, "manage.py", "doctor", **variables)
+        assert result.returncode == 1
+        assert "database: TypeError" in result.stdout
+        assert "GiB free" in result.stdout
+        assert "Traceback" not in result.stderr
+
     @pytest.mark.django_db
     @pytest.mark.usefixtures("work_redis", "sms_redis")
     def test_names_every_daemon_that_is_not_running(self) -> None:

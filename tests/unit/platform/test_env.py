@@ -170,7 +170,8 @@ class TestDatabase:
     @pytest.mark.parametrize(
         "raw",
         ["postgres://user:pw@host/name", "mysql://user:pw@host:3306/", "mysql://", "sqlite", "x",
-         "mysql://user:pw@host:port/name", "mysql://user:pw@[::1/name", "mysql:/host/name"],
+         "mysql://user:pw@host:port/name", "mysql://user:pw@[::1/name", "mysql:/host/name",
+         "mysql://user:pw@host/name?sslmode=require", "sqlite:////srv/platform.db?mode=ro"],
     )  # fmt: skip
     def test_wrong(self, monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
         monkeypatch.setenv(NAME, raw)
@@ -192,13 +193,15 @@ class TestDatabase:
 
     @pytest.mark.parametrize("scheme", ["mysql", "mariadb"])
     def test_mysql(self, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
-        monkeypatch.setenv(NAME, f"{scheme}://us%40er:p%2Fw@host:3307/name")
+        options = "ssl_mode=REQUIRED&ssl-ca=/ca.pem"
+        monkeypatch.setenv(NAME, f"{scheme}://us%40er:p%2Fw@host:3307/name?{options}")
         config = database()
         assert config["ENGINE"] == "msgplatform.core.data.engines.mysql"
         assert (config["USER"], config["PASSWORD"]) == ("us@er", "p/w")
         assert (config["HOST"], config["PORT"], config["NAME"]) == ("host", 3307, "name")
         assert config["OPTIONS"]["isolation_level"] == "read committed"
         assert "time_zone='+00:00'" in config["OPTIONS"]["init_command"]
+        assert config["OPTIONS"]["ssl"] == {"ca": "/ca.pem"}
         assert not env.problems
 
     def test_sqlite(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,8 @@ class Engine(Protocol):
     # Django's OPTIONS for our own databases, and for writing into other systems' databases.
     options: dict[str, Any]
     writer_options: dict[str, Any]
+    # Names that the query of a database's URL may have: those of OPTIONS.
+    option_names: frozenset[str]
     time_types: frozenset[str]  # types of columns with date and time
     activity: Activity | None = None  # a file has no activity: its lock admits one writer
 

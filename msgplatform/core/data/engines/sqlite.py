@@ -68,6 +68,10 @@ class Sqlite(Engine):
     }
     # The file is somebody else's: its journal mode stays what its owner chose.
     writer_options: dict[str, Any] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
+    option_names = frozenset({
+        "cached_statements", "check_same_thread", "detect_types", "init_command",
+        "isolation_level", "timeout", "transaction_mode", "uri",
+    })  # fmt: skip
     time_types = frozenset({"datetime", "text"})
 
     def fault(self, error: BaseException) -> Fault:

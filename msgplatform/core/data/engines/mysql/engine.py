@@ -67,6 +67,14 @@ class MySql(Engine):
     # These options keep our locks from blocking other programs: no gap locks, short lock waits, and
     # the server ends idle transactions. Their time limits are shorter than those of `options`.
     writer_options: dict[str, Any] = {**options, "read_timeout": 30, "write_timeout": 30}
+    # Of Django (isolation_level) and mysqlclient, whose other parameters are no texts or numbers.
+    option_names = frozenset({
+        "auth_plugin", "autocommit", "binary_prefix", "charset", "client_flag", "collation",
+        "compress", "connect_timeout", "executemany_fallback", "init_command", "isolation_level",
+        "local_infile", "local_infile_dir", "multi_statements", "read_default_file",
+        "read_default_group", "read_timeout", "server_public_key_path", "sql_mode", "ssl",
+        "ssl-ca", "ssl_mode", "unix_socket", "use_unicode", "write_timeout",
+    })  # fmt: skip
     time_types = frozenset({"timestamp", "datetime"})
     activity = server.ServerActivity()
     # Reads a table: a Galera node without a quorum answers `SELECT 1`, but refuses tables (1047).
