@@ -20,7 +20,8 @@ def main() -> None:
         # A daemon serves no page: without admin and API docs it is a third smaller.
         os.environ.setdefault("MSGPLATFORM_PROFILE", "daemon")
     try:
-        if command == "up":  # before the settings read them
+        if command == "up" and not {"-h", "--help"}.intersection(sys.argv):
+            # Before the settings read them.
             from msgplatform.core.secrets.key_files import make_missing
 
             make_missing()

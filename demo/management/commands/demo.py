@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from demo import show
+from msgplatform.operation.supervision import address
 
 
 class Command(BaseCommand):
@@ -21,7 +22,9 @@ class Command(BaseCommand):
             "--exit", action="store_true", help="stop when all messages are accounted for"
         )
         parser.add_argument("--json", action="store_true", help="also print the figures as JSON")
-        parser.add_argument("--port", type=int, default=0, help="default: 8000, or a free one")
+        parser.add_argument(
+            "--port", type=address.parse_port, default=0, help="default: 8000, or a free one"
+        )
         parser.add_argument(
             "--messages", type=int, default=10_000, help="messages of each flow (default 10000)"
         )

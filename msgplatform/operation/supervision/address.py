@@ -5,6 +5,7 @@ import ipaddress
 import os
 import socket as sockets
 import sys
+from argparse import ArgumentTypeError
 
 from django.conf import settings
 
@@ -12,6 +13,14 @@ from msgplatform.core.servers.private_server import is_in_use
 from msgplatform.operation.supervision.run import Refused
 
 _ANSWER_SECONDS = 5.0
+_MAX_PORT = 65535
+
+
+def parse_port(text: str) -> int:
+    """The value of an option `--port`. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MAX_PORT):
+        raise ArgumentTypeError(f"use a number from 1 to {_MAX_PORT}")
+    return int(text)
 
 
 def resolve(name: str, port: int) -> str:

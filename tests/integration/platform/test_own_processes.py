@@ -45,3 +45,10 @@ def test_as_many_as_are_asked_for() -> None:
 def test_a_number_of_processes_that_cannot_be(given: str) -> None:
     with pytest.raises(CommandError, match="such as run_sender=4"):
         call_command("up", f"--processes={given}")
+
+
+@pytest.mark.parametrize("given", ["80000", "0", "-1", "http"])
+def test_a_port_that_cannot_be(given: str) -> None:
+    for command in ("up", "demo"):
+        with pytest.raises(CommandError, match="from 1 to 65535"):
+            call_command(command, f"--port={given}")

@@ -175,6 +175,10 @@ class TestSettings:
         result = python(tmp_path, "manage.py", "check", **variables)
         assert result.returncode == 0, result.stderr
 
+    def test_help_makes_no_key(self, tmp_path: Path) -> None:
+        result = python(tmp_path, "manage.py", "up", "--help")
+        assert (result.returncode, list(tmp_path.iterdir())) == (0, [])
+
     @pytest.mark.parametrize("command", ["make_keys", "up"])
     def test_a_folder_of_others_gets_no_key(self, tmp_path: Path, command: str) -> None:
         (tmp_path / "mail").touch()

@@ -10,6 +10,7 @@ from django.db import DatabaseError
 
 from msgplatform.core.daemons.command import MAX_PROCESSES
 from msgplatform.core.errors import PlatformError
+from msgplatform.operation.supervision import address
 from msgplatform.operation.supervision.platform import Platform
 from msgplatform.operation.supervision.preparation import FIRST_USER, first_login_link
 
@@ -22,7 +23,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1")
-        parser.add_argument("--port", type=int, default=8000, help="default 8000")
+        parser.add_argument("--port", type=address.parse_port, default=8000, help="default 8000")
         parser.add_argument("--workers", type=int, default=1, help="web processes (default 1)")
         parser.add_argument(
             "--migrate", action="store_true", help="apply migrations to a database server too"
