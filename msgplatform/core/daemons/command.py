@@ -1,9 +1,11 @@
 """The command of a daemon, and `--processes N`: several processes under one command.
 
 Each child runs the same command line for one process, dies with the parent, and is started again
-when it ends by itself. The parent only waits, and opens no connection.
+when it ends by itself. The parent only waits, and opens no connection. It ends if every child
+refuses its first start, such as for a wrong option, as one process would.
 """
 
+import math
 import signal
 import subprocess
 import sys
@@ -26,8 +28,10 @@ log = logging.get(__name__)
 
 MAX_PROCESSES = 64  # of one command
 _LOOK_SECONDS = 0.5
-# After a child has run this long, its pause begins at the shortest again.
+# After a child has run this long, its start was no failure, and its pause begins at the shortest
+# again.
 _LONG_RUN_SECONDS = 10.0
+_REFUSALS = frozenset({1, 2})  # exit codes of a command that ends with an error, or for its options
 
 
 class Copy:
@@ -38,6 +42,7 @@ class Copy:
         self._pause = Backoff(first=0.25, factor=2.0, cap=10.0)
         self._started = self._next_start = 0.0
         self.process: subprocess.Popen[bytes] | None = None
+        self.first_code: int | None = None  # of the first process if that ended soon, else 0
 
     def keep_running(self) -> None:
         """Start the process unless it runs or its pause lasts."""
@@ -45,9 +50,13 @@ class Copy:
         if self.process is not None:
             if self.process.poll() is None:
                 return
-            log.warning("copy_ended", code=self.process.returncode)
+            code = self.process.returncode
+            log.warning("copy_ended", code=code)
             if now - self._started > _LONG_RUN_SECONDS:
                 self._pause.reset()
+                code = 0
+            if self.first_code is None:
+                self.first_code = code
             self._next_start = now + self._pause.next()
             self.process = None
         if now >= self._next_start:
@@ -70,7 +79,8 @@ class Copy:
 
 
 class Copies:
-    """Runs `count` processes of `command` until SIGTERM or SIGINT. A second signal kills them."""
+    """Runs `count` processes of `command` until SIGTERM or SIGINT. A second signal kills them.
+    Raises CommandError if all refuse their first start."""
 
     def __init__(self, command: Sequence[str], count: int) -> None:
         self._copies = [Copy(command) for _ in range(count)]
@@ -83,12 +93,18 @@ class Copies:
         while not self._stopping:
             for copy in self._copies:
                 copy.keep_running()
+            if all(copy.first_code in _REFUSALS for copy in self._copies):
+                break
             time.sleep(_LOOK_SECONDS)
         # Signal all children before waiting, so that they drain at the same time.
         for copy in self._copies:
             copy.signal(signal.SIGTERM)
         for copy in self._copies:
             copy.wait()
+        if not self._stopping:
+            raise CommandError(
+                f"All {len(self._copies)} processes ended at their start; see the lines before."
+            )
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self._stopping:  # the second signal: the children's own drain takes too long
@@ -124,6 +140,9 @@ class DaemonCommand(BaseCommand):
         self.check(tags=[env.CHECKS_TAG])
         if not 1 <= options["processes"] <= MAX_PROCESSES:
             raise CommandError(f"--processes must be 1 to {MAX_PROCESSES}")
+        drain_seconds: float = options["drain_seconds"]
+        if not 0 <= drain_seconds < math.inf:
+            raise CommandError("--drain-seconds must be a number that is not negative")
         if options["processes"] > 1:
             # The last value counts, also after the abbreviation `--process 4`.
             single = [sys.executable, *sys.orig_argv[1:], "--processes=1"]
@@ -132,9 +151,6 @@ class DaemonCommand(BaseCommand):
         structs.prepare()
         worker = self.worker(**options)
         worker.stopping.install()
-        drain_seconds: float = options["drain_seconds"]
-        if drain_seconds < 0:
-            raise CommandError("--drain-seconds must not be negative")
         loop = Loop(worker)
         try:
             loop.is_in_its_cell = loop.is_in_its_cell or cell_record.check_if_readable()

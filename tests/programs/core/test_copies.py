@@ -9,6 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cluster import ROOT
+
 # Programs begin their turns when the database has its tables.
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -69,3 +71,18 @@ def test_ctrl_c_lets_each_of_them_finish(tmp_path: Path, option: str) -> None:
         parent.kill()
     assert set(output.splitlines()) == {f"drained {pid}" for pid in running}
     assert parent.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["run_maker --drain-seconds=-1", "run_maker --drain-seconds=nan", "run_agent --batch=0"],
+)
+def test_a_wrong_option_ends_the_parent_too(words: str) -> None:
+    """As it ends a single process, instead of being tried for ever."""
+    ended = subprocess.run(
+        [sys.executable, "manage.py", *words.split(), "--processes=2"], cwd=ROOT,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert f"CommandError: {words.split()[1].partition('=')[0]} must be" in ended.stderr
+    assert "Traceback" not in ended.stderr
