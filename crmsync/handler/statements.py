@@ -129,34 +129,27 @@ def field_and_reason(outcome: object) -> tuple[str, str]:
 
 def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime) -> None:
     """Open an entry of the recovery log for each of these records. A record has at most one open
-    entry: an entry that is open already is overwritten."""
+    entry: an earlier one is replaced, as its reason may have changed."""
     if not dead:
         return
     entries = RecoveryEntry.open_entries(record_id__in=[row.id for row, _, _ in dead])
-    columns = entries.select_for_update().values_list("record_id", "id", "created_at")
-    earlier_entries = {record: (entry, since) for record, entry, since in columns}
-    if entry_ids := [pk for pk, _ in earlier_entries.values()]:  # the reason may have changed
-        failures.take_back(RecoveryEntry.objects.filter(id__in=entry_ids))
-    new, old, failed_records = [], [], []
+    if earlier_ids := list(entries.select_for_update().values_list("id", flat=True)):
+        earlier_entries = RecoveryEntry.objects.filter(id__in=earlier_ids)
+        failures.take_back(earlier_entries)
+        earlier_entries.delete()
+    rows, failed_records = [], []
     for row, answer, error in dead:
         field, reason = field_and_reason(answer.outcome)
         failed_records.append((row.id, error, reason))
         request = msgspec.json.encode(answer.entry.request)
-        # The record's version: a newer one with the same values shares this request.
-        values: list[Any] = [
+        # The record's version: a newer one with the same values shares this request. The time is
+        # that of this death: `failures.take_back` compares it with the last acknowledgement.
+        rows.append([
             row.policy_id, crm_id, answer.entry.operation, row.id, row.key, row.version, error,
-            field, reason, row.attempt, request, int(_State.OPEN),
-        ]  # fmt: skip
-        if row.id in earlier_entries:
-            entry, since = earlier_entries[row.id]
-            old.append([entry, *values, since, ""])
-        else:
-            new.append([*values, now, ""])
-    table = RecoveryEntry._meta.db_table
-    sql.insert(table, _ENTRY, new)
-    sql.insert_or_update(table, ("id", *_ENTRY), old)
-    first_times = [since for _, since in earlier_entries.values()]
-    failures.add(crm_id, failed_records, min([now, *first_times]))
+            field, reason, row.attempt, request, int(_State.OPEN), now, "",
+        ])  # fmt: skip
+    sql.insert(RecoveryEntry._meta.db_table, _ENTRY, rows)
+    failures.add(crm_id, failed_records, now)
 
 
 def solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:

@@ -3,9 +3,9 @@
 import pytest
 from django.test import Client
 
-from crmsync.adapters.outcomes import Invalid, Ok, Retry
+from crmsync.adapters.outcomes import Invalid, Ok, Outcome, Retry
 from crmsync.flow import FLOW
-from crmsync.models import Policy, RecoveryEntry
+from crmsync.models import Policy, Record, RecoveryEntry
 from crmsync.recovery import entries
 from crmsync.recovery.entries import resend
 from msgplatform.core.data import sql
@@ -33,6 +33,14 @@ def counted() -> dict[str, int]:
 def open_entries() -> list[int]:
     rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
     return list(rows.values_list("id", flat=True))
+
+
+def acknowledge() -> int:
+    (seen,) = FLOW.health.failures()
+    snapshot = failure_groups.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    count = failure_groups.acknowledge_group(FLOW, snapshot, "known", "ann")
+    tick()
+    return count
 
 
 def test_they_count_by_error_until_somebody_decides(policy: Policy) -> None:
@@ -70,10 +78,7 @@ def test_what_was_acknowledged_is_not_sent_with_the_group(
     policy: Policy, admin_client: Client
 ) -> None:
     mark(sync.on_its_way(policy, sync.requests("ab")), Invalid("", "no"))
-    (seen,) = FLOW.health.failures()
-    snapshot = failure_groups.GroupSnapshot(seen.id, seen.lost, seen.last_at)
-    assert failure_groups.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
-    tick()
+    assert acknowledge() == 2
     mark(sync.on_its_way(policy, sync.requests("c")), Invalid("", "no"))
     (left,) = FLOW.health.failures()
     shown = preview(admin_client, "crmsync", action="resend", **left.filter)
@@ -83,6 +88,20 @@ def test_what_was_acknowledged_is_not_sent_with_the_group(
         step = FLOW.action("resend").step(left.filter, step.cursor, 10)
     assert counted() == {}
     assert len(open_entries()) == 2
+
+
+def test_a_record_that_dies_again_after_an_acknowledgement_counts_once(policy: Policy) -> None:
+    queued, no = sync.on_its_way(policy, sync.requests("a")), Invalid("", "no")
+
+    def mark_anew(outcome: Outcome) -> dict[str, int]:
+        Record.objects.update(state=Record.State.QUEUED, claimed_by=queued.order.claim)
+        mark(queued, outcome)
+        return counted()
+
+    mark(queued, no)
+    assert acknowledge() == 1
+    assert [mark_anew(no), mark_anew(no)] == [{"invalid": 1}] * 2, "it is one dead record"
+    assert (mark_anew(Ok("r-a")), open_entries()) == ({}, [])
 
 
 def test_its_filter_means_these(policy: Policy, admin_client: Client) -> None:
