@@ -50,7 +50,7 @@ def add(
 ) -> None:
     """Count failed messages, in the caller's transaction. The messages ended at `now` or later.
 
-    `ended_since` is an earlier bound, for flows that do not store when messages end.
+    `ended_since` is an earlier bound, for messages whose end was not stored.
     """
     counts: Counter[tuple[int, str]] = Counter()
     last: dict[tuple[int, str], Loss] = {}

@@ -43,7 +43,8 @@ def resend_events(qids: Collection[int]) -> int:
 
     @transaction.atomic
     def resend() -> int:
-        return _take_back(qids).update(status=_STATUS.WAITING, reason="")
+        events = _take_back(qids)
+        return events.update(status=_STATUS.WAITING, reason="", handle_date=None)
 
     return transactions.retrying(resend)
 

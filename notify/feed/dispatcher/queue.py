@@ -85,10 +85,11 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
         # dispatcher whose UPDATE changes the row counts the failure.
         others = (_STATUS.HANDLED, _STATUS.SET_ASIDE)
         rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
-        if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
+        now = sql.now()
+        if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason, handle_date=now):
             biz, topic = event
-            failures.add(qid, topic, reason)
-            counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), sql.now())
+            failures.add(qid, topic, reason, now)
+            counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), now)
 
     transactions.retrying(mark_failed)
     return alerts.AlertEvent(

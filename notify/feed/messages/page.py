@@ -108,14 +108,14 @@ def _timeline(post: Feed, event: EventQueue | None) -> Iterator[TimelineEntry]:
     if event is None:
         # The cleaner deletes events some time after they were handled.
         entries.append(TimelineEntry(None, _("Handled"), "done", _("the event is no longer kept")))
-    elif event.handle_date is not None:
+    elif event.status == _STATUS.HANDLED:
         entries.append(_status_entry(event))
     if post.update_date:
         entries.append(TimelineEntry(post.update_date, _("Edited"), "accepted"))
     if post.delete_date:
         entries.append(TimelineEntry(post.delete_date, _("Deleted"), "done"))
     yield from sorted(entries, key=lambda entry: entry.at or post.create_date)
-    if event is not None and event.handle_date is None:
+    if event is not None and event.status != _STATUS.HANDLED:
         yield _status_entry(event)
 
 

@@ -61,6 +61,7 @@ class EventQueue(models.Model):
     data = models.CharField(_("data"), max_length=MAX_DATA, blank=True, default="")
     uid = ExactCharField(_("user"), max_length=MAX_UID)
     create_date = models.DateTimeField(_("created"))
+    # When the event was handled, or set aside.
     handle_date = models.DateTimeField(_("handled"), null=True, blank=True)
     # The relation and reader up to which an event in slices is done, such as "friend:1001".
     position = ExactCharField(_("done up to"), max_length=80, blank=True, default="")

@@ -4,7 +4,6 @@ them. `conditions.py` shows the failures."""
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from msgplatform.core.data import sql
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from notify.feed.models import EventQueue
@@ -17,16 +16,19 @@ TOPICS = EventQueue.Topic.values  # a topic's place is the subject of its failur
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def add(qid: int, topic: str, reason: str) -> None:
-    """Count an event that was set aside, in the caller's transaction."""
+def add(qid: int, topic: str, reason: str, now: datetime) -> None:
+    """Count an event that was set aside at `now`, in the caller's transaction."""
     loss = Loss(TOPICS.index(topic), answer(reason), qid, reason)
-    # The time of setting aside is not stored, so `take_back` uses the event's time of creation.
-    failure_store.add(FLOW, [loss], sql.now(), ended_since=_EVER)
+    # `take_back` has only the time of creation of events that an earlier release set aside.
+    failure_store.add(FLOW, [loss], now, ended_since=_EVER)
 
 
 def take_back(events: Iterable[EventQueue]) -> None:
     """Remove these set-aside, locked events from the counts: they are replayed or end."""
-    rescues = [Rescue(TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
+    rescues = [
+        Rescue(TOPICS.index(e.topic), answer(e.reason), e.handle_date or e.create_date)
+        for e in events
+    ]
     failure_store.take_back(FLOW, rescues)
 
 

@@ -13,6 +13,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.models import Biz
+from msgplatform.monitor import failure_groups
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
@@ -20,6 +21,7 @@ from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.flow import FLOW
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser
 from tests.support import small_pages
+from tests.support.failure_times import tick
 from tests.support.feed_rows import REASON, drain, event, post, related, set_aside, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -203,6 +205,20 @@ def test_they_are_on_the_page_failures_until_they_are_replayed(biz: Biz) -> None
     assert counted(**{**wanted.filter, "answer": "KeyError"}) == Counted(0)
     assert run(2, **wanted.filter) == 3
     assert [str(f.where) for f in flow.health.failures()] == ["events of topic vip"]
+
+
+def test_an_acknowledged_event_that_fails_again_counts_until_it_is_replayed(biz: Biz) -> None:
+    qid = set_aside(biz, "ann")
+    (seen,) = flow.health.failures()
+    snapshot = failure_groups.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_groups.acknowledge_group(FLOW, snapshot, "known", "ann") == 1
+    tick()
+    assert run() == 1
+    queue.set_aside(qid, ValueError("again"))
+    assert [failure.count for failure in flow.health.failures()] == [1]
+    assert run() == 1
+    assert list(flow.health.failures()) == []
+    assert event(qid).handle_date is None
 
 
 def test_the_preview_and_the_outcome(biz: Biz) -> None:
