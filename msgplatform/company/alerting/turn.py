@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone, translation
@@ -15,9 +16,9 @@ from msgplatform.company.alerting.outbox import Child, Outbox, Outcome, is_faili
 from msgplatform.core import flows, outbound
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows.activity import SYSTEM, Activity, Counts
-from msgplatform.models import Alert
+from msgplatform.models import Alert, DayCounter
 from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
-from msgplatform.monitor.statistics.points import CounterQuery
+from msgplatform.monitor.statistics.points import CounterQuery, Step, time_of
 
 WEEK = timedelta(days=7)
 _SUMMARY_TIME = time(8, 0)  # in the channel's zone
@@ -64,17 +65,24 @@ def next_summary_time(channel: AlertChannel, now: datetime) -> datetime:
 
 def write_summary(channel: AlertChannel, now: datetime) -> tuple[str, str]:
     """Title and text for the week that ends now: a paragraph for each flow, and one for alerts."""
+    step: Step = "hour"
+    since, until = now - WEEK, now
+    zone = ZoneInfo(channel.time_zone)
+    first_day, last_day = since.astimezone(zone).date(), until.astimezone(zone).date()
+    if timedelta(days=settings.MINUTE_COUNTER_DAYS) <= WEEK:
+        # The first hours may be deleted already: take the seven whole days before today.
+        step, today = "day", DayCounter.of(now)
+        first_day, last_day = today - WEEK, today - timedelta(days=1)
+        since, until = time_of(first_day), time_of(today)
     with translation.override(channel.language):
-        zone = ZoneInfo(channel.time_zone)
-        days = [at.astimezone(zone).strftime("%Y-%m-%d") for at in (now - WEEK, now)]
         title = texts.prefix() + _("the week from %(since)s to %(until)s") % {
-            "since": days[0], "until": days[1],
+            "since": first_day, "until": last_day,
         }  # fmt: skip
         paragraphs = []
         for flow in flows.all():
             if (activity := flow.health.activity) is None:
                 continue
-            totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
+            totals = sums(CounterQuery(activity, step, since, until))
             lines = [f"{flow.title}: {_figures(activity, whole(totals))}"]
             by_system = next((part for part in activity.dimensions if part.name == SYSTEM), None)
             systems = rank_groups(activity, by_system, totals) if by_system else []
@@ -87,7 +95,7 @@ def write_summary(channel: AlertChannel, now: datetime) -> tuple[str, str]:
                 lines.append(_("- and %d more systems") % (len(busy_systems) - _MAX_SYSTEMS))
             paragraphs.append("\n".join(lines))
         counts = {
-            "opened": Alert.objects.filter(first_at__gte=now - WEEK).count(),
+            "opened": Alert.objects.filter(first_at__gte=since, first_at__lt=until).count(),
             "open": Alert.objects.filter(open_key__isnull=False).count(),
         }
         sentence = _("Alerts: %(opened)d opened in this week, %(open)d open now.") % counts

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from email import policy
 from html import unescape
 from pathlib import Path
@@ -28,11 +28,11 @@ from django.utils import timezone
 from msgplatform.company.alerting import planning, send, texts
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
 from msgplatform.company.alerting.outbox import MAX_SECONDS, Child, check
-from msgplatform.company.alerting.turn import Sender
+from msgplatform.company.alerting.turn import Sender, write_summary
 from msgplatform.core import alerts
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.servers.private_server import free_port
-from msgplatform.models import Alert, AlertNews, AuditLog, Biz, MinuteCounter
+from msgplatform.models import Alert, AlertNews, AuditLog, Biz, DayCounter, MinuteCounter
 from msgplatform.monitor import alert_store
 from tests.support import robot_sinks
 from tests.support.api_support import problem
@@ -656,6 +656,21 @@ def test_the_weekly_summary_balances(robots: Robots) -> None:
         work()
     assert len(robots.calls) == 1
     assert AlertMessage.objects.get(channel=chat).kind == "summary"
+
+
+def test_the_summary_is_of_whole_days_where_hours_are_deleted_within_the_week(
+    settings: Any,
+) -> None:
+    settings.MINUTE_COUNTER_DAYS = 3
+    for day in range(21, 31):
+        DayCounter.objects.create(
+            day=date(2026, 11, day), flow="notify", biz_id=1, subject=1, name="delivered",
+            value=1 if 23 <= day < 30 else 1000,
+        )  # fmt: skip
+    with at(datetime(2026, 11, 30, 0, 0, 5, tzinfo=UTC)):
+        title, text = write_summary(channel(time_zone="Asia/Shanghai"), timezone.now())
+    assert title == "msgplatform: the week from 2026-11-23 to 2026-11-29"
+    assert "delivered 7," in text
 
 
 def test_a_summary_that_cannot_be_written_holds_up_no_alert(
