@@ -11,12 +11,13 @@ from msgplatform.core import alerts, logging
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.lazy_text import lazy_message
 from notify.models import BizMsg, ReceiveMsg
-from notify.monitor import failures
+from notify.monitor import counters, failures
 
 log = logging.get(__name__)
 
 _Status = ReceiveMsg.Status
 GONE, UNREADABLE = "message is gone", "payload is not UTF-8"
+_event_types = counters.CatalogueSubjects()
 # The error of a waiting delivery that was skipped because a person's data was erased.
 ERASED = "erased"
 _TITLES = {
@@ -67,12 +68,13 @@ def set_aside(
     deliveries must be due, or carry this `claim`."""
     if not delivery_ids:
         return
+    _event_types.refresh()
     now = sql.now()
 
     def once() -> list[int]:
         with transaction.atomic():
             ended_ids = end(delivery_ids, ReceiveMsg.WAITING, now, _Status.POISON, error, claim)
-            failures.count_ended(_Status.POISON, subscription, ended_ids, error, now)
+            failures.count_ended(_Status.POISON, subscription, ended_ids, error, now, _event_types)
         return ended_ids
 
     if ended_ids := transactions.retrying(once):

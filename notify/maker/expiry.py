@@ -16,7 +16,6 @@ platform engineers have MIN_LISTEN_SECONDS to listen again.
 
 import math
 import time
-from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
@@ -162,15 +161,9 @@ def _expire_one(
         if failing.select_for_update().values_list("pk", flat=True).first() is None:
             transaction.set_rollback(True)
             return 0
-        # A deleted message has no event type.
-        types = ReceiveMsg.objects.filter(id__in=ended_ids).values_list("id", "msg__event_type")
-        biz, event_type_of = subscription.biz_id, dict(types)
-        subjects = [event_types.subject(biz, event_type_of.get(pk, "")) for pk in ended_ids]
-        counts = Counter(counters.Key(biz, subject, counters.EXHAUSTED) for subject in subjects)
-        counts[counters.Key(biz, subscription.id, counters.EXHAUSTED)] = len(ended_ids)
-        now = sql.now()
-        failures.count_ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
-        counters.add(counts, now)
+        counts = failures.count_ended(
+            _Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at, event_types
+        )
     counters.add_totals(counts)
     return len(ended_ids)
 

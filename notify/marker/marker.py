@@ -180,7 +180,9 @@ class Marker(Worker):
                     status=_Status.POISON, error=name, claimed_by="", updated_at=Now()
                 )
                 poisoned_ids = [result.id] * poisoned_count
-                failures.count_ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
+                failures.count_ended(
+                    _Status.POISON, result.subscription, poisoned_ids, name, now, self.event_types
+                )
         except Exception as second_error:
             if bisect.is_unavailable(second_error):
                 raise

@@ -114,7 +114,7 @@ ACTIVITY = Activity(
         Measure("accepted", _("accepted"), (counters.ACCEPTED,), "accepted"),
         Measure("delivered", _("delivered"), ("delivered",), "good"),
         Measure("failed_attempts", _("failed attempts"), ("failed",), "bad"),
-        Measure("failures", _("failures"), (counters.EXHAUSTED,), "lost"),
+        Measure("failures", _("failures"), (counters.EXHAUSTED, counters.POISON), "lost"),
     ),
     dimensions=(
         BySubject(

@@ -4,9 +4,10 @@ Statistics are made of the minutes, which the marking transaction adds by the da
 totals in Redis are for `/metrics` only; to Prometheus a flush looks like a restart.
 
 Subject 0 with the counter `accepted` is the business system itself, a positive subject is a
-subscription. `accepted`, `delivered`, `failed` and `exhausted` are counted a second time for the
-event type, whose subject is negative. Only event types of the catalogue have a subject each: a
-business system may publish any event type, so the number of counters would have no bound."""
+subscription. `accepted`, `delivered`, `failed`, `exhausted` and `poison` are counted a second time
+for the event type, whose subject is negative. Only event types of the catalogue have a subject
+each: a business system may publish any event type, so the number of counters would have no
+bound."""
 
 import math
 from bisect import bisect_left
@@ -102,7 +103,7 @@ DURATION = Histogram(
 )
 
 FLOW = "notify"
-ACCEPTED, EXHAUSTED = "accepted", "exhausted"
+ACCEPTED, EXHAUSTED, POISON = "accepted", "exhausted", "poison"
 FILTERED = "filtered"  # messages that the filter of a subscription left out
 _TOTALS = "notify:totals"
 # The subject of the counters of all event types that the catalogue does not have.

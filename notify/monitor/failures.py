@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from msgplatform.monitor import failure_store
-from notify.models import ReceiveMsg
-from notify.monitor.counters import FLOW
+from notify.models import BizMsg, ReceiveMsg
+from notify.monitor import counters
+from notify.monitor.counters import FLOW, CatalogueSubjects
 from notify.orders import Result
 
 _Status = ReceiveMsg.Status
@@ -36,12 +37,30 @@ def count_exhausted(results: Iterable[Result], now: datetime) -> None:
 
 
 def count_ended(
-    status: int, subscription: int, delivery_ids: Sequence[int], error: str, now: datetime
-) -> None:
-    """Count deliveries that ended without an attempt, in the caller's transaction."""
-    why = answer(status, 0, error)
+    status: int,
+    subscription: int,
+    delivery_ids: Sequence[int],
+    error: str,
+    now: datetime,
+    event_types: CatalogueSubjects,
+) -> counters.Counts:
+    """Count deliveries that ended without an attempt, here and in the statistics, in the caller's
+    transaction. Returns the counts of the statistics."""
+    why, counts = answer(status, 0, error), counters.Counts()
     losses = [failure_store.Loss(subscription, why, delivery_id) for delivery_id in delivery_ids]
     failure_store.add(FLOW, losses, now)
+    name = counters.POISON if status == _Status.POISON else counters.EXHAUSTED
+    rows = ReceiveMsg.objects.filter(id__in=delivery_ids).order_by()
+    messages = list(rows.values_list("biz_id", "msg_id"))
+    message_rows = BizMsg.objects.filter(id__in={message for _, message in messages}).order_by()
+    event_type_of = dict(message_rows.values_list("id", "event_type"))
+    for biz, message in messages:
+        # A deleted message has no event type.
+        event_type = event_types.subject(biz, event_type_of.get(message, ""))
+        for subject in (subscription, event_type):
+            counts[counters.Key(biz, subject, name)] += 1
+    counters.add(counts, now)
+    return counts
 
 
 def take_back(rows: Iterable[Sequence[Any]]) -> None:

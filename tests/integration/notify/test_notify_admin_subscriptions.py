@@ -20,6 +20,7 @@ from notify.admin import health, subscription_cells, subscriptions
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor import failures
+from notify.monitor.counters import CatalogueSubjects
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -141,8 +142,9 @@ def test_failures_stay_on_the_row_until_somebody_looks(biz: Biz, admin_client: C
     calm, lossy = subscription(biz, "a-calm"), subscription(biz, "b-lossy")
     with transaction.atomic():
         failures.count_ended(
-            ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now()
-        )
+            ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now(),
+            CatalogueSubjects(),
+        )  # fmt: skip
     assert rows_of(admin_client) == [lossy, calm]
     assert rows_of(admin_client, "?attention=yes") == [lossy]
     (shown,) = rows_of(admin_client, "?attention=yes")
@@ -455,8 +457,9 @@ def test_deliver_now_says_what_it_does_not_send(biz: Biz, admin_client: Client) 
     row = subscription(biz)
     with transaction.atomic():
         failures.count_ended(
-            ReceiveMsg.Status.EXHAUSTED, row.pk, [1, 2, 3], "timeout", timezone.now()
-        )
+            ReceiveMsg.Status.EXHAUSTED, row.pk, [1, 2, 3], "timeout", timezone.now(),
+            CatalogueSubjects(),
+        )  # fmt: skip
     answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/", follow=True).content.decode()
     assert "Nothing waits for a later time. 3 failures are not tried any more" in answer
     assert "resend them on the page Failures" in answer

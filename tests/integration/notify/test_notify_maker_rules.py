@@ -252,6 +252,9 @@ def test_a_delivery_whose_message_is_gone_is_poison(biz: Biz) -> None:
     run(Maker())
     assert items(row) == [], "no order without items"
     assert deliveries(row, Status.POISON) == 3
+    counters = MinuteCounter.objects.filter(name="poison", biz_id=biz.pk)
+    for rows in (counters.filter(subject=row.pk), counters.filter(subject__lt=0)):
+        assert sum(rows.values_list("value", flat=True)) == 3
 
 
 @pytest.mark.parametrize("size", [10, 20_000], ids=["small", "large"])

@@ -310,6 +310,7 @@ def test_bad_results_of_one_subscription_are_one_alert(row: BizReceive) -> None:
     mark(*[result(delivery, attempt=2**64 - 1) for delivery in deliveries])
     assert Alert.objects.get().count == 5
     assert ReceiveMsg.objects.filter(status=Status.POISON).count() == 5
+    assert counted("poison") == 5
 
 
 @pytest.mark.usefixtures("ids_of_its_own")

@@ -71,6 +71,7 @@ def test_a_series_has_every_step_and_only_its_own_time(row: BizReceive) -> None:
     assert each(points, "delivered", "failed", "exhausted") == wanted
     assert [ACTIVITY.success(p.counts) for p in points] == [1.0, None, 0.0]
     assert ACTIVITY.success(total(points)) == 5 / 6
+    assert ACTIVITY.success({"delivered": 2, "exhausted": 1, "poison": 1}) == 0.5
 
 
 def test_a_series_of_one_subscription_of_one_system_and_of_all(row: BizReceive) -> None:

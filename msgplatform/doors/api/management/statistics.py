@@ -82,8 +82,8 @@ class StatisticsView(QueryView):
         """Count what happened.
 
         The counters of a flow in steps of time: of Notify, for example, accepted, delivered, failed
-        (attempts) and exhausted (deliveries that were given up). Minutes and hours are kept for two
-        weeks unless configured otherwise, days for three years.
+        (attempts), exhausted and poison (deliveries that were given up). Minutes and hours are kept
+        for two weeks unless configured otherwise, days for three years.
         """
         flow = flows.get(self.query_values.get("flow", ""))
         if flow is None or flow.health.activity is None:
