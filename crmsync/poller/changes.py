@@ -38,6 +38,8 @@ _Kind = Policy.Kind
 # While no row is behind, a comparison's place is stored after so many pages: the successor of a
 # killed poller repeats at most these.
 _PAGES_UNSTORED = 50
+# Maximum of older runs that a new holder of a policy looks through for one that has not ended.
+_MAX_OLDER_RUNS = 2_000
 
 
 class _Runs:
@@ -61,6 +63,12 @@ class _Runs:
             else:
                 self.run, self._after = row.pk, row.after
                 self.is_requested = bool(row.requested_by)
+        # Runs from before `since` are not continued either. No index has their state.
+        older_runs = sql.of_one(Run.objects.filter(id__lt=since), "policy_id", policy.id)
+        columns = older_runs.order_by("-policy_id", "-id").values_list("id", "kind", "state")
+        for run_id, kind, state in columns[:_MAX_OLDER_RUNS]:
+            if state == Run.State.READING and kind in kinds:
+                _finish(run_id)
 
     def may_go_on(self, policy: Policy, now: datetime) -> bool:
         """True if a run has begun and may go on now. A requested run may go on at any hour."""

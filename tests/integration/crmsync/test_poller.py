@@ -18,6 +18,8 @@ from crmsync import models
 from crmsync.directory import Crms, Policies
 from crmsync.intake import intake
 from crmsync.models import ExceptionEntry, LandingPage, Lead, Operation, Record, Run
+from crmsync.models.sources import MAX_RUN
+from crmsync.monitor import backlog
 from crmsync.orders import MainQueue, RetryQueue
 from crmsync.poller import due, policy_poll
 from crmsync.poller.changes import Changes
@@ -293,6 +295,17 @@ class TestRuns:
         assert Changes(cast(Any, polled.policies.get(polled.row.pk)), HOLDER, cast(Any, None)).run
         left = Run.objects.filter(state=Run.State.READING)
         assert list(left.values_list("id", flat=True)) == [max(pks)]
+
+    def test_a_run_that_is_too_old_to_be_gone_on_with_ends(self, polled: Polled) -> None:
+        began_at = sql.now() - MAX_RUN - timedelta(days=1)
+        run = Run.objects.create(
+            id=ids.first_id_at(began_at), policy_id=polled.row.pk, kind="full", started_at=began_at
+        )
+        polled.policies.refresh(at_once=True)
+        changes = Changes(cast(Any, polled.policies.get(polled.row.pk)), HOLDER, cast(Any, None))
+        run.refresh_from_db()
+        assert (changes.run, run.state) == (0, Run.State.READ)
+        assert backlog.of_runs([run])[run.pk].is_over
 
     def test_so_is_a_comparison_behind_many_looks_for_changes(self, polled: Polled) -> None:
         row_ids = ids.reserve(31).ids([0] * 31)
