@@ -22,12 +22,12 @@ from crmsync.directory import Crm
 from crmsync.handler import statements
 from crmsync.handler.adoption import of_crm, remote_ids_among
 from crmsync.handler.answers import Answer, DeliveryResult, FailedCall, Fault, Unsent
-from crmsync.handler.statements import NotUniform, field_and_reason, open_entries, solve_entries
+from crmsync.handler.statements import NotUniform, field_and_reason, open_entries
 from crmsync.handler.verdicts import Row, Verdicts, name_of
 from crmsync.models import ExceptionEntry, Item, Operation, Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
-from crmsync.monitor import counters
+from crmsync.monitor import counters, failures
 from crmsync.operations import add_endings, take_back_endings
 from crmsync.orders import Order
 from msgplatform.core import alerts
@@ -111,7 +111,7 @@ class Marking(msgspec.Struct):
         self.first_try_at = statements.confirm(self.order, self.answers, now)
         if _being_deleted(self.crm, self.order, self.answers):
             raise NotUniform
-        solve_entries([answer.entry.record for answer in self.answers], self.crm.id, now)
+        failures.solve_entries([answer.entry.record for answer in self.answers], self.crm.id, now)
         confirmed_counts = Counter({(self.order.policy, counters.CONFIRMED): len(self.answers)})
         _count(self.order, confirmed_counts, self.counts, now)
         self._log(now, [] if self.first_try_at else self.attempts)
@@ -140,7 +140,7 @@ class Marking(msgspec.Struct):
         take_back_endings(verdicts.reopened)
         add_endings(verdicts.ended, now)
         open_entries(verdicts.dead, self.crm.id, now)
-        solve_entries([row.id for row, _ in verdicts.confirmed], self.crm.id, now)
+        failures.solve_entries([row.id for row, _ in verdicts.confirmed], self.crm.id, now)
         _count(self.order, _counts_of(verdicts), self.counts, now)
         self._log(now, self.attempts)
 

@@ -21,7 +21,7 @@ from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.monitor import failures
 from crmsync.orders import MAX_ENTRIES, Order
-from msgplatform.core.data import chunks, claims, engines, sql
+from msgplatform.core.data import claims, engines, sql
 
 _RECORDS, _OPERATIONS = Record._meta.db_table, Operation._meta.db_table
 _CONFIRMED, _QUEUED = int(Record.State.CONFIRMED), int(Record.State.QUEUED)
@@ -150,17 +150,3 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
         ])  # fmt: skip
     sql.insert(RecoveryEntry._meta.db_table, _ENTRY, rows)
     failures.add(crm_id, failed_records, now)
-
-
-def solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
-    """Mark the entries of these records as solved: the CRM holds the records now."""
-    # One query for the whole order: nearly always it finds no open entry.
-    entries = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_State.OPEN, _State.RETRIED))
-    if not record_ids or not entries.order_by().exists():
-        return
-    for page in chunks(record_ids, claims.CHUNK):
-        page_entries = entries.filter(record_id__in=page).order_by()
-        if entry_ids := list(page_entries.values_list("id", flat=True)):
-            rows = RecoveryEntry.objects.filter(pk__in=entry_ids)
-            failures.take_back(rows)
-            rows.update(state=_State.SOLVED, handled_at=now)

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor.counters import FLOW
 from msgplatform.core import personal
+from msgplatform.core.data import chunks, claims
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.flows.text import ViewLink
 from msgplatform.models import FailureGroup
@@ -21,7 +22,7 @@ from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
-_OPEN = RecoveryEntry.State.OPEN
+_OPEN, _RETRIED = RecoveryEntry.State.OPEN, RecoveryEntry.State.RETRIED
 CRM = Subject(
     "crm",
     gettext_lazy("CRM"),
@@ -48,6 +49,21 @@ def take_back(entries: QuerySet[RecoveryEntry]) -> None:
         if state == _OPEN and record is not None
     ]
     failure_store.take_back(FLOW, rescues)
+
+
+def solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
+    """Mark the entries of these records as solved, in the caller's transaction: the CRM holds the
+    records now."""
+    # One query for all records: nearly always it finds no open entry.
+    entries = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_OPEN, _RETRIED))
+    if not record_ids or not entries.order_by().exists():
+        return
+    for page in chunks(record_ids, claims.CHUNK):
+        page_entries = entries.filter(record_id__in=page).order_by()
+        if entry_ids := list(page_entries.values_list("id", flat=True)):
+            rows = RecoveryEntry.objects.filter(pk__in=entry_ids)
+            take_back(rows)
+            rows.update(state=RecoveryEntry.State.SOLVED, handled_at=now)
 
 
 def failures(limit: int = MAX_FAILURES) -> Sequence[Failure]:

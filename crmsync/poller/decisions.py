@@ -103,6 +103,7 @@ class Decisions:
         self._endings: Counter[tuple[int, str]] = Counter()
         self._counts: counters.Counts = Counter()
         self._dead: list[tuple[dict[str, Any], RowRequest]] = []
+        self._restored_ids: list[int] = []  # records whose removal was held, as the CRM has them
         self.result = StoredRound(lease_until=self._lease.timestamp())
 
     def take(
@@ -153,6 +154,7 @@ class Decisions:
                 "operation_id": self._round.operation,
             }  # fmt: skip
             self._keep(row)
+            self._restored_ids.append(row["id"])
             return
         # Send the stored request in this version: a person may have corrected the request.
         if state in Record.OPEN and row_request.digest == stored_row["digest"]:
@@ -335,6 +337,7 @@ class Decisions:
                 (row["id"], MAPPING, str(row_request.problem)) for row, row_request in self._dead
             ]
             failures.add(self._round.crm_id, dead_records, self._now)
+        failures.solve_entries(self._restored_ids, self._round.crm_id, self._now)
         names = {
             counters.READ: result.read,
             counters.UNCHANGED: result.unchanged,

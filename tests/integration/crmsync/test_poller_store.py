@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from crmsync import copies, directory, models, orders
 from crmsync.models import Operation, Record, RecoveryEntry
+from crmsync.monitor import failures
 from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.poller import due, removal_guard, requests
 from crmsync.poller.decisions import Decisions, Round, StoredRound
@@ -247,6 +248,18 @@ class TestChanged:
         assert (stored.entries, stored.held) == ([], 1)
         (entry,) = poller.released()
         assert (entry.request.deleted, entry.request.fields) == (True, {})
+
+    def test_a_row_that_comes_back_as_the_crm_has_it_solves_its_entry(self, poller: Poller) -> None:
+        poller.round(lead(1))
+        confirm(1)
+        poller.round(lead(1, 2, extra="no json"))
+        assert [failure.count for failure in failures.failures()] == [1]
+        poller.round(lead(1, 3, deleted=True))
+        assert record().state == State.HELD
+        poller.round(lead(1, 4))
+        assert record().state == State.CONFIRMED
+        assert RecoveryEntry.objects.get().state == RecoveryEntry.State.SOLVED
+        assert list(failures.failures()) == []
 
     def test_what_is_on_its_way_is_not_sent_twice(self, poller: Poller) -> None:
         first, _ = poller.round(lead(1))
