@@ -149,10 +149,12 @@ class Failed:
         stop = next(limit_positions, len(verdicts))
         sent_count = sum(verdict.outcome != "rejected" for verdict in verdicts[:stop])
         new_ids = [new for verdict in verdicts[:stop] for new in verdict.ids]
+        final_reasons = (v.reason for v in verdicts[:stop] if v.outcome == "rejected")
+        left_because = next(final_reasons, "")
         if stop < len(verdicts):
             position = str(rows[stop - 1].pk) if stop else ""
-            return Applied(sent_count, verdicts[stop].reason, new_ids, True, position)
-        return Applied(sent_count, reasons[0] if reasons else "", new_ids)
+            return Applied(sent_count, left_because, new_ids, verdicts[stop].reason, position)
+        return Applied(sent_count, left_because, new_ids)
 
 
 def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]]:

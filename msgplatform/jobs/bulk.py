@@ -123,7 +123,7 @@ class BulkRunner(Worker):
                 # The page is repeated when the lease is over. Until then the job shows the error;
                 # the next page that succeeds removes it.
                 with suppress(DatabaseError):
-                    row.update(error=reason, waits=True)
+                    row.update(error=_waiting_error(_lasting_error(job), reason), waits=True)
             else:
                 row.filter(state__in=[_State.RUNNING, _State.PENDING]).update(
                     state=_State.FAILED, error=reason, finished_at=Now()
@@ -142,27 +142,37 @@ class BulkRunner(Worker):
         self.heartbeat.done += step.done
         is_last = not step.cursor
         final_values = {"state": _State.DONE, "finished_at": timezone.now()}
-        report: dict[str, bool | str] = {"waits": step.must_wait}
-        if step.left_because or job.waits:
-            report["error"] = step.left_because[:2000]
+        error = step.left_because[:2000] or _lasting_error(job)
+        if step.waits_because:
+            error = _waiting_error(error, step.waits_because[:2000])
         with transaction.atomic():
             # A pause or cancel during the page wins, but the page counts. The last page ends a
             # paused job too, because there is nothing to resume.
             if is_last:
                 _claimed_row(job).exclude(state=_State.CANCELLED).update(**final_values)
-            if step.must_wait:
+            if step.waits_because:
                 _claimed_row(job).filter(state=_State.RUNNING).update(state=_State.PAUSED)
             _claimed_row(job).update(
                 cursor=step.cursor,
                 done=F("done") + step.done,
                 claimed_by="",
-                **report,
+                error=error,
+                waits=bool(step.waits_because),
                 # The job's rate holds for all runners: none claims the job before its next page is
                 # due. Without a rate no duration is added: SQLite would write the time in another
                 # form, which sorts later than the same moment.
                 lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else Now(),
             )
         batch.finish()
+
+
+def _lasting_error(job: BulkJob) -> str:
+    """Why messages were left alone, without the reason why the job waits."""
+    return job.error.rpartition("\n")[0] if job.waits else job.error
+
+
+def _waiting_error(lasting_error: str, reason: str) -> str:
+    return f"{lasting_error}\n{' '.join(reason.split())}".lstrip()
 
 
 def _claimed_row(job: BulkJob) -> QuerySet[BulkJob]:

@@ -38,7 +38,7 @@ class BulkJob(models.Model):
     )
     # Why the job failed, waits, or left some messages alone.
     error = models.TextField(_("error"), blank=True, default="")
-    # The job waits because of `error`; the next page that succeeds empties `error`.
+    # The job waits because of the last line of `error`; the next page that succeeds removes it.
     waits = models.BooleanField(default=False, db_default=False, editable=False)
     created_by = models.CharField(_("created by"), max_length=150)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)

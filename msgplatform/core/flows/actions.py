@@ -24,29 +24,29 @@ Ending = Literal["arrived", "failed", "waiting"]
 class Step(msgspec.Struct, frozen=True):
     """The result of a step of a bulk action; `cursor` is '' at the end.
 
-    `left_because` says why some messages were left alone. `must_wait`: the step stopped at a
-    message that cannot be changed today. The job is paused, and the cursor is after the changed
-    messages.
+    `left_because` says why some messages were left alone. With `waits_because` the step stopped at
+    a message that cannot be changed today, for this reason. The job is paused, and the cursor is
+    after the changed messages.
     """
 
     cursor: str
     done: int
     left_because: str = ""
-    must_wait: bool = False
+    waits_because: str = ""
 
 
 class Applied(msgspec.Struct, frozen=True):
     """The result of an action on a page: `done` is the number of changed messages.
 
     `made` are the ids of new messages, if the action makes messages: their outcome is shown.
-    `must_wait`: the action stopped at a message that cannot be changed today; `position` is after
-    the last changed message, '' if no message was changed.
+    With `waits_because` the action stopped at a message that cannot be changed today, for this
+    reason; `position` is after the last changed message, '' if no message was changed.
     """
 
     done: int
     left_because: str = ""
     made: Sequence[str] = ()
-    must_wait: bool = False
+    waits_because: str = ""
     position: str = ""
 
 
@@ -148,9 +148,9 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
         result = selection.apply(page.ids)
         if self.makes_messages:
             note(result.made)
-        if result.must_wait:
+        if result.waits_because:
             next_cursor = place.moved_to(result.position) if result.position else cursor
-            return Step(next_cursor, result.done, result.left_because, must_wait=True)
+            return Step(next_cursor, result.done, result.left_because, result.waits_because)
         return Step(place.moved_to(page.position), result.done, result.left_because)
 
     def resend(self, id: str, recipient: str, by: str) -> Resent:
@@ -160,6 +160,6 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
         if not ids:
             return Resent(0)
         result = selection.apply(ids)
-        if result.left_because:
-            raise NotNow(result.left_because)
+        if reason := result.left_because or result.waits_because:
+            raise NotNow(reason)
         return Resent(result.done, len(ids) - result.done, "".join(result.made[-1:]))

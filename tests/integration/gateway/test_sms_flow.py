@@ -521,9 +521,13 @@ class TestResend:
         under an account that has no limit."""
         stock = Caller("stock")
         sms_rows.account(stock.biz, "stock", sp_number="10657")
+        off = Caller("off")
+        sms_rows.account(off.biz, "off", sp_number="10658")
+        archived(off, result=5, account="off", to="13800000009")
         originals = [archived(shop, result=5, to=f"1380000000{n}") for n in range(4)]
         behind = archived(stock, result=5, account="stock", to="13900000000")
         configure(SmsAccount.objects.filter(name="marketing"), daily_limit=3)
+        configure(SmsAccount.objects.filter(name="off"), enabled=False)
         job = BulkJob.objects.create(
             flow="sms", action="resend", filter={"since": "2026-01-01"}, created_by="x"
         )
@@ -532,13 +536,15 @@ class TestResend:
         job.refresh_from_db()
         assert (job.state, job.done, job.waits) == ("paused", 3, True)
         assert repeat_of(stock.biz.pk, int(behind))
-        assert "limit of 3 messages a day" in job.error
+        left_because, waits_because = job.error.splitlines()
+        assert "account" in left_because
+        assert "limit of 3 messages a day" in waits_because
         configure(SmsAccount.objects.all(), daily_limit=0)
         control.change(job.pk, BulkJob.State.PENDING, "li")
         while BulkRunner().turn():
             pass
         job.refresh_from_db()
-        assert (job.state, job.done, job.error, job.waits) == ("done", 5, "", False)
+        assert (job.state, job.done, job.error, job.waits) == ("done", 5, left_because, False)
         noted = " ".join(BulkBatch.objects.values_list("ids", flat=True)).split()
         made = {item.mt.key: item.mt.id for pk in SmsGateway.objects.values_list("pk", flat=True)
                 for item in store.claim(pk, "me", 100, 30)}  # fmt: skip

@@ -1,6 +1,7 @@
 """What a bulk job may touch: its bounds, what was previewed, and who may start it."""
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -186,6 +187,35 @@ def test_a_job_says_why_its_page_has_to_come_again(
     ReceiveMsg.objects.update(status=Status.EXHAUSTED)
     fail(NotVerified("a row differs"))
     assert (job.state, job.error) == (BulkJob.State.FAILED, "a row differs")
+
+
+def test_why_messages_were_left_alone_outlasts_why_the_job_had_to_wait(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = BulkJob.objects.create(flow="notify", action="resend", filter={}, created_by="x")
+    outcomes: list[Step | Unavailable] = [
+        Step("1", 1, "the account is off"), Unavailable("no answer"),
+        Step("2", 1, waits_because="today's limit is reached"), Step("", 1),
+    ]  # fmt: skip
+
+    def step(*_arguments: object) -> Step:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Unavailable):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(type(actions.ACTIONS["resend"]), "step", step)
+    errors = []
+    while outcomes:
+        with suppress(Unavailable):
+            BulkRunner().turn()
+        job.refresh_from_db()
+        errors.append(job.error.splitlines())
+        BulkJob.objects.update(lease_until=None)
+        BulkJob.objects.filter(state=BulkJob.State.PAUSED).update(state=BulkJob.State.PENDING)
+    off = "the account is off"
+    assert errors == [[off], [off, "no answer"], [off, "today's limit is reached"], [off]]
+    assert (job.state, job.done, job.waits) == (BulkJob.State.DONE, 3, False)
 
 
 def test_the_pace_is_shown_and_kept(row: BizReceive, admin_client: Client) -> None:
