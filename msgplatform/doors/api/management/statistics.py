@@ -111,7 +111,9 @@ class StatisticsView(QueryView):
             groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM, systems))
         counter_query = CounterQuery(activity, step, since, until, groups)
         counts = counter_query.counts(~Q(name__contains=_BUCKET))
-        total: Counter[str] = sum(counts.values(), Counter())
+        total: Counter[str] = Counter()
+        for step_counts in counts.values():
+            total.update(step_counts)  # `+` would leave out negative counts, which are corrections
         points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
         return Response({"flow": flow.name, "step": step, "total": dict(total), "points": points})
 
