@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.utils import timezone
 
 from msgplatform.core import flows
 from msgplatform.core.errors import Conflict, InvalidInput, NotNow
@@ -95,5 +96,7 @@ def change(job_id: int, state: str, actor: str) -> tuple[BulkJob, bool]:
         changes = {"state": [job.state, state]}
         AuditLog.record(actor, f"bulk_{state}", job.audit_target, changes=changes)
         job.state = state
-        job.save(update_fields=["state"])
+        if state == _State.CANCELLED:
+            job.finished_at = timezone.now()
+        job.save(update_fields=["state", "finished_at"])
     return job, True

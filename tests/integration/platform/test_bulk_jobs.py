@@ -392,6 +392,7 @@ def test_the_page_at_work_counts(
     monkeypatch.undo()
     job.refresh_from_db()
     assert (job.state, job.done) == (ended, min(page, 20))
+    assert (job.finished_at is None) == (ended == "paused")
     if ended == "paused":
         control.change(job.pk, BulkJob.State.PENDING, "li")
         while runner.turn():
