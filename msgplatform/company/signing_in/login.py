@@ -19,6 +19,7 @@ from allauth.core import context
 from django import forms
 from django.conf import settings
 from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
 from django.forms import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy as _, ngettext
@@ -126,18 +127,31 @@ def _guess(request: HttpRequest, name: str) -> Iterator[None]:
 def _seconds_to_wait(request: HttpRequest, name: str, add: int) -> float:
     """Seconds until another guess may be made for a name, from an address, and for both together;
     `add` counts a wrong one."""
-    name = fold_name(name)
-    waits = [throttling.seconds_to_wait(f"login:name:{name}", _rate(WRONG_FOR_NAME), add)]
+    waits: list[float] = []
     for origin, limit in throttling.origins(request, _rate(WRONG_FROM_ADDRESS)):
         waits.append(throttling.seconds_to_wait(f"login:address:{origin}", limit, add))
-    # `origin` is the last one, the caller itself.
     both = _rate(WRONG_FOR_NAME_AND_ADDRESS)
-    waits.append(throttling.seconds_to_wait(f"login:both:{origin} {name}", both, add))
+    for key in _name_keys(name):
+        waits.append(throttling.seconds_to_wait(f"login:{key}", _rate(WRONG_FOR_NAME), add))
+        # `origin` is the last one, the caller itself.
+        waits.append(throttling.seconds_to_wait(f"login:both:{origin} {key}", both, add))
+        if not add and max(waits):
+            break  # a refused guess costs no query
     return max(waits)
 
 
+def _name_keys(name: str) -> Iterator[str]:
+    """The keys of a name's counters: one for the folded spelling, and, after a query, one for the
+    user that the database finds. Collations take more spellings for one name than `fold_name`."""
+    folded_name = fold_name(name)
+    yield f"name:{folded_name}"
+    user_id = User.objects.filter(username=name).values_list("pk", flat=True).first()
+    # A name of nobody has as many counters: the time of an answer must not tell that name apart.
+    yield f"user:{user_id}" if user_id else f"nobody:{folded_name}"
+
+
 def fold_name(name: str) -> str:
-    """One form for all spellings that a database may take for the same name: MariaDB's usual
+    """One form for most spellings that a database may take for the same name: MariaDB's usual
     collations ignore case and accents."""
     parts = unicodedata.normalize("NFKD", name.casefold())
     return "".join(char for char in parts if not unicodedata.combining(char)).strip()

@@ -92,6 +92,16 @@ def test_another_spelling_is_the_same_name(spelling: str) -> None:
     assert TOO_MANY in log_in(password=PASSWORD).content.decode()
 
 
+@pytest.mark.parametrize("spelling", ["hanß", "han\u200bs"])
+def test_spellings_that_the_database_takes_for_one_user_are_one_name(spelling: str) -> None:
+    """MariaDB's general_ci takes the first for hans, MySQL's 0900_ai_ci the second."""
+    User.objects.create_user("hans", password=PASSWORD, is_staff=True)
+    is_same = User.objects.filter(username=spelling).exists()
+    for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS):
+        log_in(name=spelling)
+    assert is_in(log_in(name="hans", password=PASSWORD)) is not is_same
+
+
 def test_a_line_of_ipv6_is_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login, "WRONG_FROM_ADDRESS", 3)
     for n in range(3):
