@@ -179,6 +179,7 @@ def _order_index(source: Source, indexes: list[Index]) -> str:
     primary = next((index.columns for index in indexes if index.name == "PRIMARY"), ())
     for columns in ((time, key), (time,)):
         for index in indexes:
-            if index.columns == columns and (len(columns) == 2 or primary == (key,)):
+            is_order = index.columns == columns and (len(columns) == 2 or primary == (key,))
+            if is_order and index.is_usable:
                 return index.name
     return ""

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from bench.harness.mariadb import MariaDb
 from crmsync.poller.changes import sweep
-from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.database import Database, inspect
 from crmsync.poller.reading.increment import Increment, Watermark
 from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
 from msgplatform.core.data import databases, engines
@@ -123,6 +123,16 @@ def test_the_session_only_reads(foreign: MakeSource, mariadb: MariaDb, tmp_path:
     increment.read(None, 1)  # which held the lock for a moment
     with pytest.raises(SourceUnavailable, match="readonly"):
         Database(Source("lead", LEADS, f"sqlite:///{file}")).rows("DELETE FROM `lead`")
+
+
+def test_an_index_that_is_ignored_is_none(foreign: MakeSource, mariadb: MariaDb) -> None:
+    """As before its DROP. Naming it in a hint is an error."""
+    source = foreign()
+    assert inspect(source, Database(source)).index == "UpdateTime"
+    hide = "ALTER INDEX UpdateTime /*!80000 INVISIBLE */ /*M!100600 IGNORED */"
+    run_as_owner(mariadb, INSERT.format(uid="a"), f"ALTER TABLE `lead` {hide}")
+    assert inspect(source, Database(source)).index == ""
+    assert Follower(source).until("a") == ["a"]
 
 
 def test_rows_without_a_time(foreign: MakeSource, mariadb: MariaDb) -> None:

@@ -68,6 +68,7 @@ class Index(msgspec.Struct, frozen=True):
     name: str  # PRIMARY: the primary key
     columns: tuple[str, ...]
     unique: bool
+    is_usable: bool = True  # False: made invisible or ignored; a hint that names it is an error
 
 
 class Statements(NamedTuple):

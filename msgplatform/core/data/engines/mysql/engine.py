@@ -354,7 +354,9 @@ class MySql(Engine):
             [table],
         )
         parts = rows(
-            "SELECT INDEX_NAME, LOWER(COLUMN_NAME), NON_UNIQUE FROM information_schema.STATISTICS "
+            "SELECT INDEX_NAME, LOWER(COLUMN_NAME), NON_UNIQUE, TRUE "
+            "/*!80000 AND IS_VISIBLE = 'YES' */ /*M!100600 AND `IGNORED` = 'NO' */ "
+            "FROM information_schema.STATISTICS "
             "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s ORDER BY INDEX_NAME, SEQ_IN_INDEX",
             [table],
         )
@@ -364,9 +366,9 @@ class MySql(Engine):
             [table],
         )
         indexes: dict[str, Index] = {}
-        for name, column, non_unique in parts:
+        for name, column, non_unique, is_usable in parts:
             columns_so_far = indexes[name].columns if name in indexes else ()
-            indexes[name] = Index(name, (*columns_so_far, column), not non_unique)
+            indexes[name] = Index(name, (*columns_so_far, column), not non_unique, bool(is_usable))
         all_columns = [
             Column(name, _plain(kind), nullable == "YES") for name, kind, nullable in columns
         ]
