@@ -5,6 +5,9 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
+    # Of the first release: a running platform would need a new column instead.
+    initial = True
+
     dependencies = [
         ('crmsync', '0004_room'),
     ]

@@ -27,6 +27,8 @@ AFTER = "after"
 LOCK_FILE = Path(__file__).resolve().parents[2] / "migrations" / "newest.lock"
 Key = tuple[str, str]  # app and name of a migration
 _MAX_NAMED = 5  # tables in a sentence
+# Characters of utf8mb4 that fit into the 255 bytes of a VARCHAR with a length of one byte.
+_MAX_SHORT = 63
 
 _INSERTS = "programs of the other release insert rows without it"
 _LATER = 'move it to a migration with stage = "after"'
@@ -200,7 +202,13 @@ def _fault(operation: Operation, state: ProjectState, model: Key, is_late: bool)
         (_, *old_kind, old), (_, *new_kind, new) = old_field.deconstruct(), new_field.deconstruct()
         harmless_names = {*new_field.non_db_attrs, "default", "db_default"}
         harmless_names |= {"null"} if new_field.null else set()
-        if (new.get("max_length") or 0) > (old.get("max_length") or 0) > 0:
+        old_length, new_length = (options.get("max_length") or 0 for options in (old, new))
+        if new_length > old_length > 0:
+            if new_length > _MAX_SHORT >= old_length:
+                return (
+                    f"beyond {_MAX_SHORT} characters MariaDB and MySQL copy the table, and nobody "
+                    f"writes to it meanwhile: {_INSTEAD[migrations.RenameField]}"
+                )
             harmless_names.add("max_length")
         old_options, new_options = (
             {name: value for name, value in options.items() if name not in harmless_names}

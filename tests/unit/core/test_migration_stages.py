@@ -16,6 +16,7 @@ START = [
             ("id", models.BigAutoField(primary_key=True)),
             ("name", models.CharField(max_length=10)),
             ("note", models.CharField(max_length=10, null=True)),
+            ("text", models.CharField(max_length=64)),
         ],
     )
 ]
@@ -48,7 +49,8 @@ def nothing(apps: Any, schema_editor: Any) -> None: ...
         ),
         migrations.AddIndex("order", models.Index(fields=["name"], name="by_name")),
         migrations.CreateModel("Item", [("id", models.BigAutoField(primary_key=True))]),
-        migrations.AlterField("order", "name", models.CharField(max_length=20)),
+        migrations.AlterField("order", "name", models.CharField(max_length=63)),
+        migrations.AlterField("order", "text", models.CharField(max_length=200)),
         migrations.AlterField("order", "name", models.CharField(max_length=10, null=True)),
         migrations.AlterField("order", "name", models.CharField(max_length=10, help_text="a")),
         migrations.SeparateDatabaseAndState([], [migrations.RemoveField("order", "note")]),
@@ -74,6 +76,7 @@ def test_what_only_adds_runs_before(operation: Any) -> None:
         (migrations.RenameField("order", "name", "title"), "a release later"),
         (migrations.RenameModel("order", "Bill"), "a release later"),
         (migrations.AlterField("order", "name", models.CharField(max_length=5)), "after"),
+        (migrations.AlterField("order", "name", models.CharField(max_length=64)), "new column"),
         (migrations.AlterField("order", "note", models.CharField(max_length=10)), "after"),
         (migrations.AlterField("order", "name", models.TextField()), "after"),
         (
