@@ -35,6 +35,7 @@ class Table(msgspec.Struct, frozen=True):
     columns: Mapping[str, Field]
     not_null: frozenset[str]
     key_is_number: bool
+    key_is_char: bool  # of a server: it returns no blanks at the end
     key_is_unique: bool
     other_unique: tuple[str, ...]
     # Columns that hold times → "timestamp", "datetime" or "date".
@@ -53,7 +54,14 @@ class Table(msgspec.Struct, frozen=True):
     def problem(self, record: Record) -> Invalid | None:
         """The reason why the table cannot take the record, as far as it shows beforehand."""
         if not self.takes_key(record.key):
-            text = _("The key %(key)r is no number as the column %(column)s writes it.")
+            text = (
+                _("The key %(key)r is no number as the column %(column)s writes it.")
+                if self.key_is_number
+                else _(
+                    "The column %(column)s would lose the blanks at the end of the key %(key)r. "
+                    "Make the column a VARCHAR with room for the key."
+                )
+            )
             return Invalid("", text % {"key": record.key, "column": self.key_column})
         for name, value in record.fields.items():
             field = self.columns.get(name)
@@ -95,8 +103,14 @@ class Table(msgspec.Struct, frozen=True):
         return Invalid(name, text % ", ".join(self.other_unique))
 
     def takes_key(self, key: str) -> bool:
-        """True if the column can hold the key. A number column would take 007 as 7."""
-        return not self.key_is_number or _NUMBER.fullmatch(key) is not None
+        """True if the column can hold the key. A number column would take 007 as 7. A server cuts
+        blanks at the end: all in a CHAR, and those beyond the length of another column."""
+        if self.key_is_number:
+            return _NUMBER.fullmatch(key) is not None
+        if not key.endswith(" ") or not engines.of_connection(self.connection).is_server:
+            return True
+        field = self.columns.get(self.key_column)
+        return not self.key_is_char and (field is None or len(key) <= field.max_length)
 
     def key(self, key: str) -> str | int:
         return int(key) if self.key_is_number else key
@@ -171,6 +185,9 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
         columns=columns,
         not_null=frozenset(c.name for c in descriptions if not c.null_ok),
         key_is_number=any(word in kinds.get(key_column, "") for word in ("Integer", "AutoField")),
+        key_is_char=any(
+            c.name == key_column and getattr(c, "data_type", "") == "char" for c in descriptions
+        ),
         key_is_unique=(key_column,) in unique,
         other_unique=tuple(sorted(other_unique)),
         time_kinds=engines.of_connection(connection).time_kinds(descriptions),

@@ -294,6 +294,21 @@ def test_the_row_of_another_record_is_never_overwritten(
     ]
 
 
+@pytest.mark.parametrize("kind", ["CHAR(20)", "VARCHAR(2)"])
+def test_a_key_whose_blank_the_column_would_lose_is_another_record(
+    mariadb: MariaDb, open_adapter: Open, kind: str
+) -> None:
+    crm = _in_mariadb(mariadb)
+    crm.run(f"ALTER TABLE customer MODIFY code {kind}")
+    adapter = open_adapter(crm.url)
+    assert adapter.send([lead("K1")]) == [Ok("K1", True)]
+    (outcome,) = adapter.send([lead("K1 ", 2)])
+    assert isinstance(outcome, Invalid)
+    assert crm.rows() == [("K1", "name K1", None, 0, 1)]
+    crm.run("ALTER TABLE customer MODIFY code VARCHAR(20)")
+    assert adapter.send([lead("K2 ")]) == [Ok("K2 ", True)]
+
+
 def test_a_key_that_sqlite_takes_for_the_same_is_another_record(
     tmp_path: Path, open_adapter: Open
 ) -> None:
