@@ -158,8 +158,10 @@ class HttpAdapter(CRMAdapter):
         call = self.settings.delete
         if call is None:
             return set()
-        headers = list(self.settings.headers.values())
-        if "remote_id" not in {*places(call.url), *places(call.body), *places(headers)}:
+        names = {*places(call.url), *places(call.body)}
+        if "key" not in names:  # else a header for other calls may have the id
+            names.update(places(list(self.settings.headers.values())))
+        if "remote_id" not in names:
             return set()
         return {r.key for r in batch if r.deleted and not r.remote_id}
 

@@ -30,6 +30,7 @@ _NO_RECORD = (204, 404, 410)
 # Many CRMs keep numbers and booleans as text.
 _NOT_DELETED = ("", "0", "f", "false", "n", "no", "否")
 _VERSION = re.compile("[0-9]{1,18}")
+_BEHIND_SERVER = re.compile("[/?#](?![^{]*})")
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -164,7 +165,11 @@ def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
         raise InvalidInput(_("url is the same for all records of a call."), "url")
     for name in ("url", "update", "delete", "read", "read_by_id", "test"):
         call = getattr(settings, name)
-        template.check(call.url if isinstance(call, Call) else call, name, secrets)
+        url = call.url if isinstance(call, Call) else call
+        template.check(url, name, secrets)
+        # The client calls only servers that the settings name.
+        if url and any(places(_BEHIND_SERVER.split(url.partition("://")[2])[0])):
+            raise InvalidInput(_("Write the server out; places stand behind it."), name)
         if isinstance(call, Call):
             template.check(call.body, name, secrets, "record")
 

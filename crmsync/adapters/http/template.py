@@ -96,9 +96,16 @@ def text(template: str, values: Mapping[str, Any]) -> str:
 
 
 def header(template: str, values: Mapping[str, Any]) -> str:
-    """A header's value with its places filled. A control character is percent-encoded: a header
-    cannot hold a line break."""
-    return _CONTROLS.sub(lambda control: quote(control[0]), text(template, values))
+    """A header's value with its places filled. A control character of a record is percent-encoded:
+    a header cannot hold a line break. A secret with one stays as it is, and the call is refused."""
+
+    def fill_place(place: re.Match[str]) -> str:
+        value = _as_text(values.get(place[1]))
+        if place[1].startswith("secret."):
+            return value
+        return _CONTROLS.sub(lambda control: quote(control[0]), value)
+
+    return _PLACE.sub(fill_place, template)
 
 
 def url(template: str, values: Mapping[str, Any]) -> str:

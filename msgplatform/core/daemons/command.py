@@ -28,9 +28,9 @@ log = logging.get(__name__)
 
 MAX_PROCESSES = 64  # of one command
 _LOOK_SECONDS = 0.5
-# After a child has run this long, its start was no failure, and its pause begins at the shortest
-# again.
+# After a child has run this long, its pause begins at the shortest again.
 _LONG_RUN_SECONDS = 10.0
+_START_SECONDS = 60.0  # a child that ends later has not refused its start, even on a busy machine
 _REFUSALS = frozenset({1, 2})  # exit codes of a command that ends with an error, or for its options
 
 
@@ -54,9 +54,8 @@ class Copy:
             log.warning("copy_ended", code=code)
             if now - self._started > _LONG_RUN_SECONDS:
                 self._pause.reset()
-                code = 0
             if self.first_code is None:
-                self.first_code = code
+                self.first_code = code if now - self._started < _START_SECONDS else 0
             self._next_start = now + self._pause.next()
             self.process = None
         if now >= self._next_start:

@@ -142,7 +142,9 @@ class ResourceAdmin(ModelAdmin):
 
     def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
         return {
-            name: [self.resource.audit_value(name, value) if value else value for value in pair]
+            name: [
+                value if value is None else self.resource.audit_value(name, value) for value in pair
+            ]
             for name, pair in super().audit_changes(form, change).items()
         }
 

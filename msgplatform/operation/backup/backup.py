@@ -160,7 +160,8 @@ def embedded_servers() -> Iterator[None]:
     with ExitStack() as stack:
         if servers:
             run = Path(settings.STATE_DIR) / "run"
-            run.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in (run.parent, run):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = Lock(run)
             try:
                 lock.take()

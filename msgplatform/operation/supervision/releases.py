@@ -69,6 +69,6 @@ def note_start(path: Path, address: Address) -> None:
         previous = record.previous if record.current == release else record.current
     write(path, Record(release, previous, address))
     names = {release.name, previous.name if previous else ""}
-    for folder in (Path(settings.STATE_DIR) / "static").glob("*"):
-        if folder.name not in names:
-            shutil.rmtree(folder, ignore_errors=True)
+    for manifest in (Path(settings.STATE_DIR) / "static").glob("*/staticfiles.json"):
+        if manifest.parent.name not in names:
+            shutil.rmtree(manifest.parent, ignore_errors=True)

@@ -51,8 +51,8 @@ class Lock:
             holder = os.read(file, 20).decode(errors="replace").strip() or "unknown"
             os.close(file)
             raise Refused(
-                f"The platform runs already in {self.path.parent.parent} (process {holder}). "
-                f"Stop it with: kill {holder}"
+                f"The platform in {self.path.parent.parent} is in use by process {holder}. If it "
+                f"is an `up`, stop it with: kill {holder}. A backup or a restore ends by itself."
             ) from None
         os.truncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)

@@ -75,7 +75,8 @@ def test_each_release_has_its_own_until_it_is_gone(settings: Settings, tmp_path:
     assert Path(settings.STATE_DIR) / "static" / __version__ == settings.STATIC_ROOT
     settings.STATE_DIR = tmp_path
     for name in ("0.0.1", "0.0.2", __version__):
-        (tmp_path / "static" / name / "console").mkdir(parents=True)
+        (tmp_path / "static" / name).mkdir(parents=True)
+        (tmp_path / "static" / name / "staticfiles.json").touch()
     address = releases.Address(("127.0.0.1", 8000), "localhost")
     old_release = releases.Release("0.0.2", "python", "/old", {})
     file = tmp_path / "release.json"

@@ -105,7 +105,7 @@ class Command(BaseCommand):
             raise CommandError(
                 f"The files were applied, but {options['new_secrets']} is not written: "
                 f"{error.strerror}. New secrets of {_new_names(outcome)} are stored: rotate them "
-                "in the console to see them."
+                "in the console to see them, and remove that file."
             ) from None
         self._show(outcome, options)
 

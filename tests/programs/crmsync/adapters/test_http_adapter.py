@@ -281,10 +281,10 @@ def test_an_object_within_a_text_is_written_as_json(open_adapter: Open) -> None:
 
 def test_headers_and_names_in_a_body_are_those_of_each_record(open_adapter: Open) -> None:
     with serving(lambda _: Answer({})) as server:
-        headers = {"Idempotency-Key": "{key}-{version}", "X-Of": "{secret.token} {field.of}"}
+        headers = {"X-Record": "{key}-{version}", "X-Of": "{secret.token} {field.of}"}
         adapter = open_adapter(server.url(), headers=headers, body={"{key}": "{field.name}"})
         assert adapter.send([lead("a", of="1\r\n2"), lead("b", 2, of="é")]) == [Ok(""), Ok("")]
-        requests = {each.headers["idempotency-key"]: each for each in asked(server)}
+        requests = {each.headers["x-record"]: each for each in asked(server)}
         assert {key: (each.headers["x-of"], each.body) for key, each in requests.items()} == {
             "a-1": ("hush-hush 1%0D%0A2", {"a": "name a"}),
             "b-2": ("hush-hush é", {"b": "name b"}),

@@ -96,7 +96,8 @@ _COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '
 def fault(code: int, error: BaseException) -> Fault:
     if code in _FAULT_BY_CODE:
         return _FAULT_BY_CODE[code]
-    if code in OF_SERVER:
+    # A cluster's limit for one transaction: a smaller one may succeed.
+    if code in OF_SERVER - {ERROR_DURING_COMMIT, 3100, 3101}:
         return Fault.LATER
     return Fault.VALUE if isinstance(error, DataError | IntegrityError) else Fault.OTHER
 
