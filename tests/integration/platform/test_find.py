@@ -218,15 +218,19 @@ def test_a_filter_is_saved_seen_and_deleted(row: BizReceive) -> None:
     assert list(SavedFilter.objects.all()) == [shared]
 
 
-def test_what_others_share_hides_none_of_ones_own(row: BizReceive) -> None:
+def test_all_of_ones_own_are_shown_beside_some_that_others_share(row: BizReceive) -> None:
     ann, bob = person("ann", "view_bizmsg"), User.objects.create_user("bob", is_staff=True)
     SavedFilter.objects.bulk_create(
-        SavedFilter(owner=bob, flow="notify", page="search", name=f"a {n:03}", shared=True)
+        SavedFilter(owner=owner, flow="notify", page="search", name=f"a {n:03}", shared=True)
+        for owner in (User.objects.get(username="ann"), bob)
         for n in range(saved_filters.SHOWN + 10)
     )
     save(ann, "zebra", biz="orders")
     ann.get("/console/search/notify")  # says once that it was saved
-    assert "zebra" in ann.get("/console/search/notify").content.decode()
+    page = ann.get("/console/search/notify").content.decode()
+    assert "zebra" in page
+    assert page.count("Delete the filter") == saved_filters.SHOWN + 11
+    assert page.count("of bob") == saved_filters.SHOWN
 
 
 def test_a_filter_of_a_bulk_action_keeps_its_pace(row: BizReceive) -> None:

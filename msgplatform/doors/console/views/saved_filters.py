@@ -20,7 +20,7 @@ from msgplatform.doors.console.forms import BulkForm, FilterForm, page_fields
 from msgplatform.doors.console.views.page import bulk_address, can_start_jobs, flow_of, staff_view
 from msgplatform.models import SavedFilter
 
-SHOWN = 50
+SHOWN = 50  # of other people's, on one page
 MAX_FILTERS = 100  # maximum for one person
 DELETE_PERMISSION = "auth.change_user"  # the permission to delete shared filters
 PREFIX = "filter"  # prefix of the filter's fields in the saving form
@@ -34,8 +34,9 @@ class FilterLink(msgspec.Struct, frozen=True):
 
 
 def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[FilterLink]:
-    """The filters that this person sees on a page of a flow whose messages they may see. Filters
-    with personal data are left out if the person may not see such data."""
+    """The filters that this person sees on a page of a flow whose messages they may see: all of
+    their own, and SHOWN that others share. Filters with personal data are left out if the person
+    may not see such data."""
     user: Any = request.user
     rows = SavedFilter.objects.filter(flow=flow.name, page=page)
     # Limited people see only their own: shared filters may name other systems.
@@ -43,14 +44,15 @@ def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[FilterLink]:
     if not person_limits.is_limited(request):
         visibility |= Q(shared=True)
     rows = rows.filter(visibility).select_related("owner")
-    # The person's own come first, because more may be shared than are shown.
+    # The person's own come first, and only those of others are cut.
     rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
     hidden_names = set() if sees_personal(request) else personal_names(page_fields(flow, page))
-    return [
+    links = [
         FilterLink(row, _address(row), row.owner_id == user.pk, _may_delete(user, row))
-        for row in rows[:SHOWN]
+        for row in rows[: MAX_FILTERS + SHOWN]
         if not hidden_names.intersection(row.query)
     ]
+    return links[: sum(link.is_own for link in links) + SHOWN]
 
 
 @staff_view("POST", answers_limited_people=True)
