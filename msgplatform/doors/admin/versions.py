@@ -76,15 +76,18 @@ def seen_now(row: Model, form_class: type[forms.ModelForm[Any]], audit_target: s
         values[relation.name] = sorted(other.pk for other in relation.value_from_object(row))
     further_values = getattr(form_class, "further_values", None)  # fields that are no columns
     values |= further_values(row) if further_values else {}
-    digests = {name: _digest(row, name, value) for name, value in values.items()}
+    fields = form_class.base_fields
+    digests = {name: _digest(row, name, fields.get(name), value) for name, value in values.items()}
     entries = AuditLog.objects.filter(target=audit_target[:200]).order_by("-id")
     return Seen(entries.values_list("id", flat=True).first() or 0, digests)
 
 
-def _digest(row: Model, name: str, value: Any) -> str:
+def _digest(row: Model, name: str, field: forms.Field | None, value: Any) -> str:
     """A digest of the value. It is keyed, so that nobody can find a secret by guessing."""
     if isinstance(value, datetime):
         value = value.astimezone(UTC)  # a form has the person's zone
+    elif isinstance(field, forms.MultipleChoiceField):
+        value = sorted(value or (), key=str)  # a form has the order of its choices
     content = msgspec.json.encode(
         [row._meta.label, row.pk, name, value], enc_hook=str, order="deterministic"
     )
@@ -133,7 +136,8 @@ class ComparedForm:
             elif isinstance(value, QuerySet):
                 value = sorted(row.pk for row in value)
             # The person has not changed the field.
-            if _digest(self.row, name, value) == self.before.digests.get(name, ""):
+            digest = _digest(self.row, name, form.fields[name], value)
+            if digest == self.before.digests.get(name, ""):
                 _show_stored(form, name)
         return values
 

@@ -125,7 +125,7 @@ def test_fields_of_every_kind_get_the_stored_value(li: Client, wang: Client) -> 
     """Numbers, choices, checkboxes, relations, JSON, and a date with its time."""
     biz = Biz.objects.create(name="orders")
     until = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
-    key, _plain = keys.create(biz, "checkout", ["events:write"], until)
+    key, _plain = keys.create(biz, "checkout", ["events:read", "events:write"], until)
     row = gateway("north")
     crm = Crm.objects.create(name="sales", adapter="hubspot", settings=HUBSPOT, credentials=TOKEN)
     cases: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
@@ -139,6 +139,8 @@ def test_fields_of_every_kind_get_the_stored_value(li: Client, wang: Client) -> 
     for stored, page, theirs, typed in cases:
         address = f"/admin/{page}/{stored.pk}/change/"
         second = filled(wang, address)
+        if "scopes" in second:  # a browser sends them in the order of the page
+            second["scopes"] = second["scopes"][::-1]
         for name, value in typed.items():
             second[name] = value
             if value is False:
