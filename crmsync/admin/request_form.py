@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from crmsync.models import RecoveryEntry
 from crmsync.orders import Request
 from msgplatform.core import personal
+from msgplatform.core.characters import unify_line_ends
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json.text import SYNTAX, parse_json
 from msgplatform.doors.admin import TextInput
@@ -60,8 +61,8 @@ class ValueField(forms.CharField):
     def clean(self, value: Any) -> Any:
         text = super().clean(value)
         # Browsers send the line breaks of a text area as two characters.
-        stored_text, text_lines = _text(self.stored), _one_break(text)
-        if text_lines == _one_break(stored_text):
+        stored_text, text_lines = _text(self.stored), unify_line_ends(text)
+        if text_lines == unify_line_ends(stored_text):
             return self.stored
         text = text if "\r\n" in stored_text else text_lines
         if self.is_text or not text.strip():
@@ -109,10 +110,6 @@ class RequestForm(forms.Form):
         """Show an error at its field, if there is one."""
         name = _PREFIX + error.field
         self.add_error(name if name in self.fields else None, str(error))
-
-
-def _one_break(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _text(value: Any) -> str:

@@ -89,6 +89,11 @@ def has_controls(text: str, has_lines: bool = False) -> bool:
     )
 
 
+def unify_line_ends(text: str) -> str:
+    r"""The text with `\n` as the end of each line; browsers send `\r\n`."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def printable(text: str, has_lines: bool = False) -> str:
     """The text for a terminal, with control and direction characters as escapes. With `has_lines`
     line ends stay."""

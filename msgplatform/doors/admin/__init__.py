@@ -6,7 +6,6 @@ Only this package and `company/signing_in` import the theme: flows import its cl
 from unfold.widgets import (
     UnfoldAdminPasswordWidget as PasswordInput,
     UnfoldAdminSelectWidget as Select,
-    UnfoldAdminTextareaWidget as Textarea,
     UnfoldAdminTextInputWidget as TextInput,
 )
 
@@ -17,6 +16,7 @@ from msgplatform.doors.admin.base import (
     HealthList,
     ModelAdmin,
     PlainList,
+    Textarea,
     limited_choices,
     next_page,
     sees_personal,

@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import QuerySet, TextField
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
@@ -16,10 +16,11 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
+from unfold.widgets import UnfoldAdminTextareaWidget
 
 from msgplatform import person_limits
 from msgplatform.core import personal
-from msgplatform.core.characters import NO_CONTROLS, has_controls
+from msgplatform.core.characters import NO_CONTROLS, has_controls, unify_line_ends
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import auditing
 from msgplatform.doors.admin.auditing import audit, hidden_fields
@@ -78,6 +79,15 @@ def with_controls_check(field: Any) -> Any:
     return field
 
 
+class Textarea(UnfoldAdminTextareaWidget):  # type: ignore[misc]  # the theme has no types
+    """The theme's text area. Its lines end as API and platform files write them: else each save
+    would change a text that nobody has touched."""
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
+        text = super().value_from_datadict(data, files, name)
+        return unify_line_ends(text) if isinstance(text, str) else text
+
+
 class HealthList(PlainList):
     """A list that reads the health of the rows of its page, all at once."""
 
@@ -107,6 +117,7 @@ class AdminPage(NamedTuple):
 class ModelAdmin(ComparedAdmin):
     """The theme's admin with our defaults. Every change of a row is audited."""
 
+    formfield_overrides = {TextField: {"widget": Textarea}}
     list_per_page = 50
     show_full_result_count = False  # no COUNT of the whole table
     empty_text: Text = ""  # text of the empty list; '': a sentence for any model

@@ -36,7 +36,7 @@ def item_check(*list_checks: Check) -> Check:
     return check_item
 
 
-class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types
+class _Lines(Textarea):
     """A text area. On a read-only page it shows the list's items below each other."""
 
     read_only = True  # makes the admin show the stored value by the widget
@@ -144,7 +144,7 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-class _JsonText(Textarea):  # type: ignore[misc]  # the theme has no types
+class _JsonText(Textarea):
     """A text area. On a read-only page it shows the value as JSON, "-" for None."""
 
     read_only = True
@@ -207,7 +207,7 @@ class _NeverShown:
         return ""
 
 
-class _SecretTextarea(_NeverShown, Textarea):  # type: ignore[misc]  # unfold has no types
+class _SecretTextarea(_NeverShown, Textarea):
     pass
 
 

@@ -20,6 +20,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
+from msgplatform.core.characters import unify_line_ends
 from msgplatform.doors.admin import auditing
 from msgplatform.models import AuditLog
 from msgplatform.setup.platform_file import kinds
@@ -86,6 +87,8 @@ def _digest(row: Model, name: str, field: forms.Field | None, value: Any) -> str
     """A digest of the value. It is keyed, so that nobody can find a secret by guessing."""
     if isinstance(value, datetime):
         value = value.astimezone(UTC)  # a form has the person's zone
+    elif isinstance(value, str):
+        value = unify_line_ends(value)  # a text area has unified ones
     elif isinstance(field, forms.MultipleChoiceField):
         value = sorted(value or (), key=str)  # a form has the order of its choices
     content = msgspec.json.encode(

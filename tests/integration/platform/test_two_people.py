@@ -16,6 +16,7 @@ from msgplatform.doors.admin import versions
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from notify.models import BizReceive, Receive
+from tests.support import crm_rows
 from tests.support.lock_waits import let_others_wait, until_somebody_waits
 from tests.support.management import Manager
 from tests.support.notify_rows import subscription
@@ -70,6 +71,8 @@ def shown_again(form: Any) -> dict[str, Any]:
                 continue
             for suffix, part in zip(widget.widgets_names, value or (), strict=True):
                 sent[f"{name}{suffix}"] = part
+        elif isinstance(value, str):
+            sent[name] = value.replace("\n", "\r\n")  # as browsers send lines
         elif value is not None and value is not False:
             sent[name] = "on" if value is True else value
     return {**sent, versions.SEEN: form.seen}
@@ -122,12 +125,13 @@ def test_what_both_have_typed_is_the_seconds(li: Client, wang: Client) -> None:
 
 
 def test_fields_of_every_kind_get_the_stored_value(li: Client, wang: Client) -> None:
-    """Numbers, choices, checkboxes, relations, JSON, and a date with its time."""
+    """Numbers, choices, checkboxes, relations, JSON, lines, and a date with its time."""
     biz = Biz.objects.create(name="orders")
     until = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
     key, _plain = keys.create(biz, "checkout", ["events:read", "events:write"], until)
     row = gateway("north")
     crm = Crm.objects.create(name="sales", adapter="hubspot", settings=HUBSPOT, credentials=TOKEN)
+    policy = crm_rows.policy(crm_rows.sql_crm("stock", "sqlite:///stock.db"))
     cases: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
         (key, "msgplatform/apikey", {"expires_at": datetime(2031, 1, 2, 3, 4, 5, tzinfo=UTC),
                                      "scopes": ["events:read"]}, {"name": "till"}),
@@ -135,6 +139,8 @@ def test_fields_of_every_kind_get_the_stored_value(li: Client, wang: Client) -> 
          {"priority": 3}),
         (crm, "crmsync/crm", {"settings": {**HUBSPOT, "id_property": "other_id"},
                               "concurrency": 7, "retry_seconds": [5, 9]}, {"enabled": False}),
+        (policy, "crmsync/policy", {"mapping": f"{policy.mapping}\nlevel = extra.level"},
+         {"interval_seconds": 7}),
     ]  # fmt: skip
     for stored, page, theirs, typed in cases:
         address = f"/admin/{page}/{stored.pk}/change/"
