@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet, TextField
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -277,6 +277,15 @@ class ModelAdmin(ComparedAdmin):
         if field is not None and person_limits.is_limited(request):
             field.queryset = limited_choices(field.queryset, request)
         return field
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        try:
+            return super().changeform_view(request, object_id, *args, **kwargs)
+        except IntegrityError:
+            # Since the form was validated, the same name was stored. Now the form names the field.
+            return super().changeform_view(request, object_id, *args, **kwargs)
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any

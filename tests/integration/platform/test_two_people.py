@@ -254,6 +254,27 @@ def test_of_two_at_the_same_moment_one_is_the_second(
     assert system.title == "B"
 
 
+def test_of_two_of_one_name_at_the_same_moment_the_second_is_told(
+    wang: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_others_wait(monkeypatch)
+    answers: list[Any] = []
+
+    def post() -> None:
+        try:
+            answers.append(wang.post("/admin/msgplatform/biz/add/", {"name": "orders"}))
+        finally:
+            connections.close_all()
+
+    with transaction.atomic():
+        Biz.objects.create(name="orders")
+        thread = threading.Thread(target=post)
+        thread.start()
+        until_somebody_waits()
+    thread.join(60)
+    assert list(answers[0].context["adminform"].form.errors) == ["name"]
+
+
 def test_of_two_default_accounts_at_the_same_moment_one_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
