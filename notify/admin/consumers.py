@@ -10,6 +10,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -187,13 +188,16 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         next_address = next_page(request) or reverse("admin:notify_receive_changelist")
         return self._show(request, obj, next_address)
 
-    def _show(self, request: HttpRequest, consumer: Receive, next_address: str) -> HttpResponse:
+    def _show(
+        self, request: HttpRequest, consumer: Receive, next_address: str, form_key: str = ""
+    ) -> HttpResponse:
         return self.show_secret(
             request,
             gettext("Signing secret of %(consumer)s") % {"consumer": consumer},
             gettext("The secret is shown this once; give it to the consumer:"),
             consumer.secret,
             next_address,
+            form_key=form_key,
         )
 
     @confirmed
@@ -206,13 +210,21 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         form = RotationForm(form_values, initial=start)
         if form.is_valid():
             hours, mark = form.cleaned_data["hours"], form.cleaned_data["seen"]
+            form_key = f"{pk} {mark}"
             try:
-                consumer = operations.rotate_secret(pk, mark, hours, partial(audit, request))
+                with transaction.atomic():
+                    consumer = operations.rotate_secret(pk, mark, hours, partial(audit, request))
+                    answer = self._show(request, consumer, change_page, form_key)
+                    # With the row: of a form that is sent twice, the browser shows the second
+                    # answer alone, and that one has waited for the row.
+                    request.session.save()
             except Conflict:
+                if secret_page := self.show_secret_of(request, form_key):
+                    return secret_page
                 text = gettext("The secret was rotated meanwhile; nothing was changed. Look again.")
                 messages.error(request, text)
                 return redirect(change_page)
-            return self._show(request, consumer, change_page)
+            return answer
         return show_page(
             self, request, "notify/rotate.html", gettext("Rotate secret"), form=form,
             back=change_page, consumer=consumer,

@@ -88,14 +88,26 @@ class SecretPageAdmin(ModelAdmin):
 
     def show_secret(
         self, request: HttpRequest, title: str, text: str, secret: str, next_url: str,
-        command: str = "",
+        command: str = "", form_key: str = "",
     ) -> HttpResponse:  # fmt: skip
         """Redirect to the page with the secret. `text` says what to do with it, `next_url` is
-        the page to go to afterwards; `command` is the first one with the secret, `{secret}`."""
+        the page to go to afterwards; `command` is the first one with the secret, `{secret}`.
+        `form_key` is for `show_secret_of`."""
         request.session[_KEY] = {
             "title": title, "text": text, "secret": encryption.encrypt(secret), "back": next_url,
-            "until": time.time() + KEPT_SECONDS, "command": command,
+            "until": time.time() + KEPT_SECONDS, "command": command, "form_key": form_key,
         }  # fmt: skip
+        return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
+
+    def show_secret_of(self, request: HttpRequest, form_key: str) -> HttpResponse | None:
+        """Redirect to the secret that the same form, sent before, has made. None if the secret was
+        shown."""
+        # Read anew, for this request may have read its session before the secret was stored there;
+        # and kept, for this session may be stored too.
+        entry = type(request.session)(request.session.session_key).get(_KEY)
+        if not entry or entry.get("form_key") != form_key:
+            return None
+        request.session[_KEY] = entry
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
     @confirmed  # a secret that is made before the proof may never be seen
