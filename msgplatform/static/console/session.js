@@ -31,3 +31,22 @@
     return send.apply(this, given);
   };
 })();
+
+// A form is sent once for a double click: of two answers a browser shows the second alone, and the
+// secret in the first one would stay unseen. Buttons stay enabled, since a disabled one sends no
+// value, and after some seconds a click counts again: the page stays when the answer is a file.
+(() => {
+  const MILLISECONDS = 5000;
+  const sentAt = new Map(); // button (a form without one: the form) → time of its last click
+
+  document.addEventListener("submit", (event) => {
+    const { target: form, submitter: button } = event;
+    if (event.defaultPrevented || !/post/i.test(form.getAttribute("method"))) return;
+    if (button?.formTarget) return; // the answer comes in another tab
+    if (event.timeStamp - sentAt.get(button || form) < MILLISECONDS) event.preventDefault();
+    else sentAt.set(button || form, event.timeStamp);
+  });
+  window.addEventListener("pageshow", (event) => {
+    if (event.persisted) sentAt.clear(); // somebody came back to the page
+  });
+})();

@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 from demo.notify.traffic import publish_all
 from demo.sink_process import SinkProcess
+from tests.browser.pages import row
 from tests.cluster import DAEMONS, Cluster
 
 
@@ -76,12 +77,14 @@ def _add_key(page: Page, base: str) -> str:
     expect(page.locator("body")).to_contain_text("This field is required")
     page.check("[name=scopes][value='events:write']")
     page.check("[name=scopes][value='events:read']")
-    page.click("[name=_save]")
+    page.locator("[name=_save]").dblclick()
     message = page.get_by_text(re.compile("shown this once"))
     found = re.search(r"mp_\S+", message.first.inner_text())
     assert found
     page.reload()
     expect(page.locator("body")).not_to_contain_text(found[0])
+    page.goto(f"{base}/admin/msgplatform/apikey/?q=till")
+    expect(row(page, "Web shop 商店")).to_have_count(1)
     return found[0]
 
 
