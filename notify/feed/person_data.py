@@ -4,9 +4,10 @@ Posts are deleted and relations ended first, as if the user did it. So the posts
 of others, and the counts of others stay right. When the events of these changes are handled, the
 remaining rows are erased.
 
-A user id that is a phone number or an e-mail address of the person is found in each spelling. Every
-key of these tables begins with the business system. So a slice is for one system: it reads a page
-of the system's users, and their rows range by range.
+A user id that is a phone number or an e-mail address of the person is found in each spelling; a
+number of few digits is some other user's id. Every key of these tables begins with the business
+system. So a slice is for one system: it reads a page of the system's users, and their rows range by
+range.
 """
 
 import json
@@ -80,7 +81,7 @@ def _uids(person: Person, biz: int, page_after: str) -> tuple[list[str], str]:
     if not (person.phones or person.emails):
         return sorted(uids), ""
     if not page_after:
-        uids |= {*person.phone_spellings, *person.emails}
+        uids |= {*filter(person.is_identifier, person.phone_spellings), *person.emails}
     users = FeedUser.objects.filter(biz_id=biz).values_list("uid", flat=True)
     page = list(users.filter(uid__gt=page_after).order_by("uid")[:SLICE])
     page_end = page[-1] if len(page) == SLICE else ""
@@ -220,8 +221,8 @@ def _is_about(person: Person, event: Mapping[str, Any]) -> bool:
     """True if the event is of a user of the person, or names the person as the reader."""
     if is_user(person, event["biz_id"], event["uid"]):
         return True
-    reader = json.loads(event["data"]).get("reader") if event["data"] else None
-    return person.is_value(reader, event["biz_id"])
+    reader = json.loads(event["data"]).get("reader", "") if event["data"] else ""
+    return is_user(person, event["biz_id"], reader) or person.is_in(reader)
 
 
 def _find_events(person: Person, cursor: str) -> Slice:

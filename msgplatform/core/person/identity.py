@@ -93,16 +93,6 @@ class Person:
         """Like `is_in`, for a text in UTF-8."""
         return self.is_in(value.decode(errors="replace"))
 
-    def is_value(self, value: Any, biz_id: int) -> bool:
-        """True if a field for personal data of a business system has an identifier of the person
-        as its value, or in it."""
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            return False
-        text = str(value)
-        if (biz_id, text) in self.users:
-            return True
-        return self.is_in(text) or self.is_identifier(value, is_named=True)
-
     def is_identifier(self, value: Any, is_named: bool = False) -> bool:
         """True if the value is a phone number or an e-mail address of the person, and nothing
         else. A number of few digits counts in a field that is known to hold one (`is_named`)."""

@@ -1029,6 +1029,24 @@ def test_events_that_are_set_aside_end_and_those_of_others_can_be_replayed(shop:
     assert feed_rows.event(of_others).status == EventQueue.Status.HANDLED
 
 
+@pytest.mark.parametrize("number", ["8812345", "88123456", "881234567"])
+def test_a_user_whose_id_is_a_short_number_is_somebody_else(shop: Caller, number: str) -> None:
+    """Ids that systems count up have as many digits as a landline."""
+    feed_rows.related(shop.biz, (number, "befriend", "reader-1"), ("reader-2", "follow", number))
+    feed_rows.visited(shop.biz, number, "reader-1")
+    for uid in (number, "reader-1"):
+        feed_rows.post(shop.biz, uid)
+    feed_rows.drain()
+    queue.set_aside(unfollowed(shop.biz, number), ValueError("no timeline"))
+    names = ("feed", "friend", "feed_broadcast", "feed_user", "eventqueue")
+    before = {name: rows for name, rows in tables().items() if name.endswith(names)}
+    erasures.start({"phones": [number]}, "asked by mail", False, "eve")
+    run()
+    assert Erasure.objects.get().state == _State.DONE
+    after = tables()
+    assert {name: after[name] for name in before} == before
+
+
 def test_a_user_who_gets_a_relation_meanwhile_stays(shop: Caller) -> None:
     if connection.vendor != "mysql":  # SQLite has one writer
         return

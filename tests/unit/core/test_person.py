@@ -75,11 +75,11 @@ def test_values_of_json_keep_their_shape() -> None:
 
 
 def test_user_ids_count_only_where_a_field_holds_one_of_their_system() -> None:
-    assert LI.is_value("1001", 7)
-    assert LI.is_value(1001, 7)
-    assert not LI.is_value("1001", 8)
-    assert not LI.is_value("10012", 7)
-    assert not LI.is_value(True, 7)
+    assert LI.is_owner("1001", 7)
+    assert LI.is_owner(1001, 7)
+    assert not LI.is_owner("1001", 8)
+    assert not LI.is_owner("10012", 7)
+    assert not LI.is_owner(True, 7)
 
 
 def test_identifiers_are_cleaned() -> None:
