@@ -82,9 +82,10 @@ def all_stores() -> list[PersonStore]:
         text_store("audit", _("audit log"), AuditLog, ("target", "detail")),
         # Jobs that still need their filters keep them.
         text_store("jobs", _("bulk jobs"), BulkJob, ("filter", "error"), _ENDED),
-        text_store("filters", _("saved filters"), SavedFilter, ("name", "query")),
+        text_store("filters", _("saved filters"), SavedFilter, ("name", "query"),
+                   unique_column="name"),
         PersonStore("redis", _("orders in Redis"), _find_keys, _erase_keys),
-    ]
+    ]  # fmt: skip
 
 
 def flow_of(store: PersonStore) -> Flow | None:

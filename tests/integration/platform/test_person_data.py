@@ -35,7 +35,7 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
-from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
+from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter, SavedFilter
 from notify.feed import person_data, users
 from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
@@ -450,6 +450,20 @@ def test_a_user_id_is_found_as_json_writes_it(shop: Caller, uid: str, spelling: 
     erasures.start(users, "asked by mail", False, "eve")
     run()
     assert json.loads(bytes(BizMsg.objects.get().payload)) == {"user_id": MARK, "name": MARK}
+
+
+def test_each_saved_filter_of_one_owner_loses_its_number(
+    shop: Caller, django_user_model: Any
+) -> None:
+    """Names of filters are unique."""
+    owner = django_user_model.objects.create(username="eve")
+    for number in (ANN.phone, ANN.spellings[1], BOB.phone):
+        SavedFilter.objects.create(
+            owner=owner, flow="sms", page="search", name=number, query={"number": number}
+        )
+    states = [erase(someone).state for someone in (ANN, BOB)]
+    assert states == [_State.DONE, _State.DONE]
+    assert holders(ANN, tables(), {}) | holders(BOB, tables(), {}) == set()
 
 
 # -- what is on its way --------------------------------------------------------------------------
