@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.company.person_data import erasure_list
 from msgplatform.company.person_data.models import MAX_REASON, Erasure
-from msgplatform.company.person_data.people import hashes, person_of
+from msgplatform.company.person_data.people import USERS_BY_ID, hashes, person_of
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.models import AuditLog
@@ -35,7 +35,7 @@ def start(
         raise InvalidInput(words, "reason")
     with transaction.atomic():
         row = Erasure.objects.create(
-            identifiers=dict(person.identifiers),
+            identifiers={**person.identifiers, USERS_BY_ID: sorted(person.users)},
             hashes=hashes(person.identifiers),
             reason=reason,
             ends_open=ends_open,

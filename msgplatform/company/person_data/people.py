@@ -13,6 +13,7 @@ from django.db.models import Q
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext, gettext_lazy as _
 
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import features, flows
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import sql
@@ -28,27 +29,44 @@ SAMPLE = 3
 # Seconds. A person waits for the page, and tables with many millions of messages take longer.
 PREVIEW_SECONDS = 20.0
 _SALT = "msgplatform.company.person_data"
+# The name, in an erasure's identifiers, of the pairs (id of the business system, user id).
+USERS_BY_ID = "users_by_id"
 _ENDED = Q(state__in=[BulkJob.State.DONE, BulkJob.State.CANCELLED, BulkJob.State.FAILED])
 
 
 def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
     """The person with these identifiers (kind → texts). Raises InvalidInput, naming the kind."""
-    return kept_person(identity.clean(identifiers), needs_systems=True)
+    clean_identifiers = identity.clean(identifiers)
+    return _person(clean_identifiers, _users_by_name(clean_identifiers))
 
 
-def kept_person(identifiers: Mapping[str, Sequence[str]], needs_systems: bool = False) -> Person:
-    """The person with the identifiers of an erasure, which are clean. Users of a business system
-    that is gone are left out; with `needs_systems` it raises InvalidInput."""
+def kept_person(row: Erasure) -> Person:
+    """The person of an erasure. Raises InvalidInput for a user of an unknown business system."""
+    # The ids of systems decide: a system may be renamed, and its name be given to another one.
+    users = {(biz, uid) for biz, uid in row.identifiers.get(USERS_BY_ID, ())}
+    # A restored database may lack a system, and give its id to another one.
+    later_systems = Biz.objects.filter(created_at__gt=row.created_at)
+    if not users or later_systems.filter(id__in={biz for biz, _uid in users}).exists():
+        users = _users_by_name(row.identifiers)
+    return _person(row.identifiers, users)
+
+
+def _users_by_name(identifiers: Mapping[str, Sequence[str]]) -> set[tuple[int, str]]:
+    """The users, with the systems that have the names now. Raises InvalidInput."""
     pairs = [text.partition("/") for text in identifiers.get("users", ())]
     names = {name for name, _slash, _uid in pairs}
     systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
-    if needs_systems and (unknown_names := sorted(names - systems.keys())):
+    if unknown_names := sorted(names - systems.keys()):
         words = gettext("There is no business system %s.") % unknown_names[0][:64]
         raise InvalidInput(words, "users")
+    return {(systems[name], uid) for name, _slash, uid in pairs}
+
+
+def _person(identifiers: Mapping[str, Sequence[str]], users: Iterable[tuple[int, str]]) -> Person:
     return Person(
         phones=frozenset(identifiers.get("phones", ())),
         emails=frozenset(identifiers.get("emails", ())),
-        users=frozenset((systems[name], uid) for name, _slash, uid in pairs if name in systems),
+        users=frozenset(users),
         leads=frozenset(int(lead) for lead in identifiers.get("leads", ())),
         identifiers=identifiers,
     )

@@ -29,7 +29,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import chunks, claims, sql
 from msgplatform.core.durations import age
-from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import Alert, AuditLog
 from msgplatform.monitor.watch import ERASURE, key
@@ -68,7 +68,7 @@ def report_alerts() -> None:
                     "erasure_failed in the log of run_bulk has more."
                 ),
                 error=row.error,
-                store=row.store,
+                store=row.store or "–",
             )
         elif wait > PATIENCE:
             condition = Condition.of(
@@ -222,7 +222,7 @@ class ErasureRunner(Upkeep):
                 for name, value in change.items():
                     setattr(row, name, value)
             is_done = change.get("state") == _State.DONE
-            person, stores = kept_person(row.identifiers), all_stores() if is_done else ()
+            person, stores = kept_person(row), all_stores() if is_done else ()
             unconfirmed_names = [name for store in stores for name in store.unconfirmed(person)]
             with transaction.atomic():  # no proof of an erasure that was cancelled meanwhile
                 values = {"lease_until": Now(), **change}
@@ -241,13 +241,16 @@ class ErasureRunner(Upkeep):
             # Only this erasure waits: a person has to look at the error.
             log.exception("erasure_failed", erasure=row.key, store=row.store)
             wait = {"state": _State.WAITING, "lease_until": Now() + timedelta(seconds=60)}
-            _row_of_claim(row).update(**wait, claimed_by="", error=type(error).__name__)
+            name = type(error).__name__
+            # Other errors may have the person's data in their texts.
+            reason = f"{name} ({error})" if isinstance(error, InvalidInput) else name
+            _row_of_claim(row).update(**wait, claimed_by="", error=reason[:500])
         return True
 
 
 def _slice(row: Erasure) -> dict[str, Any]:
     """Do the next slice of the erasure's present store. Returns the new values of its columns."""
-    person, stores = kept_person(row.identifiers), all_stores()
+    person, stores = kept_person(row), all_stores()
     position = next((n for n, store in enumerate(stores) if store.name == row.store), 0)
     store = stores[position]
     part = store.find(person, row.cursor if store.name == row.store else "")

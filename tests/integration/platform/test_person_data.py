@@ -684,6 +684,39 @@ def test_a_database_that_lost_an_erasure_has_it_again(shop: Caller) -> None:
     assert not holds(ANN)
 
 
+def test_a_user_is_of_the_system_that_had_the_name(shop: Caller) -> None:
+    """Also after a restore, by the list."""
+    EventType.objects.create(name="order.paid", personal_fields=["/user_id"])
+    erasures.start({"users": ["shop/1001"]}, "asked by mail", False, "eve")
+    Biz.objects.filter(pk=shop.biz.pk).update(name="store")
+    before = b'{"user_id":"1001"}'
+    for biz in (shop.biz, Biz.objects.create(name="shop")):
+        notify_rows.publish(biz, payload=before)
+    for _restore in range(2):
+        BizMsg.objects.update(payload=before, state=BizMsg.State.DISTRIBUTED)
+        run()
+        assert Erasure.objects.get().state == _State.DONE
+        payloads = [bytes(row.payload) for row in BizMsg.objects.order_by("biz_id")]
+        assert payloads == [before.replace(b"1001", MARK.encode()), before]
+        Erasure.objects.all().delete()
+
+
+def test_an_erasure_waits_for_the_system_of_a_user(shop: Caller) -> None:
+    """A restored database has given the id of the system to another one."""
+    row = erasures.start({"users": ["shop/1001"]}, "asked by mail", False, "eve")
+    later = sql.now() + timedelta(seconds=1)
+    Biz.objects.filter(pk=shop.biz.pk).update(name="store", created_at=later)
+    run()
+    row.refresh_from_db()
+    assert (row.state, row.erased) == (_State.WAITING, {})
+    assert "There is no business system shop." in row.error
+    Biz.objects.create(name="shop")
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    assert (row.state, row.error) == (_State.DONE, "")
+
+
 def test_another_machine_gets_the_file_too(
     shop: Caller, tmp_path: Path, settings: Settings
 ) -> None:
