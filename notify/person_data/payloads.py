@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from msgplatform.core.person.identity import Person
+from msgplatform.core.person.identity import Person, text_of
 from msgplatform.core.personal import MARK
 from notify import personal_fields
 
@@ -53,8 +53,12 @@ def erase_person(
     # A number in a field without a pointer does not make the named fields beside it the person's.
     # Nor does a number inside the text of a named field: only the mention is erased.
     owners = _owners(content, places, person, biz_id)
-    if not owners and not any(person.is_in(_text(value)) for _path, value in _leaves(content)):
-        return None
+    if not owners and not any(person.is_in(text_of(value)) for _path, value in _leaves(content)):
+        if not person.is_in_bytes(payload):
+            return None
+        # Of fields with one name only the last is in `content`.
+        new_payload = _encode(content)
+        return None if person.is_in_bytes(new_payload) else new_payload
     person_paths = [
         path for path, prefix in places.items() if prefix in owners and _at(content, path)
     ]
@@ -82,15 +86,15 @@ def mask_others(
     owners = _owners(content, places, person, biz_id)
     if not owners:
         mentions = {
-            "/" + "/".join(map(str, path)): person.mention(_text(value))
+            "/" + "/".join(map(str, path)): person.mention(text_of(value))
             for path, value in _leaves(content)
-            if person.is_in(_text(value))
+            if person.is_in(text_of(value))
         }
         return _encode(mentions)
     for path, prefix in places.items():
         if prefix not in owners:
             place = prefix if has_several and prefix else path
-            texts = [person.mention(_text(v)) for _, v in _leaves(_at(content, path))]
+            texts = [person.mention(text_of(v)) for _, v in _leaves(_at(content, path))]
             _set(content, place, " ".join(filter(None, texts)) or MARK)
     return _encode(content)
 
@@ -145,11 +149,6 @@ def _leaves(content: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, content
 
 
-def _text(value: Any) -> str:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if is_number or isinstance(value, str) else ""
-
-
 def _at(content: Any, path: Path) -> Any:
     for part in path:
         content = content[part]
@@ -175,4 +174,4 @@ def _erase_leaves(content: Any, person: Person) -> Any:
         return [_erase_leaves(part, person) for part in content]
     if isinstance(content, str):
         return person.erased(content)
-    return MARK if isinstance(content, int) and person.is_in(_text(content)) else content
+    return MARK if person.is_in(text_of(content)) else content

@@ -9,6 +9,7 @@ users and leads only in fields for such ids, because 1001 may be anything.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +24,7 @@ from msgplatform.core.personal import MARK
 MAX_IDENTIFIERS = 50  # of each kind
 MIN_PHONE_DIGITS, MAX_PHONE_DIGITS = 7, 15
 _MAX_ID_DIGITS = 19
+_MAX_WHOLE_NUMBER = 10**18  # no number of a phone is as large
 # Shorter numbers are order numbers or prices in many texts. A shorter number is the person's only
 # if it is the whole value of a field.
 MIN_DIGITS_IN_TEXT = 10
@@ -43,6 +45,15 @@ def phone_digits(text: str) -> str:
     if len(digits) in _CARRIER_LENGTHS and digits.startswith(spellings.CARRIERS):
         digits = digits[5:]
     return digits.lstrip("0")
+
+
+def text_of(value: Any) -> str:
+    """The text of a JSON text or whole number, '' for other values. Spreadsheets write a whole
+    number with a point: 13800138000.0."""
+    if isinstance(value, float | Decimal) and 0 < value < _MAX_WHOLE_NUMBER:
+        value = int(value) if value == int(value) else None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number or isinstance(value, str) else ""
 
 
 @dataclass(frozen=True)
@@ -96,9 +107,7 @@ class Person:
     def is_identifier(self, value: Any, is_named: bool = False) -> bool:
         """True if the value is a phone number or an e-mail address of the person, and nothing
         else. A number of few digits counts in a field that is known to hold one (`is_named`)."""
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            return False
-        text = str(value)
+        text = text_of(value)
         address = fold(text).removeprefix("mailto:")
         phones = self.phones if is_named else self._phones_in_text
         return address in self.emails or bool(text and phone_digits(text) in phones)
@@ -106,7 +115,7 @@ class Person:
     def is_owner(self, value: Any, biz_id: int) -> bool:
         """True if a field for personal data of a business system shows that its object is the
         person's: the field is an identifier, and not only a text with an identifier."""
-        is_user = isinstance(value, str | int) and (biz_id, str(value)) in self.users
+        is_user = (biz_id, text_of(value)) in self.users
         return is_user or self.is_identifier(value, is_named=True)
 
     def erased(self, text: str) -> str:
@@ -152,9 +161,7 @@ class Person:
             }
         if isinstance(value, list | tuple):
             return list(filter(None, map(self.mentions, value)))
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            return ""
-        return self.mention(str(value))
+        return self.mention(text_of(value))
 
     def erased_value(self, value: Any) -> Any:
         """Like `erased`, for each text of a JSON value, and names of fields. A JSON number that is
@@ -167,8 +174,7 @@ class Person:
             return [self.erased_value(part) for part in value]
         if isinstance(value, str):
             return self.erased(value)
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        return MARK if is_number and self.is_in(str(value)) else value
+        return MARK if self.is_in(text_of(value)) else value
 
 
 def clean(identifiers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ import quopri
 import re
 import time
 from collections.abc import Mapping
+from decimal import Decimal
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -70,13 +71,17 @@ def test_only_the_persons_own_is_erased_from_a_text(text: str, left: str) -> Non
 
 
 def test_values_of_json_keep_their_shape() -> None:
-    value = {"a": [13800138000, 1.5, True, None, "x"], "13800138000": "li.lei@example.com"}
-    assert LI.erased_value(value) == {"a": [MARK, 1.5, True, None, "x"], MARK: MARK}
+    numbers = [13800138000, 13800138000.0, Decimal("13800138000.00")]
+    value = {"a": [*numbers, 1.5, True, None, "x"], "13800138000": "li.lei@example.com"}
+    assert LI.erased_value(value) == {"a": [MARK, MARK, MARK, 1.5, True, None, "x"], MARK: MARK}
+    for other in (13800138000.5, Decimal("1e999999999"), float("inf"), float("nan")):
+        assert LI.erased_value([other]) == [other]
 
 
 def test_user_ids_count_only_where_a_field_holds_one_of_their_system() -> None:
     assert LI.is_owner("1001", 7)
     assert LI.is_owner(1001, 7)
+    assert LI.is_owner(1001.0, 7)
     assert not LI.is_owner("1001", 8)
     assert not LI.is_owner("10012", 7)
     assert not LI.is_owner(True, 7)

@@ -94,6 +94,15 @@ def test_numbers_keep_their_spelling() -> None:
     )
 
 
+def test_of_fields_with_one_name_all_are_erased() -> None:
+    payload = b'{"customer":{"name":"Li","phone":"13800138000"},"customer":{"name":"Wang"}}'
+    for pointers in ((), CUSTOMER):
+        new = payloads.erase_person(payload, pointers, LI, 7)
+        assert new == b'{"customer":{"name":"Wang"}}'
+    amounts = b'{"amount":13800138000.50,"amount":13800138000.50}'
+    assert payloads.erase_person(amounts, (), LI, 7) is None
+
+
 def test_what_is_no_json_is_a_text() -> None:
     assert payloads.erase_person(b"to 13800138000 \xff", (), LI, 7) == b"to [erased] \xff"
     assert payloads.erase_person(b"\xff", (), LI, 7) is None
@@ -146,7 +155,8 @@ def test_an_export_of_a_mention_has_the_sentence_alone() -> None:
 @pytest.mark.parametrize(
     "phone",
     ["139 - 1112 - 2233", "139/1112/2233", "(139) - 11122233", "139\u00a01112\u00a02233",
-     "１３９１１１２２２３３", 13911122233, "+86 (0) 139 1112 2233", "tel:+8613911122233"],
+     "１３９１１１２２２３３", 13911122233, 13911122233.0, "+86 (0) 139 1112 2233",
+     "tel:+8613911122233"],
 )  # fmt: skip
 def test_spellings_of_an_owner(phone: Any) -> None:
     ann = Person(phones=frozenset({"13911122233"}))
