@@ -9,6 +9,7 @@ repeats its slice.
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -21,6 +22,9 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.personal import MARK
 
 SLICE = 1000  # rows of a table in one slice
+# Numbers keep their spelling: 99.10 stays 99.10.
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -141,8 +145,22 @@ def erased_column(person: Person, value: Any) -> Any:
     if isinstance(value, bytes):
         if not person.is_in_bytes(value):
             return value
-        return person.erased(value.decode(errors="replace")).encode()
-    return person.erased_value(value)
+        return _erased_text(person, value.decode(errors="replace")).encode()
+    return _erased_text(person, value) if isinstance(value, str) else person.erased_value(value)
+
+
+def _erased_text(person: Person, text: str) -> str:
+    """The text without the person's numbers and addresses. JSON stays JSON: in the place of a
+    number it gets MARK as a text."""
+    new_text = person.erased(text)
+    if new_text != text and text.lstrip()[:1] in ("{", "["):
+        with suppress(msgspec.DecodeError, RecursionError):
+            content = _decode(text)
+            try:
+                _decode(new_text)
+            except msgspec.DecodeError:
+                return _encode(person.erased_value(content)).decode()
+    return new_text
 
 
 def text_store(

@@ -1021,6 +1021,15 @@ def test_user_ids_that_are_a_number_or_an_address_are_found_in_each_spelling(
     assert {BOB.email, "reader-1"} <= uids
 
 
+def test_a_post_in_json_stays_json(shop: Caller) -> None:
+    data = f'{{"call":{ANN.phone},"price":99.10,"text":"or {ANN.email}"}}'
+    post = feed_rows.post(shop.biz, BOB.uid, data)
+    assert erase(ANN).state == _State.DONE
+    assert Feed.objects.get(pk=post).data == (
+        f'{{"call":"{MARK}","price":99.10,"text":"or {MARK}"}}'
+    )
+
+
 def test_a_named_user_of_a_later_page_is_exported_once(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
