@@ -35,7 +35,14 @@ from crmsync.models.sources import HIVE
 from crmsync.orders import Request
 from msgplatform.core.data import chunks, transactions
 from msgplatform.core.person.identity import Person
-from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+from msgplatform.core.person.stores import (
+    SLICE,
+    PersonStore,
+    Row,
+    Slice,
+    TextTable,
+    text_store,
+)
 from msgplatform.core.personal import MARK
 
 _OPERATIONS = 20  # operations of one slice: each may hold hundreds of requests
@@ -298,6 +305,26 @@ def _find_copies(person: Person, cursor: str) -> Slice:
     return Slice(own_rows, f"{slots[1]}:0" if len(slots) > 1 else "")
 
 
+# -- recovery log --------------------------------------------------------------------------------
+_entries = TextTable(RecoveryEntry, ("reason", "field", "request"))
+
+
+def _erase_entries(person: Person, rows: Sequence[Row]) -> int:
+    """Erase entries about the person as a whole: their operations may be gone. In others only the
+    person's numbers and addresses are erased."""
+    entries = RecoveryEntry.objects.filter(id__in=[row.key for row in rows])
+    own_ids: set[int] = set()
+    columns = ("id", "policy_id", "operation_id", "request")
+    for pk, policy_id, operation_id, data in entries.values_list(*columns):
+        requests = orders.load_readable(operation_id, b"[%b]" % bytes(data))
+        if _record_key_by_request_key(person, policy_id, requests):
+            own_ids.add(pk)
+    own_entries = entries.filter(id__in=own_ids)
+    count = transactions.retrying(lambda: own_entries.update(request=b"", reason=MARK))
+    other_rows = [row for row in rows if int(row.key) not in own_ids]
+    return count + _entries.erase(person, other_rows)
+
+
 def stores() -> Sequence[PersonStore]:
     """Leads come first: CRMs must learn of the deletion before anything about them is erased."""
     return (
@@ -308,8 +335,7 @@ def stores() -> Sequence[PersonStore]:
         PersonStore("crmsync.copies", _("copies of operations in Redis"), _find_copies,
                     _erase_operations, redis_prefix=copies.PREFIX),
         text_store("crmsync.items", _("outcomes"), Item, ("message", "field")),
-        text_store("crmsync.recovery", _("recovery log"), RecoveryEntry,
-                   ("reason", "field", "request")),
+        PersonStore("crmsync.recovery", _("recovery log"), _entries.find, _erase_entries),
         text_store("crmsync.exceptions", _("exception log"), ExceptionEntry, ("message",)),
         text_store("crmsync.runs", _("runs"), Run, ("problem",)),
         text_store("crmsync.keys", _("idempotency keys"), LeadIdempotency, ("key",),

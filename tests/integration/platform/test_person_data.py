@@ -350,6 +350,26 @@ def test_an_operation_that_only_redis_has_is_erased_too(shop: Caller) -> None:
     assert request.fields == {"name": BOB.name, "note": f"my friend is {personal.MARK}"}
 
 
+def test_an_entry_of_the_recovery_log_is_erased_without_its_operation(shop: Caller) -> None:
+    """It is kept while it is open, and operations for CRM_KEEP_DAYS."""
+    policy = sync_support.hive()
+    for fields in (
+        {"name": ANN.name, "phone": int(ANN.phone)},
+        {"name": BOB.name, "phone": BOB.phone, "friends": [int(ANN.phone)]},
+    ):
+        RecoveryEntry.objects.create(
+            policy_id=policy.pk, crm_id=policy.crm_id, operation_id=7, error_class="rejected",
+            reason=f"no {fields['name']}", created_at=sql.now(),
+            request=json.dumps({"key": "5", "version": 1, "fields": fields}).encode(),
+        )  # fmt: skip
+    assert erase(ANN).state == _State.DONE
+    entry, other = RecoveryEntry.objects.order_by("id")
+    assert (bytes(entry.request), entry.reason) == (b"", MARK)
+    fields = {"name": BOB.name, "phone": BOB.phone, "friends": [MARK]}
+    assert json.loads(bytes(other.request))["fields"] == fields
+    assert other.reason == f"no {BOB.name}"
+
+
 def test_a_deletion_that_a_crm_refused_keeps_the_erasure_open(shop: Caller) -> None:
     """And a deletion that is tried again has what it needs."""
     lead = lead_of(shop.biz, ANN)
