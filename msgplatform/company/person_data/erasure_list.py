@@ -149,13 +149,13 @@ def _read() -> dict[str, Line]:
     lines: dict[str, Line] = {}
     if not has_file():
         return lines
-    # Not `splitlines`: a reason may contain other line ends, such as U+2028.
-    for text in filter(None, path().read_text(encoding="utf-8").split("\n")):
+    # Each line is decoded by itself, because the cut may be inside a character.
+    for content in filter(None, path().read_bytes().split(b"\n")):
         try:
-            line = json.loads(text)
+            line = json.loads(content.decode())
             lines[line["key"]] = line
         except (ValueError, KeyError, TypeError):
-            log.error("erasure_list_damaged", file=str(path()), line=text[:40])
+            log.error("erasure_list_damaged", file=str(path()), line=str(content[:40]))
     return lines
 
 

@@ -821,10 +821,11 @@ def test_a_web_server_keeps_its_own_list(
         server.stop()
 
 
-def test_a_damaged_line_is_left_out(shop: Caller) -> None:
+@pytest.mark.parametrize("cut", [b'{"key": "cut o', '{"key": "客'.encode()[:-1]])
+def test_a_damaged_line_is_left_out(shop: Caller, cut: bytes) -> None:
     erase(ANN)
-    with erasure_list.path().open("a") as file:
-        file.write('{"key": "cut o')
+    with erasure_list.path().open("ab") as file:
+        file.write(cut)
     assert erasure_list.read_into_database() == 0
     Erasure.objects.all().delete()
     assert erasure_list.read_into_database() == 1
