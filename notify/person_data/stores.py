@@ -12,7 +12,15 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.data import chunks, claims, sql, transactions
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.person.identity import Person
-from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store
+from msgplatform.core.person.stores import (
+    SLICE,
+    PersonStore,
+    Row,
+    Slice,
+    TextTable,
+    nothing_to_do,
+    text_store,
+)
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import FailureGroup
@@ -197,6 +205,10 @@ def _skip(delivery_ids: Sequence[int]) -> int:
     return len(ending.end(delivery_ids, statuses, latest, _Status.SKIPPED, ending.ERASED))
 
 
+# Before the split the channel selects recipients.
+_channels = TextTable(BizMsg, ("channel",), open_condition=Q(state=BizMsg.State.ACCEPTED))
+
+
 def stores() -> Sequence[PersonStore]:
     """Notify's stores. Hot tables come before the archive, so that a moving message is found."""
     parts = [("notify.messages", _("messages"), hot()),
@@ -214,9 +226,7 @@ def stores() -> Sequence[PersonStore]:
                    unique_column="key"),
         text_store("notify.archived_keys", _("archived idempotency keys"), ColdBizMsg,
                    ("key", "channel")),
-        # Only split messages: before the split the channel selects recipients.
-        text_store("notify.channels", _("channels"), BizMsg, ("channel",),
-                   Q(state=BizMsg.State.DISTRIBUTED)),
+        PersonStore("notify.channels", _("channels"), _channels.find, _channels.erase),
         text_store("notify.filters", _("filters of subscriptions"), BizReceive, ("filter",)),
         text_store("notify.examples", _("examples of event types"), EventType,
                    ("example", "description")),

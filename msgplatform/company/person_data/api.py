@@ -200,8 +200,8 @@ class ErasureEndView(_PersonData, APIView):
     def post(self, request: Request, key: str) -> Response:
         """End what an erasure waits for.
 
-        Messages that wait are not delivered, and CRMs are not waited for. 409 when the erasure has
-        ended.
+        Messages that wait are not delivered, CRMs are not waited for, and bulk jobs whose filters
+        name the person are cancelled. 409 when the erasure has ended.
         """
         return _change_erasure(request, key, erasures.end_open)
 

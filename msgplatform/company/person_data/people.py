@@ -17,11 +17,20 @@ from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import features, flows
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import sql
-from msgplatform.core.errors import UNAVAILABLE, InvalidInput
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.person import identity
 from msgplatform.core.person.identity import Person
-from msgplatform.core.person.stores import PersonStore, Row, Slice, all_rows, find_keys, text_store
+from msgplatform.core.person.stores import (
+    PersonStore,
+    Row,
+    Slice,
+    TextTable,
+    all_rows,
+    find_keys,
+    text_store,
+)
+from msgplatform.jobs import control
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, SavedFilter
 
@@ -31,7 +40,11 @@ PREVIEW_SECONDS = 20.0
 _SALT = "msgplatform.company.person_data"
 # The name, in an erasure's identifiers, of the pairs (id of the business system, user id).
 USERS_BY_ID = "users_by_id"
-_ENDED = Q(state__in=[BulkJob.State.DONE, BulkJob.State.CANCELLED, BulkJob.State.FAILED])
+# Jobs that still need their filters keep them.
+_jobs = TextTable(
+    BulkJob, ("filter", "error"),
+    open_condition=Q(state__in=BulkJob.FROM[BulkJob.State.CANCELLED]),
+)  # fmt: skip
 
 
 def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
@@ -98,12 +111,18 @@ def all_stores() -> list[PersonStore]:
         text_store("failures", _("failures"), FailureGroup, ("said",)),
         text_store("acknowledgements", _("acknowledgements"), Acknowledgement, ("note", "place")),
         text_store("audit", _("audit log"), AuditLog, ("target", "detail")),
-        # Jobs that still need their filters keep them.
-        text_store("jobs", _("bulk jobs"), BulkJob, ("filter", "error"), _ENDED),
+        PersonStore("jobs", _("bulk jobs"), _jobs.find, _jobs.erase, _cancel_jobs),
         text_store("filters", _("saved filters"), SavedFilter, ("name", "query"),
                    unique_column="name"),
         PersonStore("redis", _("orders in Redis"), _find_keys, _erase_keys),
     ]  # fmt: skip
+
+
+def _cancel_jobs(_person: Person, rows: Sequence[Row]) -> int:
+    for row in rows:
+        with suppress(NotNow):  # it has ended meanwhile
+            control.change(int(row.key), BulkJob.State.CANCELLED, "run_bulk")
+    return len(rows)
 
 
 def flow_of(store: PersonStore) -> Flow | None:

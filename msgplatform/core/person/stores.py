@@ -96,24 +96,28 @@ class TextTable(msgspec.Struct, frozen=True):
     model: type[models.Model]
     columns: Sequence[str]
     unique_column: str = ""
-    condition: models.Q = msgspec.field(default_factory=models.Q)  # the rows to search
+    # The rows that still need their texts; by default none.
+    open_condition: models.Q = msgspec.field(default_factory=lambda: models.Q(pk__in=[]))
 
     @property
     def rows(self) -> QuerySet[Any]:
         using = router.db_for_write(self.model)
-        return self.model._base_manager.using(using).filter(self.condition).order_by("pk")
+        return self.model._base_manager.using(using).order_by("pk")
 
     def find(self, person: Person, cursor: str) -> Slice:
         if not (person.phones or person.emails):
             return Slice(())
         rows = self.rows.filter(pk__gt=cursor) if cursor else self.rows
         page = list(rows.values("pk", *self.columns)[:SLICE])
-        hits = [Row(str(row["pk"]), hit) for row in page if (hit := self._hits(person, row))]
-        return Slice(hits, str(page[-1]["pk"]) if len(page) == SLICE else "")
+        hits = {row["pk"]: hit for row in page if (hit := self._hits(person, row))}
+        open_rows = self.rows.filter(self.open_condition, pk__in=list(hits))
+        open_ids = set(open_rows.values_list("pk", flat=True))
+        own_rows = [Row(str(pk), hit, pk in open_ids) for pk, hit in hits.items()]
+        return Slice(own_rows, str(page[-1]["pk"]) if len(page) == SLICE else "")
 
     def erase(self, person: Person, rows: Sequence[Row]) -> int:
-        count = 0
-        for row in self.rows.filter(pk__in=[row.key for row in rows]).values("pk", *self.columns):
+        count, ended_rows = 0, self.rows.exclude(self.open_condition)
+        for row in ended_rows.filter(pk__in=[row.key for row in rows]).values("pk", *self.columns):
             changes = {name: erased_column(person, row[name]) for name in self._hits(person, row)}
             if self.unique_column in changes:
                 changes[self.unique_column] = f"{MARK}-{row['pk']}"
@@ -121,7 +125,7 @@ class TextTable(msgspec.Struct, frozen=True):
                 # Update only if the texts are as read, so that a text written meanwhile is not
                 # lost. Not every database compares JSON columns; few programs write them twice.
                 as_read = {name: row[name] for name in changes if isinstance(row[name], str)}
-                count += self.rows.filter(pk=row["pk"], **as_read).update(**changes)
+                count += ended_rows.filter(pk=row["pk"], **as_read).update(**changes)
         return count
 
     def _hits(self, person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,11 +172,10 @@ def text_store(
     title: Text,
     model: type[models.Model],
     columns: Sequence[str],
-    condition: models.Q | None = None,
     unique_column: str = "",
 ) -> PersonStore:
     """The store of a table of texts."""
-    table = TextTable(model, columns, unique_column, condition or models.Q())
+    table = TextTable(model, columns, unique_column)
     return PersonStore(name, title, table.find, table.erase)
 
 

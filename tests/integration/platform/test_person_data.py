@@ -35,6 +35,7 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
+from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter, SavedFilter
 from notify.feed import person_data, users
 from notify.feed.actions.actions import resend_events
@@ -433,9 +434,10 @@ def test_channels_and_examples_of_event_types(shop: Caller) -> None:
         BizMsg.objects.filter(pk=pk).update(channel=channel, state=BizMsg.State.DISTRIBUTED)
     # The last one's recipients are still chosen by it.
     BizMsg.objects.filter(pk=message_ids[2]).update(state=BizMsg.State.ACCEPTED)
-    erase(ANN)
+    row = erase(ANN)
     left = dict(BizMsg.objects.values_list("id", "channel"))
     assert [left[pk] for pk in message_ids] == [personal.MARK, BOB.phone, ANN.phone]
+    assert row.open == {"notify.channels": 1}
     event_type.refresh_from_db()
     assert event_type.example == {"customer": personal.MARK, "friend": BOB.phone}
 
@@ -470,6 +472,22 @@ def test_a_user_id_is_found_as_json_writes_it(shop: Caller, uid: str, spelling: 
     erasures.start(users, "asked by mail", False, "eve")
     run()
     assert json.loads(bytes(BizMsg.objects.get().payload)) == {"user_id": MARK, "name": MARK}
+
+
+def test_a_bulk_job_that_names_the_person_ends_first(shop: Caller) -> None:
+    job = BulkJob.objects.create(
+        flow="sms", filter={"number": ANN.phone}, state=BulkJob.State.PAUSED, created_by="eve"
+    )
+    row = erase(ANN)
+    assert (row.state, row.open) == (_State.WAITING, {"jobs": 1})
+    erasures.end_open(row.key, "eve")
+    for _pass in range(2):
+        wait_no_more()
+        run()
+    row.refresh_from_db()
+    job.refresh_from_db()
+    assert (row.state, job.state) == (_State.DONE, BulkJob.State.CANCELLED)
+    assert job.filter == {"number": MARK}
 
 
 def test_each_saved_filter_of_one_owner_loses_its_number(
