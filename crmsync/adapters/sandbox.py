@@ -82,17 +82,18 @@ class Records(Sandbox):
 
     def put(self, records: Mapping[str, StoredRecord | None]) -> None:
         """Store records by key; None deletes one. Raises RecordsFull before it stores any."""
-        client = work_redis()
+        client: Any = work_redis()
         contents: dict[Any, bytes] = {
             key: msgspec.json.encode(record) for key, record in records.items() if record
         }
-        if client.hlen(self._name) + len(contents) > MAX_RECORDS:
-            current_keys = {record.key for record in self.all()}
-            names = {key.encode() for key in current_keys}
-            if outdated_names := [name for name in client.hkeys(self._name) if name not in names]:
-                client.hdel(self._name, *outdated_names)
-            if len(current_keys | contents.keys()) > MAX_RECORDS:
-                raise RecordsFull
+        # The hash lives as long as records come.
+        stored_contents = client.hgetall(self._name)
+        current_keys = _current(stored_contents.values()).keys()
+        outdated_names = [name for name in stored_contents if name.decode() not in current_keys]
+        if outdated_names:
+            client.hdel(self._name, *outdated_names)
+        if len(current_keys | contents.keys()) > MAX_RECORDS:
+            raise RecordsFull
         pipeline = client.pipeline()
         if contents:
             pipeline.hset(self._name, mapping=contents)

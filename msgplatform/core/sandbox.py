@@ -1,4 +1,4 @@
-"""Sandboxes: stand-ins for an external system. A sandbox keeps its calls for an hour, and its
+"""Sandboxes: stand-ins for an external system. A sandbox shows its calls for an hour, and its
 answers can be set to fail, be slow or be down.
 
 The store is the work Redis, under `sandbox:<name>:`. If Redis is emptied, sandboxes lose their
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from django.conf import settings
@@ -79,6 +79,15 @@ class KeptCall(msgspec.Struct, Generic[C], frozen=True):
 USUAL = Behaviour()
 
 
+def _is_outdated(content: bytes) -> bool:
+    """True for a call of more than an hour ago, and for one of another form."""
+    try:
+        at, _call = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
+    except msgspec.DecodeError:
+        return True
+    return at < time.time() - KEEP_SECONDS
+
+
 class Sandbox:
     """One sandbox, by its name."""
 
@@ -88,12 +97,19 @@ class Sandbox:
         self._count = f"{_PREFIX}:{name}:count"
 
     def keep(self, call: msgspec.Struct) -> None:
-        """Keep a call for an hour at most. Only the newest MAX_CALLS calls are kept."""
-        pipeline = work_redis().pipeline()
+        """Keep a call for an hour, or until the next one. Only the newest MAX_CALLS calls are
+        kept."""
+        client: Any = work_redis()
+        pipeline = client.pipeline()
         pipeline.lpush(self._calls, msgspec.json.encode((time.time(), call)))
         pipeline.ltrim(self._calls, 0, MAX_CALLS - 1)
         pipeline.expire(self._calls, KEEP_SECONDS)
-        pipeline.execute()
+        pipeline.lindex(self._calls, -1)
+        last_content = pipeline.execute()[-1]
+        # The list lives as long as calls come.
+        while last_content and _is_outdated(last_content):
+            client.lrem(self._calls, -1, last_content)
+            last_content = client.lindex(self._calls, -1)
 
     def calls(self, kind: type[C]) -> list[KeptCall[C]]:
         """The calls of the last hour, newest first. Content that cannot be read, such as another

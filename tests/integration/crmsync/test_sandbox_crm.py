@@ -1,8 +1,10 @@
 """The sandbox as a CRM: records reach it through the handler, and it fails as it is told to."""
 
+import time
 from typing import Any
 
 import pytest
+import time_machine
 from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
 from django.test import Client
@@ -10,7 +12,7 @@ from django.test import Client
 from crmsync.adapters import sandbox as sandbox_adapter
 from crmsync.adapters.base import Record as AdapterRecord
 from crmsync.adapters.registry import open_adapter
-from crmsync.adapters.sandbox import Records
+from crmsync.adapters.sandbox import Records, StoredRecord
 from crmsync.models import Crm, Record
 from crmsync.monitor import conditions, failures
 from crmsync.setup.policies import PolicyResource
@@ -141,6 +143,13 @@ def test_what_it_holds_is_bounded(
     names = work_redis.keys("sandbox:crm:*")
     assert len(names) == 2
     assert all(0 < work_redis.ttl(name) <= 3600 for name in names)
+
+
+def test_records_of_an_hour_ago_are_gone(work_redis: Any) -> None:
+    for key, seconds in (("a", 0), ("b", 3601)):
+        with time_machine.travel(time.time() + seconds):
+            Records("sandbox").put({key: StoredRecord(key, 1, {}, time.time())})
+    assert work_redis.hlen("sandbox:crm:sandbox:records") == 1
 
 
 def test_one_click_makes_it_with_a_policy(admin_client: Client) -> None:

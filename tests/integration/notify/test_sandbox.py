@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import time_machine
 from django.conf import LazySettings
 from django.test import Client
 
@@ -207,6 +208,10 @@ def test_what_is_kept_is_bounded(row: BizReceive, work_redis: Any) -> None:
     names = work_redis.keys("sandbox:*")
     assert len(names) == 3
     assert all(0 < work_redis.ttl(name) <= core.KEEP_SECONDS for name in names)
+    (name,) = work_redis.keys("sandbox:*:calls")
+    with time_machine.travel(time.time() + core.KEEP_SECONDS + 1):
+        store.keep(kept[0].call)
+    assert work_redis.llen(name) == 1, "those of an hour ago are gone"
     answers = [store.take_behaviour().answer for _ in range(3)]
     assert answers == ["500", "500", ""]
 
