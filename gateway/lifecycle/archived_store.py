@@ -15,6 +15,7 @@ from django.conf import settings
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import Finished, Mo
+from gateway.lifecycle.store import Lease
 from msgplatform.core import logging
 from msgplatform.core.connections import ResponseError, refusal
 
@@ -42,19 +43,26 @@ def unpack(member: bytes) -> Batch:
     return _decode(zlib.decompress(member))
 
 
-def keep(batch: Batch) -> None:
+def keep(batch: Batch, lease: Lease | None = None) -> bool:
     """Keep archived messages, before their keys are deleted. A full Redis keeps none: freeing its
-    memory matters more."""
+    memory matters more.
+
+    Returns False, and keeps nothing, if another pump has taken over one of the messages that the
+    caller had by `lease`: an erasure may have changed that pump's copy since.
+    """
     seconds = settings.SMS_KEEP_ARCHIVED_HOURS * 3600
     if not seconds or not (batch.messages or batch.mos):
-        return
-    member = pack(batch)
+        return True
+    arguments: list[scripts.Argument] = [pack(batch), seconds, MAX_BYTES]
+    if lease:
+        arguments += [lease.until, *(message.id for message in (*batch.messages, *batch.mos))]
     try:
-        scripts.run("keep", [member, seconds, MAX_BYTES])
+        return bool(scripts.run("keep", arguments, [lease.key] if lease else ()))
     except ResponseError as error:
         if refusal(error) != "OOM":
             raise
         log.warning("archived_not_kept", messages=len(batch.messages), why=str(error)[:200])
+        return True
 
 
 def page(after: str, count: int) -> tuple[list[tuple[bytes, str]], str]:

@@ -49,9 +49,9 @@ class Pump(Worker):
             count = len(lease.entries)
             self._gather.note_batch(count)
             bisect.isolate(lease.entries, partial(_archive_messages, lease), _set_aside)
-        mos = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS).entries
-        bisect.isolate(mos, _archive_mos, _set_aside)
-        count += len(mos) + late_reports.settle(BATCH)
+        lease = store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, BATCH, LEASE_SECONDS)
+        bisect.isolate(lease.entries, partial(_archive_mos, lease), _set_aside)
+        count += len(lease.entries) + late_reports.settle(BATCH)
         self.heartbeat.done += count
         return count > 0 or self._retention.turn()
 
@@ -68,18 +68,23 @@ def _archive_messages(lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
         return ids
     # After a pump that is killed here the next one writes the same rows once more.
     failpoint("pump_after_commit_before_forget")
-    archived_store.keep(Batch(messages=messages))
+    if not archived_store.keep(Batch(messages=messages), lease):
+        log.warning("lease_over", messages=len(messages))
+        return ids
     store.forget(messages)
     # These ids have no messages any more: an earlier entry of the same id was archived.
     store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in messages)))
     return ids
 
 
-def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
+def _archive_mos(lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
+    """Archive MOs and delete their keys. A pump that has taken over one of them deletes them."""
     mos = mo_store.read(ids)
     rows.write_mos(mos)
     failpoint("pump_after_mo_commit_before_forget")
-    archived_store.keep(Batch(mos=mos))
+    if not archived_store.keep(Batch(mos=mos), lease):
+        log.warning("lease_over", messages=len(mos))
+        return ids
     mo_store.forget(ids)
     return ids
 

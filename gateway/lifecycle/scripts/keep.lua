@@ -1,6 +1,16 @@
--- Keep a batch of what was archived, for a restore of the database. ARGV: the batch, seconds for which
--- it is kept, how many bytes all batches may take. The oldest go first. Returns how many are kept.
+-- Keep a batch of what was archived, for a restore of the database. KEYS: the leased set of its messages,
+-- none if nobody leases them. ARGV: the batch, seconds for which it is kept, how many bytes all batches
+-- may take, and with a leased set the end of the lease and the ids. The oldest batches go first.
+-- Returns 0, and keeps nothing, if another pump has taken over one of the messages: that pump keeps them,
+-- and an erasure may have changed its batch since. Else returns 1.
 local key, size = P .. 'zset:archived', P .. 'archived-bytes'
+if KEYS[1] then
+  local lease_end = tonumber(ARGV[4])
+  for i = 5, #ARGV do
+    local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
+    if not score or tonumber(score) ~= lease_end then return 0 end
+  end
+end
 if redis.call('ZADD', key, STAMP, ARGV[1]) == 1 then redis.call('INCRBY', size, #ARGV[1]) end
 
 local function is_over(first)
@@ -16,4 +26,4 @@ while is_over(first) do
 end
 redis.call('EXPIRE', key, ARGV[2])
 redis.call('EXPIRE', size, ARGV[2])
-return redis.call('ZCARD', key)
+return 1

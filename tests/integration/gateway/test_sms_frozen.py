@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
+from gateway import person_data
 from gateway.forwarder.forwarder import Forwarder
-from gateway.lifecycle import keys, store
-from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsGateway
+from gateway.lifecycle import archived_store, keys, mo_store, store
+from gateway.lifecycle.messages import Mo
+from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SmsGateway
 from gateway.pump import rows
 from gateway.pump.pump import Pump
+from msgplatform.company.person_data import people
+from msgplatform.core.data import ids
+from msgplatform.core.person.stores import all_rows
+from msgplatform.core.personal import MARK
 from msgplatform.models import Alert, MinuteCounter
 from notify.models import BizMsg
 from tests.support import sms_rows
@@ -76,6 +82,13 @@ def is_gone(sms_redis: Any, message: str) -> bool:
     return not sms_redis.exists(keys.mt(int(message)))
 
 
+def erase_person() -> None:
+    """The last pass of an erasure: nothing of the person is on its way."""
+    person = people.person_of({"phones": ["13800000000"]})
+    for place in person_data.stores():
+        place.erase(person, list(all_rows(place, person)))
+
+
 def states() -> list[str]:
     rows = BizMsg.objects.order_by("id")
     return [json.loads(bytes(row.payload))["state"] for row in rows]
@@ -113,6 +126,29 @@ class TestPump:
         assert_delivered()
         assert states() == ["unknown", "delivered"]
         until(Pump().turn, lambda: len(lasting_keys(sms_redis)) == len(keys.COUNTS))
+
+    @pytest.mark.parametrize(
+        "at", ["pump_after_commit_before_forget", "pump_after_mo_commit_before_forget"]
+    )
+    def test_it_keeps_no_copy_of_a_person_who_was_erased_since(
+        self, shop: Caller, sms_redis: Any, at: str
+    ) -> None:
+        unknown(shop)
+        mo = Mo(
+            id=str(ids.new(0)), user_number="8613800000000", sp_number="10655", text="TD",
+            at=time.time(),
+        )  # fmt: skip
+        assert mo_store.accept([(mo, (1, 2, 3))]) == [True]
+        Forwarder().turn()
+        with frozen(PUMP, at) as process:
+            until(Pump().turn, lambda: not sms_redis.keys(f"{keys.PREFIX}m[to]:*"))
+            erase_person()
+            thaw(process)
+        batches = list(archived_store.batches())
+        numbers = [message.mt.user_number for batch in batches for message in batch.messages]
+        numbers += [mo.user_number for batch in batches for mo in batch.mos]
+        assert numbers == [MARK, MARK]
+        assert SgipMt.objects.get().user_number == SgipMo.objects.get().user_number == MARK
 
     def test_a_lower_ending_replaces_nothing(self, shop: Caller) -> None:
         """Whatever let it come to write."""
