@@ -5,7 +5,7 @@ message is kept for a while (a pump may be about to archive its message), then a
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
 from gateway.monitor import counters, failures
+from gateway.pump.rows import LeaseOver
 from msgplatform.core import alerts, logging, personal
 from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
@@ -38,13 +39,13 @@ _MAX_CLOCK_DIFFERENCE = timedelta(minutes=10)  # maximum difference of two machi
 
 def settle(limit: int) -> int:
     """Look up `limit` Reports at most; returns how many are settled."""
-    entries = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, limit, LOOK_SECONDS).entries
-    settled_entries = bisect.isolate(entries, _settle_entries, _set_aside)
+    lease = store.take(keys.LIST_UNMATCHED, keys.UNMATCHED, limit, LOOK_SECONDS)
+    settled_entries = bisect.isolate(lease.entries, partial(_settle_entries, lease), _set_aside)
     store.drop(keys.UNMATCHED, settled_entries)
     return len(settled_entries)
 
 
-def _settle_entries(entries: Sequence[str]) -> list[str]:
+def _settle_entries(lease: store.Lease, entries: Sequence[str]) -> list[str]:
     """Returns the settled entries. The call may be repeated: it finds written rows again."""
     settled_entries = []
     for entry in entries:
@@ -61,7 +62,12 @@ def _settle_entries(entries: Sequence[str]) -> list[str]:
         if part is None and time.time() - report.at < PATIENCE_SECONDS:
             continue  # once more when its lease is over
         failpoint("pump_unmatched_before_write")
-        mt = transactions.retrying(partial(_write, report, part, ids.reserve(1)))
+        is_leased = partial(store.is_leased, lease, [entry])
+        try:
+            mt = transactions.retrying(partial(_write, report, part, ids.reserve(1), is_leased))
+        except LeaseOver:
+            log.warning("lease_over", reports=1)
+            continue  # the pump that has taken it over drops it
         if mt is not None:
             failpoint("pump_unmatched_before_publish")
             event = notifications.late_report(mt)
@@ -83,12 +89,17 @@ def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
     )
 
 
-def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipMt | None:
+def _write(
+    report: ReportIn, part: SgipMtPart | None, block: ids.Block, is_leased: Callable[[], bool]
+) -> SgipMt | None:
     """Write a Report down. Returns the message if the Report ended it: its event is to be
     published.
 
     The message is locked: of two pumps with two Reports, the second sees what the first has
     written. A Report that a killed pump has written already gives the same result.
+
+    Raises LeaseOver, and writes nothing, if another pump has taken the Report over: an erasure may
+    have changed that pump's row since, so that it is not found here.
     """
     at = datetime.fromtimestamp(report.at, UTC)
     (row_id,) = block.ids([0])
@@ -111,6 +122,8 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
         if is_written:
             has_ended_it = mt and mt.final != SgipMt.Final.UNKNOWN and mt.reported_at == at
             return mt if has_ended_it else None
+        if not is_leased():
+            raise LeaseOver
         row.archived_at = sql.now()
         row.save(force_insert=True)
         if part is None:

@@ -234,6 +234,22 @@ def test_a_pump_with_another_late_report(shop: Caller) -> None:
     assert counted() == {"failed": 1, "error 25": 1, "segments": 1}
 
 
+def test_a_pump_with_a_late_report_of_a_person_who_was_erased_since(
+    shop: Caller, sms_redis: Any
+) -> None:
+    _, seqno = unknown(shop)
+    Forwarder().turn()
+    Pump().turn()
+    report(seqno)
+    with frozen(PUMP, "pump_unmatched_before_write") as process:
+        sms_redis.zadd(keys.UNMATCHED, dict.fromkeys(sms_redis.zrange(keys.UNMATCHED, 0, -1), 0))
+        Pump().turn()
+        erase_person()
+        thaw(process)
+    assert SgipReport.objects.get().user_number == MARK
+    assert SgipMt.objects.get().final == "delivered"
+
+
 def test_a_pump_killed_between_a_late_report_and_its_event(shop: Caller, sms_redis: Any) -> None:
     _, seqno = unknown(shop)
     Forwarder().turn()
