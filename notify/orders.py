@@ -4,7 +4,7 @@ between business systems."""
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 import msgspec
 
@@ -88,6 +88,10 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     response_body: str = ""
     event_type: str = ""  # for counters
     trace: str = ""  # `traceparent` of the attempt, if the message is traced
+
+    def without_answer(self) -> Self:
+        """The result without the words of the consumer."""
+        return msgspec.structs.replace(self, detail="", response_headers="", response_body="")
 
 
 def queue_name(biz_id: int, receive_id: int) -> str:

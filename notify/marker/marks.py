@@ -87,6 +87,14 @@ def apply(
             for result in results
         ):
             raise LeaseLost
+        # Deliveries that moved to the archive meanwhile are left out: their log moved too. After
+        # the end of its claim an attempt is logged without its answer: an erasure may have replaced
+        # the answers of the message since.
+        attempts_to_log = [
+            result if deliveries[result.id].has_claim(result.claim) else result.without_answer()
+            for result in attempts
+            if result.id in deliveries
+        ]
         rows = failing_subscriptions.read(result.subscription for result in results)
         successes = mark_delivered(by_outcome["delivered"], deliveries)
         failed_results, exhausted_results = mark_failed(
@@ -94,8 +102,6 @@ def apply(
         )
         mark_unsent(by_outcome["unsent"], deliveries, now)
         if block:
-            # Deliveries that moved to the archive meanwhile are left out: their log moved too.
-            attempts_to_log = [result for result in attempts if result.id in deliveries]
             row_ids = block.ids([ids.bucket_of(result.id) for result in attempts_to_log])
             rows_of_log = [
                 (

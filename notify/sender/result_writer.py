@@ -116,7 +116,7 @@ def _encodable(result: Result) -> Result:
     try:
         msgspec.json.encode(result)
     except ValueError:
-        return msgspec.structs.replace(result, detail="", response_headers="", response_body="")
+        return result.without_answer()
     return result
 
 

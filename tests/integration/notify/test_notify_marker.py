@@ -98,6 +98,22 @@ def test_every_attempt_is_written_down_once(row: BizReceive) -> None:
     ]
 
 
+def test_an_attempt_after_the_end_of_its_claim_is_logged_without_its_answer(
+    row: BizReceive,
+) -> None:
+    """A sender stood still. Another one delivered, and an erasure replaced all answers since."""
+    (delivery,) = queued(row)
+    answer = {"response_headers": "x-name: Ann", "response_body": "no Ann", "detail": "Ann"}
+    late = result(delivery, "failed", http_status=503, **answer)
+    delivery.claimed_by = "another claim"
+    delivery.save()
+    mark(result(delivery))
+    mark(late)
+    assert list(delivery.attempts.order_by("id").values_list("http_status", *answer)) == [
+        (200, "", "", ""), (503, "", "", ""),
+    ]  # fmt: skip
+
+
 def test_what_was_not_sent_is_no_attempt(row: BizReceive) -> None:
     (delivery,) = queued(row)
     mark(result(delivery, "unsent"))
