@@ -14,10 +14,9 @@ from django.utils.translation import gettext as _, gettext_lazy
 from msgspec.structs import replace
 
 from gateway import sgip
-from gateway.connections import sms_redis
 from gateway.intake import accept
 from gateway.intake.request import LimitReached, Request
-from gateway.lifecycle import keys, store
+from gateway.lifecycle import store
 from gateway.messages.index import ACCOUNT, ANSWER, ARCHIVE, GATEWAY, NUMBER
 from gateway.messages.lines import archived_lines, live_lines
 from gateway.models import SgipMt, SmsAccount
@@ -125,19 +124,12 @@ class Failed:
             )
         if not requests:
             return Applied(0)
-        # Accepted as a new message, by this call or by an earlier one, or refused by intake.
-        verdicts = accept.accept(requests)
+        # Accepted as a new message, by this call or by an earlier one, or refused by intake. The
+        # keys must outlast the time in which messages may be resent, even if this process dies now.
+        verdicts = accept.accept(requests, _KEY_SECONDS)
         reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
         if reasons:
             log.warning("resend_refused", count=len(reasons), why=reasons[0])
-        # Intake keeps a key for a day. These keys must outlast the time in which messages may be
-        # resent.
-        with sms_redis().pipeline(transaction=False) as pipe:
-            for request, verdict in zip(requests, verdicts, strict=True):
-                if verdict.outcome != "rejected":
-                    key = keys.idempotency(request.biz, request.idempotency_key)
-                    pipe.expire(key, _KEY_SECONDS)
-            pipe.execute()
         # Count only new messages: an earlier call may have sent others. If this process dies
         # before, the page Failures shows them until a person acknowledges them.
         pairs = zip(rows, verdicts, strict=True)

@@ -82,8 +82,9 @@ def accept_many(requests: Sequence[Request], field: str = "messages") -> list[Ve
     return accept(requests)
 
 
-def accept(requests: Sequence[Request]) -> list[Verdict]:
-    """A verdict for each request; what was accepted is durable.
+def accept(requests: Sequence[Request], key_seconds: int = 0) -> list[Verdict]:
+    """A verdict for each request; what was accepted is durable. Idempotency keys are known for
+    `key_seconds`; 0: for SMS_IDEMPOTENCY_SECONDS.
 
     Raises Unavailable when a server failed before anything could be stored, or refused to store it,
     OutcomeUnknown when Redis failed meanwhile, or too few replicas have the requests.
@@ -99,7 +100,7 @@ def accept(requests: Sequence[Request]) -> list[Verdict]:
             f"The {server} does not answer; nothing was accepted. Repeat the request later."
         ) from error
     try:
-        return intake().commit(batch)
+        return intake().commit(batch, key_seconds)
     except RedisError as error:
         raise OutcomeUnknown(f"Redis failed: {type(error).__name__}") from error
 
@@ -171,13 +172,15 @@ class Intake:
         return PreparedBatch(verdicts, {**dict(calls), **duplicate_calls})
 
     @patiently()  # wait: the calls may be stored already
-    def commit(self, batch: PreparedBatch) -> list[Verdict]:
-        """Store the calls with one script. Raises RedisError and OutcomeUnknown: the outcome is
-        unknown then; Unavailable: nothing was stored."""
+    def commit(self, batch: PreparedBatch, key_seconds: int = 0) -> list[Verdict]:
+        """Store the calls with one script, and their keys for `key_seconds` (see `accept`). Raises
+        RedisError and OutcomeUnknown: the outcome is unknown then; Unavailable: nothing was stored.
+        """
         verdicts, calls = list(batch.verdicts), batch.calls
         if not calls:
             return [verdict for verdict in verdicts if verdict is not None]
-        firsts = store.accept(list(calls.values()), settings.SMS_IDEMPOTENCY_SECONDS)
+        key_seconds = key_seconds or settings.SMS_IDEMPOTENCY_SECONDS
+        firsts = store.accept(list(calls.values()), key_seconds)
         for (position, call), first in zip(calls.items(), firsts, strict=True):
             own_ids = [message.id for message in call.messages]
             if isinstance(first, store.OverLimit):

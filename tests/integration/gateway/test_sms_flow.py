@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor import failures
 from gateway.presence import LinkState
 from gateway.pump.pump import Pump
-from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.flows.actions import Step
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.page import PageLink, Recipient, SearchResult
@@ -34,7 +35,9 @@ from msgplatform.models import AuditLog, Biz
 from msgplatform.models.failures import MAX_ANSWER
 from notify.intake import intake
 from tests.integration.gateway.sms_messages import archived, settle
+from tests.servers import Servers
 from tests.support import sms_rows
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
@@ -482,6 +485,19 @@ class TestResend:
         assert [self.job(), self.job()] == [1, 1]
         assert sms_redis.llen(keys.pending(SmsGateway.objects.get().pk)) == 1
         # The key outlives the time in which a message may be sent again.
+        name = keys.idempotency(shop.biz.pk, failures.resend_key(original))
+        assert sms_redis.ttl(name) > failures.MAX_RESEND_DAYS * 86_400
+
+    def test_the_key_of_one_whose_answer_was_lost_is_kept_as_long(
+        self, shop: Caller, sms_redis: Any, servers: Servers, settings: Any, tmp_path: Path
+    ) -> None:
+        """Who asks again days later sends nothing twice."""
+        original = archived(shop, result=5)
+        path = tmp_path / "p.sock"
+        with CuttingProxy(path, servers.sms.socket, b"EVALSHA", arrives=True) as proxy:
+            settings.SMS_REDIS_URL = f"unix://{proxy.path}"
+            with pytest.raises(OutcomeUnknown):
+                self.job()
         name = keys.idempotency(shop.biz.pk, failures.resend_key(original))
         assert sms_redis.ttl(name) > failures.MAX_RESEND_DAYS * 86_400
 
