@@ -13,7 +13,8 @@ SMS_REDIS_EMBEDDED = not env.secret("SMS_REDIS_URL")
 # `min-replicas-to-write` at least as much on its servers (`docs/scale.md`). With fewer replicas
 # requests are answered with `outcome-unknown`, or refused. 0: the master's own file is enough.
 SMS_REPLICAS = env.integer("SMS_REPLICAS", 0, 0, 5)
-# How long idempotency keys are known.
+# How long idempotency keys are known: longer than callers repeat a request (the clients for two
+# minutes).
 SMS_IDEMPOTENCY_SECONDS = env.integer("SMS_IDEMPOTENCY_SECONDS", 86_400, 60, 30 * 86_400)
 # How long what a killed sender, forwarder or pump had in hand waits for another one.
 SMS_LEASE_SECONDS = env.integer("SMS_LEASE_SECONDS", 30, 5, 600)
