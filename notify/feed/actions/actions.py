@@ -37,24 +37,26 @@ _SOURCE = replace(
 )
 
 
-def resend_events(qids: Collection[int]) -> int:
+def resend_events(qids: Collection[int], begun: datetime | None = None) -> int:
     """Let these events wait again if they are set aside; returns the number of events. `position`
-    stays, so that an event in slices goes on where it failed."""
+    stays, so that an event in slices goes on where it failed. Events that failed after `begun` are
+    left alone."""
 
     @transaction.atomic
     def resend() -> int:
-        events = _take_back(qids)
+        events = _take_back(qids, begun)
         return events.update(status=_STATUS.WAITING, reason="", handle_date=None)
 
     return transactions.retrying(resend)
 
 
-def dismiss_events(qids: Collection[int]) -> int:
-    """End these events unhandled if they are set aside; returns their number. `reason` stays."""
+def dismiss_events(qids: Collection[int], begun: datetime | None = None) -> int:
+    """End these events unhandled if they are set aside; returns their number. `reason` stays.
+    Events that failed after `begun` are left alone."""
 
     @transaction.atomic
     def dismiss() -> int:
-        events = _take_back(qids)
+        events = _take_back(qids, begun)
         merging = FeedUser.Merging
         # The authors stay pushed. The next change of their relations may start a merge again.
         for event in events.filter(kind=EventQueue.Kind.MERGE):
@@ -65,23 +67,32 @@ def dismiss_events(qids: Collection[int]) -> int:
     return transactions.retrying(dismiss)
 
 
-def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:
-    """Lock the events of `qids` that are set aside, in the caller's transaction, and remove them
-    from the failures; returns the events."""
+def _take_back(qids: Collection[int], begun: datetime | None) -> QuerySet[EventQueue]:
+    """Lock the events of `qids` that are set aside, and were before `begun`, in the caller's
+    transaction, and remove them from the failures; returns the events."""
     # WHERE has the id alone, so that the database locks no other rows.
     rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
-    events = [event for event in rows if event.status == _STATUS.SET_ASIDE]
+    events = [
+        event
+        for event in rows
+        if event.status == _STATUS.SET_ASIDE
+        and not (begun and event.handle_date and event.handle_date > begun)
+    ]
     failures.take_back(events)
     return EventQueue.objects.filter(qid__in=[event.qid for event in events])
 
 
 def select_events(
-    values: Values, started_at: datetime, change: Callable[[Sequence[int]], int] = resend_events
+    values: Values,
+    started_at: datetime,
+    change: Callable[[Sequence[int], datetime], int] = resend_events,
 ) -> Selected:
-    """Select events that are set aside. Events after the job's start are left out, so it ends."""
+    """Select events that are set aside. Events after the job's start are left out, so it ends;
+    those that failed anew since are left alone."""
     end = id_numbers.first_id_at(started_at)
     until = min(values.get("until", end), end)
-    return Selected([_SOURCE], {**values, "until": until, "state": "set_aside"}, change)
+    values = {**values, "until": until, "state": "set_aside"}
+    return Selected([_SOURCE], values, lambda qids: change(qids, started_at))
 
 
 _ENDINGS: Mapping[int | None, Ending] = {

@@ -142,6 +142,19 @@ def test_one_that_fails_again_waits_for_another_job(biz: Biz) -> None:
     assert statuses(qid, later) == [_STATUS.WAITING, _STATUS.SET_ASIDE]
 
 
+@pytest.mark.parametrize("action", ["resend", "dismiss"])
+def test_one_that_failed_anew_after_a_job_began_is_left_alone(biz: Biz, action: str) -> None:
+    """Somebody replayed it meanwhile: nobody has seen the new reason."""
+    qid = set_aside(biz, "ann")
+    selection = flow.action(action).select({}, tick())
+    tick()
+    resend_events([qid])
+    queue.set_aside(qid, ValueError("another one"))
+    assert selection.apply(selection.page("", 5).ids).done == 0
+    assert statuses(qid) == [_STATUS.SET_ASIDE]
+    assert run(action=action) == 1
+
+
 def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages.set_page_size(monkeypatch, 3)
     for n in range(8):
