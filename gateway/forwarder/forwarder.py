@@ -62,9 +62,9 @@ class Forwarder(Worker):
             count = len(lease.entries)
             self._gather.note_batch(count)
             bisect.isolate(lease.entries, partial(self._forward_reports, lease), _set_aside)
-        mos = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS).entries
-        bisect.isolate(mos, self._forward_mos, _set_aside)
-        count += len(mos)
+        lease = store.take(keys.LIST_MO, keys.MO_REPORTING, BATCH, LEASE_SECONDS)
+        bisect.isolate(lease.entries, partial(self._forward_mos, lease), _set_aside)
+        count += len(lease.entries)
         self.heartbeat.done += count
         return count > 0
 
@@ -125,16 +125,21 @@ class Forwarder(Worker):
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids
 
-    def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
-        """Publish MOs. Their owner is stored first, for the archive."""
+    def _forward_mos(self, lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
+        """Publish MOs. Their owner is stored first, for the archive and for the forwarder after one
+        that was killed. If another forwarder has taken over one of the MOs, nothing is published.
+        """
         name, accounts = settings.SMS_DEFAULT_ACCOUNT, self.directory.known.accounts.values()
         default = next((account for account in accounts if account.row.name == name), None)
         mos: list[Mo] = []
         for mo in mo_store.read(ids):
             account = self.directory.owner_of(mo.sp_number, mo.text) or default
-            owner = {"biz": account.biz_id, "account": account.id} if account else {}
+            # The owner that an earlier forwarder has stored may have the event already.
+            owner = {"biz": account.biz_id, "account": account.id} if account and not mo.biz else {}
             mos.append(msgspec.structs.replace(mo, **owner))
-        mo_store.rewrite(mos)
+        if not mo_store.rewrite(mos, lease):
+            log.warning("lease_over", messages=len(mos))
+            return ids
         publish([notifications.mo(mo, self.directory) for mo in mos if mo.biz and mo.kind == "mo"])
         failpoint("forwarder_after_mo_publish")
         mo_ids = [mo.id for mo in mos]

@@ -17,6 +17,7 @@ import msgspec
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, scripts
 from gateway.lifecycle.messages import Mo
+from gateway.lifecycle.store import Lease
 from msgplatform.core.connections import clock
 
 SequenceWords = tuple[int, int, int]
@@ -98,12 +99,13 @@ def read(ids: Sequence[str]) -> list[Mo]:
     return [msgspec.json.decode(row, type=Mo) for row in rows if row]
 
 
-def rewrite(mos: Sequence[Mo]) -> None:
-    """Write down new facts about MOs, such as their owner."""
-    if mos:
-        scripts.run(
-            "mo_rewrite", [value for mo in mos for value in (mo.id, msgspec.json.encode(mo))]
-        )
+def rewrite(mos: Sequence[Mo], lease: Lease) -> bool:
+    """Write down new facts about MOs, such as their owner. Returns False, and writes nothing, if
+    another caller has taken over one of the MOs that the caller had by `lease`."""
+    arguments: list[scripts.Argument] = [lease.until]
+    for mo in mos:
+        arguments += [mo.id, msgspec.json.encode(mo)]
+    return not mos or bool(scripts.run("mo_rewrite", arguments, [lease.key]))
 
 
 def forget(ids: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from django.db import connection
 from django.db.models import Sum
@@ -600,6 +601,26 @@ class TestMos:
         assert SgipMo.objects.count() == 1
         account_id = SgipMo.objects.get().account_id
         assert counted() == {(account_id, "mo"): 1, (-gateway_id(), "mo"): 1}
+
+    def test_who_takes_over_publishes_to_the_same_owner(self, shop: Caller, sms_redis: Any) -> None:
+        """One that was killed after it published; the number is another system's by now."""
+        mo = self.mo()
+        die("gateway.forwarder.forwarder", "Forwarder", "forwarder_after_mo_publish")
+        SmsAccount.objects.update(biz=Caller("other").biz)
+        forwarder, pump = Forwarder(), Pump()
+        until(
+            lambda: forwarder.turn() or pump.turn(),
+            lambda: not sms_redis.exists(keys.mo(int(mo.id))),
+        )
+        assert BizMsg.objects.get().biz_id == SgipMo.objects.get().biz_id == shop.biz.pk
+
+    def test_a_forwarder_whose_lease_is_over_stores_no_owner(self, shop: Caller) -> None:
+        mo = self.mo()
+        take = (keys.LIST_MO, keys.MO_REPORTING, 10)
+        lease = store.take(*take, 1e-6)
+        until(lambda: False, lambda: bool(store.take(*take, 60.0).entries))
+        assert not mo_store.rewrite([msgspec.structs.replace(mo, biz=7)], lease)
+        assert mo_store.read([mo.id]) == [mo]
 
     def test_a_users_state_is_archived_and_published_to_nobody(self, shop: Caller) -> None:
         self.mo(kind="userrpt", user_condition=1, text="")
