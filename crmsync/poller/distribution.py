@@ -1,6 +1,7 @@
 """DistributionCenter: puts orders into the queues of a CRM, no more than the CRM can take."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.conf import settings
 
@@ -12,7 +13,7 @@ from crmsync.monitor import counters
 from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
 from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.due import Due
-from msgplatform.core.connections import RedisError
+from msgplatform.core.connections import LOST, RedisError
 from msgplatform.core.data import claims, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.tracing import spans
@@ -73,7 +74,8 @@ class DistributionCenter:
             return
         self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._has_refusals:
-            # The queue takes work again, and the refused records were due first.
+            # The queue takes work again. The refused records were due first, or are due when their
+            # lease is over.
             entries = RecoveryEntry.open_entries(
                 policy_id=self._policy.id, record_id=None, error_class=QUEUE
             )
@@ -91,9 +93,9 @@ class DistributionCenter:
         operations: Sequence[Operation] = (),
     ) -> None:
         """Copy these operations, and queue the entries. Entries that the queue refuses come into
-        the recovery log, and their records are due at once. If the queue has taken them after all,
-        the handler finds another claim on the records, or is sending them already and notices at
-        the marks."""
+        the recovery log, and their records are due at once. If no answer came, the queue may have
+        taken them, and a handler may be sending them. It finds another claim on the records before
+        its next call, and they stay queued until their lease, and every open call, is over."""
         try:
             for operation in operations:
                 copies.keep(operation)
@@ -117,13 +119,10 @@ class DistributionCenter:
                 )
                 for operation_id in sorted(operation_ids - reported_ids)
             )  # fmt: skip
-            claims.update_by_key(
-                Record.objects.filter(pk__in=[entry.record for entry in entries], claimed_by=claim),
-                {
-                    "state": Record.State.WAITING,
-                    "claimed_by": "",
-                    "next_at": now,
-                    "error_class": UNKNOWN,
-                },
-            )
+            changes: dict[str, Any] = {"claimed_by": ""}
+            if not isinstance(error, LOST):
+                waiting = Record.State.WAITING
+                changes |= {"state": waiting, "next_at": now, "error_class": UNKNOWN}
+            records = Record.objects.filter(pk__in=[entry.record for entry in entries])
+            claims.update_by_key(records.filter(claimed_by=claim), changes)
             raise

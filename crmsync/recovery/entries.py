@@ -58,7 +58,8 @@ def resend_entries(entry_ids: Sequence[int], by: str) -> int:
 
     The newest version that was read is sent. A row that the mapping refused, or whose operation is
     no longer kept, has to be read again: this asks for a run of its policy. Records that a queue
-    did not take are due already. An entry whose record is confirmed becomes solved, uncounted.
+    did not take become due by themselves. An entry whose record is confirmed becomes solved,
+    uncounted.
     """
     with transaction.atomic():
         entries, records = _lock(entry_ids)

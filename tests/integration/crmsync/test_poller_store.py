@@ -27,6 +27,8 @@ from msgplatform.core.queues import jobs
 from msgplatform.models import MinuteCounter
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import Store
+from tests.servers import Servers
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.json_stub import Answer, asked, serving
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -658,6 +660,28 @@ class TestQueues:
         assert RetryQueue("sales").depth() == 1
         entry.refresh_from_db()
         assert entry.state == RecoveryEntry.State.SOLVED
+
+    def test_work_that_a_queue_may_have_taken_waits_for_the_end_of_its_lease(
+        self,
+        poller: Poller,
+        work_redis: redis.Redis,
+        servers: Servers,
+        settings: Any,
+        tmp_path: Path,
+    ) -> None:
+        """A handler may be sending it: the CRM does not show yet what it will have."""
+        this, stored = poller.round(lead(1))
+        path = tmp_path / "p.sock"
+        with CuttingProxy(path, servers.work.socket, b"\r\nEXEC\r\n", arrives=True) as proxy:
+            settings.REDIS_URL = f"unix://{proxy.path}"
+            with pytest.raises(redis.ConnectionError):
+                DistributionCenter(poller.policy).distribute(poller.crm, this, stored)
+        assert work_redis.llen("rq:queue:crm-main-sales")
+        assert (record().state, record().claimed_by) == (State.QUEUED, "")
+        assert not due.claim(poller.policy, poller.crm.id, 9).entries
+        Record.objects.update(next_at=sql.now())  # the end of the lease
+        (entry,) = due.claim(poller.policy, poller.crm.id, 9).entries
+        assert entry.check
 
     def test_a_copy_that_cannot_be_kept_is_told_too(
         self, poller: Poller, work_redis: redis.Redis
