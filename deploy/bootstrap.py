@@ -105,7 +105,7 @@ def python_version(python: Path) -> str:
 def read_stamp() -> dict[str, str]:
     """The hash of each installed set; empty when .venv is not to be trusted."""
     try:
-        stamp = json.loads(STAMP.read_text())
+        stamp = json.loads(STAMP.read_text(encoding="utf-8"))
         # Scripts in a .venv carry its path, so a copied one is not the same.
         whole = stamp["venv"] == str(VENV) and stamp["python"] == python_version(PYTHON)
         return dict(stamp["sets"]) if whole else {}
@@ -116,7 +116,7 @@ def read_stamp() -> dict[str, str]:
 def write_stamp(sets: dict[str, str]) -> None:
     stamp = {"venv": str(VENV), "python": python_version(PYTHON), "sets": sets}
     unfinished = STAMP.with_suffix(".new")
-    unfinished.write_text(json.dumps(stamp, indent=1))
+    unfinished.write_text(json.dumps(stamp, indent=1), encoding="utf-8")
     unfinished.replace(STAMP)
 
 
@@ -147,7 +147,7 @@ def install(name: str, lines: str) -> None:
     """Install a set. Raises Failed, or NoWheel."""
     say(f"installing {name}")
     began = time.monotonic()
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as requirements:
         requirements.write(lines)
         requirements.flush()
         done = subprocess.run(

@@ -34,9 +34,9 @@ Argument = str | bytes | int | float
 
 @lru_cache(maxsize=64)
 def _script(name: str, is_marked: bool = False) -> Script:
-    common = (_FOLDER / "common.lua").read_text()
+    common = (_FOLDER / "common.lua").read_text(encoding="utf-8")
     start = common if name in _TAKE_IN else common + _GOES_ON
-    text = (_FOLDER / f"{name}.lua").read_text()
+    text = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
     return sms_redis().register_script(start + (_MARK if is_marked else "") + text)
 
 

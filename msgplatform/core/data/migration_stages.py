@@ -144,12 +144,14 @@ def faults_of(migration: Migration, state: ProjectState) -> Iterator[str]:
 
 def lock() -> dict[str, str]:
     """App → its newest migration. Flows that are switched off are in it, too."""
-    return dict(line.split(" ", 1) for line in LOCK_FILE.read_text().splitlines())
+    text = LOCK_FILE.read_text(encoding="utf-8")
+    return dict(line.split(" ", 1) for line in text.splitlines())
 
 
 def write_lock() -> None:
     names = lock() | _newest(MigrationLoader(None, ignore_no_migrations=True))
-    LOCK_FILE.write_text("".join(f"{app} {names[app]}\n" for app in sorted(names)))
+    text = "".join(f"{app} {names[app]}\n" for app in sorted(names))
+    LOCK_FILE.write_text(text, encoding="utf-8")
 
 
 def _newest(loader: MigrationLoader) -> dict[str, str]:

@@ -36,7 +36,7 @@ def _make(variable: str, new_key: Callable[[], str]) -> None:
     claim_state_directory(path.parent)
     descriptor, new_path = tempfile.mkstemp(dir=path.parent)  # mode 0600
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(new_key() + "\n")
             file.flush()
             os.fsync(file.fileno())  # what is encrypted with it must not outlive it

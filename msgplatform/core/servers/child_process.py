@@ -71,13 +71,13 @@ def pause(exit_count: int, longest: float) -> float:
 def pace(record_file: Path, longest: float) -> None:
     """Slow down a program that keeps exiting at once, but never give up starting it."""
     try:
-        record = record_file.read_text()
+        record = record_file.read_text(encoding="utf-8")
     except OSError:
         record = ""
     exit_count = quick_exits(record, time.monotonic())
     time.sleep(pause(exit_count, longest))
     try:
-        record_file.write_text(f"{time.monotonic()} {exit_count}")
+        record_file.write_text(f"{time.monotonic()} {exit_count}", encoding="utf-8")
     except OSError:  # a full disk: the next start does not know of this one
         time.sleep(longest)
 
@@ -93,7 +93,7 @@ def raise_open_files(count: int = _OPEN_FILES) -> int:
 
 def of_release(record: Path, program: Sequence[str]) -> list[str]:
     """The program with the interpreter and in the folder of the release that runs now."""
-    release = json.loads(record.read_text())["current"]
+    release = json.loads(record.read_bytes())["current"]
     os.chdir(release["folder"])
     return [release["python"], *program[1:]]
 

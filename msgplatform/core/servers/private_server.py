@@ -88,7 +88,7 @@ def free_port() -> int:
     port before the server.
     """
     try:
-        first_outgoing = int(_LOCAL_PORTS.read_text().split()[0])
+        first_outgoing = int(_LOCAL_PORTS.read_text(encoding="utf-8").split()[0])
     except (OSError, ValueError):
         first_outgoing = 0
     try_count = 100 if first_outgoing > 2 * _LOWEST_PORT else 0

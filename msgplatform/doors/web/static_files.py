@@ -43,12 +43,12 @@ def collect() -> None:
     """Collect static files into STATIC_ROOT, unless it was collected from the same files."""
     mark = Path(settings.STATIC_ROOT) / ".collected"
     current = fingerprint()
-    if mark.is_file() and mark.read_text() == current:
+    if mark.is_file() and mark.read_text(encoding="utf-8") == current:
         return
     call_command(
         "collectstatic", interactive=False, clear=True, ignore_patterns=list(_UNUSED), verbosity=0
     )
-    mark.write_text(current)
+    mark.write_text(current, encoding="utf-8")
 
 
 def fingerprint() -> str:

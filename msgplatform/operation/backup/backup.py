@@ -113,13 +113,13 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
             if value:
                 path = keys_folder / name
                 path.touch(mode=0o600)
-                path.write_text(f"{value}\n")
+                path.write_text(f"{value}\n", encoding="utf-8")
     else:
         say("The keys are not in it: keep SECRET_KEY and ENCRYPTION_KEY elsewhere (--keys FOLDER).")
     manifest["files"] = digests(folder)
     new_path = folder / f"{MANIFEST}.new"
-    new_path.write_text(json.dumps(manifest, indent=1))
-    with new_path.open() as file:
+    new_path.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    with new_path.open("rb") as file:
         os.fsync(file.fileno())
     new_path.replace(folder / MANIFEST)
     state = Path(settings.STATE_DIR)
@@ -348,4 +348,4 @@ def _copy_redis(role: RedisRole, folder: Path) -> None:
         raise DumpIncomplete(f"The copy of {role.variable} failed: {reason[-300:]}")
     if is_folder:
         listing = f"file {Path(base).name} seq 1 type b\n"
-        (folder / "appendonlydir" / "appendonly.aof.manifest").write_text(listing)
+        (folder / "appendonlydir" / "appendonly.aof.manifest").write_text(listing, encoding="utf-8")

@@ -69,7 +69,8 @@ def restore(folder: Path, say: backup.Say) -> None:
 def read(folder: Path) -> backup.Manifest:
     """The manifest of a backup. Raises BackupRefused if a file is missing or damaged."""
     try:
-        manifest: backup.Manifest = json.loads((folder / backup.MANIFEST).read_text())
+        text = (folder / backup.MANIFEST).read_text(encoding="utf-8")
+        manifest: backup.Manifest = json.loads(text)
         files = manifest["files"]
     except (OSError, ValueError, KeyError) as error:
         raise BackupRefused(f"{folder} is no whole backup: {backup.MANIFEST}: {error}") from None

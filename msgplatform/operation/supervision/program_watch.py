@@ -134,7 +134,9 @@ class OsProcess(NamedTuple):
 def os_process(pid: int) -> OsProcess:
     """A process as Linux describes it (proc(5), `/proc/<pid>/stat`)."""
     with suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # The name in it may be of any bytes.
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
+        fields = text.rpartition(")")[2].split()
         return OsProcess(int(fields[1]), fields[0] in "Tt")
     return OsProcess(0, False)
 

@@ -73,7 +73,7 @@ class Lock:
 def lock_updates(run: Path) -> Iterator[None]:
     """Raises Refused while another update of this machine runs: the two would stop each other's new
     programs, and both would go back."""
-    with (run / "update.lock").open("a+") as file:
+    with (run / "update.lock").open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

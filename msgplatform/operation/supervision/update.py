@@ -158,7 +158,7 @@ class Update:
                 "is lost."
             ) from error
         # `up` itself is replaced last: until then it restarts the programs that end.
-        pid = int((self._file.parent / "up.lock").read_text())
+        pid = int((self._file.parent / "up.lock").read_text(encoding="utf-8"))
         os.kill(pid, signal.SIGUSR1)
         self._say(f"Every program is of release {record.current.name}.")
 

@@ -145,7 +145,8 @@ def _processor_ticks() -> tuple[int, int]:
     """(idle, all) of all processors since the machine start."""
     with suppress(OSError, ValueError):
         # user nice system idle iowait irq softirq steal; the time of guests is in user already
-        ticks = [int(word) for word in _STAT.read_text().split("\n", 1)[0].split()[1:9]]
+        line = _STAT.read_text(encoding="utf-8").split("\n", 1)[0]
+        ticks = [int(word) for word in line.split()[1:9]]
         return ticks[3] + ticks[4], sum(ticks)
     return 0, 0
 

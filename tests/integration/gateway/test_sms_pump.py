@@ -34,7 +34,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, DayCounter, MinuteCounter
 from notify.models import BizMsg
 from tests.support import sms_rows
-from tests.support.children import child
+from tests.support.children import child, run
 from tests.support.lock_waits import until_somebody_waits
 from tests.support.sms_rows import (
     NODE,
@@ -505,6 +505,13 @@ class TestMos:
         assert {name for name in left if "mo-seen" not in name} == {
             keys.MO_COUNT, keys.ARCHIVED, keys.ARCHIVED_BYTES,
         }  # fmt: skip
+
+    def test_it_is_published_whatever_the_locale_of_the_machine(self, shop: Caller) -> None:
+        mo = self.mo()
+        code = "from gateway.forwarder.forwarder import Forwarder\nForwarder().turn()\nsay('done')"
+        locale = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        assert run(code, **locale) == "done"
+        assert [event["id"] for event in published("sms.mo")] == [mo.id]
 
     def test_one_that_cannot_be_worked_off_holds_up_nobody(
         self, shop: Caller, sms_redis: Any

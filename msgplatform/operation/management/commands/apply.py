@@ -122,9 +122,10 @@ class Command(BaseCommand):
         """A new file for new secrets. Make the file before `apply`, so that no secret can be
         lost."""
         if path is None:
-            return Path(os.devnull).open("w")
+            return Path(os.devnull).open("w", encoding="utf-8")
         try:
-            return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            return os.fdopen(descriptor, "w", encoding="utf-8")
         except OSError as error:
             raise CommandError(f"{path} cannot be made: {error.strerror}.") from None
 

@@ -87,7 +87,7 @@ def apply(
     made = _without_secrets(outcome)
     if new_secrets:
         try:
-            new_secrets.write_text(json.dumps(made, indent=1))
+            new_secrets.write_text(json.dumps(made, indent=1), encoding="utf-8")
         except OSError as error:
             words = f"The files were applied, but {new_secrets} is not written: {error.strerror}."
             advice = f"Secrets of {', '.join(made)} were in that answer only: rotate them."
