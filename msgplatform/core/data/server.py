@@ -11,9 +11,11 @@ import socket
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 
 import msgspec
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.utils import ProgrammingError
 
 from msgplatform.core.connections import RedisError, work_redis
@@ -38,6 +40,24 @@ def ask(using: str = DEFAULT_DB_ALIAS) -> None:
     except ProgrammingError as error:
         if engines.fault(error) is not Fault.NO_TABLE:  # before `migrate`
             raise
+
+
+@cache  # of a database that lacks nothing: `migrate --before` of the next release only adds
+def check_columns() -> None:
+    """Raise DatabaseError while the main database lacks a table or column of this release."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    quote = connection.ops.quote_name
+    with connection.cursor() as cursor:
+        for model in apps.get_models(include_auto_created=True):
+            meta = model._meta
+            if meta.proxy or not meta.managed:
+                continue
+            if not router.allow_migrate_model(connection.alias, model):
+                continue
+            # With its table, since SQLite takes an unknown name in quotes for a text.
+            table = quote(meta.db_table)
+            names = ", ".join(f"{table}.{quote(f.column)}" for f in meta.local_concrete_fields)
+            cursor.execute(f"SELECT {names} FROM {table} WHERE 1 = 0")  # noqa: S608 - of our models
 
 
 def note(alias: str, node: str) -> None:

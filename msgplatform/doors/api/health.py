@@ -16,7 +16,8 @@ from django.views.decorators.http import require_safe
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons import bounded_call
-from msgplatform.core.data import server
+from msgplatform.core.data import engines, server
+from msgplatform.core.data.engines.contract import Fault
 from msgplatform.core.tracing.context import is_on
 from msgplatform.doors.api.problems.problem import KINDS, Problem
 from msgplatform.monitor import metrics
@@ -31,6 +32,8 @@ _OPEN_METRICS = "application/openmetrics-text"
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 # Headers of proxies: a request with one of these does not come from this machine itself.
 _FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED", "HTTP_VIA")
+_OF_SCHEMA = (Fault.NO_TABLE, Fault.NO_COLUMN)
+_LACKS_COLUMNS = "lacks tables or columns of this release: run migrate --before"
 
 
 @never_cache
@@ -64,12 +67,18 @@ def _answer(check: Future[object], deadline: float) -> str:
         return "no answer in time"
     except (DatabaseError, RedisError, OSError) as error:
         log.warning("not_ready", why=f"{type(error).__name__}: {error}")
-        return "away"
+        is_of_schema = isinstance(error, DatabaseError) and engines.fault(error) in _OF_SCHEMA
+        return _LACKS_COLUMNS if is_of_schema else "away"
     return "ok"
 
 
+def _ask_database() -> None:
+    server.ask()
+    server.check_columns()
+
+
 PROBES: dict[str, Probe] = {
-    "database": Probe(server.ask),
+    "database": Probe(_ask_database),
     "redis": Probe(lambda: work_redis().ping()),
 }
 _INTAKE_GOES_ON = (
@@ -80,7 +89,8 @@ _INTAKE_GOES_ON = (
 @never_cache
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """/readyz: 200 when the database answers, else 503; the JSON says which server does not.
+    """/readyz: 200 when the database answers and has the columns of this release, else 503; the
+    JSON says which server does not answer.
 
     Without the work Redis a web server goes on: no intake needs it, and no other web server of the
     platform would have it.

@@ -10,7 +10,9 @@ from django.test import override_settings
 from pytest_django import DjangoAssertNumQueries
 
 from msgplatform.core import connections as redis_connections
+from msgplatform.core.data import server
 from msgplatform.doors.api import health
+from msgplatform.models import Alert
 from tests.support import api_support
 from tests.support.api_support import Api, problem
 
@@ -58,6 +60,21 @@ class TestReady:
         response = api.get("/readyz")
         assert response.status_code == 503
         assert response.json() == {"ready": False, "database": "away", "redis": "ok"}
+
+    def test_a_database_before_the_migrations_of_this_release(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server.check_columns.cache_clear()
+        column = Alert._meta.get_field("subject")
+        with monkeypatch.context() as patch:
+            patch.setattr(column, "column", "column_of_this_release")
+            response = api.get("/readyz")
+        assert response.status_code == 503
+        assert "migrate --before" in response.json()["database"]
+        assert api.get("/readyz").status_code == 200
+        with monkeypatch.context() as patch:  # later migrations only add: nobody looks again
+            patch.setattr(column, "column", "column_of_this_release")
+            assert api.get("/readyz").status_code == 200
 
     def test_a_server_that_hangs(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         let_go, asked = threading.Event(), []
