@@ -86,7 +86,10 @@ def renew(using: str, **kwargs: Any) -> None:
     is_made = _MIGRATION in MigrationRecorder(connection).applied_migrations()
     has_leads = _TABLE in connection.introspection.table_names()
     if is_made and has_leads and problem(connection):
-        with connection.schema_editor() as schema_editor:
+        # Programs work meanwhile, and no CRM would hear of a lead that changes between two
+        # statements: it would keep its version.
+        lock = engines.of_connection(connection).lock_table(connection, _TABLE)
+        with lock, connection.schema_editor() as schema_editor:
             create(schema_editor)
 
 

@@ -1,7 +1,9 @@
 """UpdateTime and version of a lead: set by the database, whoever writes."""
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from crmsync.models import Lead
+from crmsync.models import Lead, lead_triggers
 from msgplatform.core.data import ids
 from msgplatform.models import Biz
 
@@ -198,3 +200,28 @@ def test_the_migration_can_be_undone_and_repeated(biz: Biz) -> None:
     call_command("migrate", "crmsync", verbosity=0)
     by_raw_sql(row)
     assert written(row.pk)[1] > 1
+
+
+def test_a_lead_that_changes_while_migrate_renews_the_triggers(biz: Biz) -> None:
+    """SQLite makes them in one transaction."""
+    if connection.vendor == "sqlite":
+        return
+    row, versions, over = lead(biz), [1], threading.Event()
+
+    def change() -> None:
+        while not over.is_set():
+            by_raw_sql(row)
+            versions.append(written(row.pk)[1])
+        connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        changes = pool.submit(change)
+        try:
+            for _ in range(20):
+                run("DROP TRIGGER lead_on_insert")
+                lead_triggers.renew("default")
+        finally:
+            over.set()
+        changes.result()
+    assert lead_triggers.problem(connection) == ""
+    assert versions == sorted(set(versions)), "a change without a new version"

@@ -128,7 +128,8 @@ class Command(migrate.Command):
             for app, name in late:
                 self.stdout.write(f"Left for migrate --after: {app}.{name}")
         else:
-            super().handle(*args, **options)
+            with connection.execute_wrapper(_repeat_while_locked):
+                super().handle(*args, **options)
         if is_new and not cells.own().is_only and not options.get("app_label"):
             cell_record.write(cells.own())
 

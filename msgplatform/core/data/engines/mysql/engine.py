@@ -238,17 +238,19 @@ class MySql(Engine):
     @contextmanager
     def lock_table(self, connection: Connection, table: str) -> Iterator[None]:
         with connection.cursor() as cursor:
+            cursor.execute("SELECT @@lock_wait_timeout")  # `migrate` has set one of its own
+            ((seconds,),) = cursor.fetchall()
             # A process that freezes with the lock loses its connection.
             cursor.execute(
                 f"SET SESSION lock_wait_timeout = {_TABLE_WAIT_SECONDS}, "
                 f"wait_timeout = {IDLE_TRANSACTION_SECONDS}"
             )
             try:
-                cursor.execute(f"LOCK TABLES {table} WRITE")
+                cursor.execute(f"LOCK TABLES `{table}` WRITE")
                 yield
             finally:
                 cursor.execute("UNLOCK TABLES")
-                cursor.execute("SET SESSION lock_wait_timeout = DEFAULT, wait_timeout = DEFAULT")
+                cursor.execute(f"SET SESSION lock_wait_timeout = {seconds}, wait_timeout = DEFAULT")
 
     # -- triggers --------------------------------------------------------------------------------
     trigger_time = "UTC_TIMESTAMP(6)"
