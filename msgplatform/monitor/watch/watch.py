@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from django.conf import settings
 from django.utils.translation import gettext_noop as _
 
+from msgplatform import __version__
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import WORK, RedisError, briefly, numbers_of, work_redis
@@ -214,8 +215,10 @@ class Watch:
             of_flows.note_backlogs()
             errors |= of_flows.report_failures()
             errors |= of_flows.report_conditions()
-            with noting(errors, []):
-                of_flows.resolve_undeclared()
+            # During an update programs of the other release raise kinds of their own.
+            if all(beat.release == __version__ for beat in beats):
+                with noting(errors, []):
+                    of_flows.resolve_undeclared()
             self._unread.report(errors)
 
     def _database_answers(self) -> bool:

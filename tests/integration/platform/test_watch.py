@@ -520,7 +520,12 @@ def test_alerts_of_kinds_of_an_earlier_release_are_resolved() -> None:
     alerts.raise_alert("notify.given_up", "Orders", "", "notify.given_up:7")
     alerts.raise_alert("notify.old", "Old", "", "notify.old")
     alerts.raise_alert("notify.poison", "Poison", "", "notify.poison:1")
-    Watch().look()
+    other, look = Heartbeat("maker", host="other", release="0.0.9"), Watch().look
+    other.send()  # an update goes on
+    look()
+    assert open_keys() == {"notify.given_up:7", "notify.old", "notify.poison:1"}
+    other.withdraw()
+    look()
     assert open_keys() == {"notify.poison:1"}
 
 
