@@ -3,6 +3,7 @@
 import http.server
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,14 +13,15 @@ MOVED = "mp_4k2j4h5g6f7d"
 
 
 class _Cell(http.server.BaseHTTPRequestHandler):
-    """A cell that answers with its number and the address that it was asked for."""
+    """A web server that answers with its name and the address that it was asked for."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = f"{self.server.name} {self.path}".encode()  # type: ignore[attr-defined]
-        self.send_response(200)
+        name = self.server.name  # type: ignore[attr-defined]
+        body = f"{name} {self.path}".encode()
+        self.send_response(404 if f"not-in-{name}" in self.path else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -31,14 +33,16 @@ class _Cell(http.server.BaseHTTPRequestHandler):
         """No line for a request."""
 
 
+def started(name: str) -> http.server.ThreadingHTTPServer:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Cell)
+    server.name = name  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CellsProxy]:
-    servers = []
-    for name in ("zero", "three", "five"):
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Cell)
-        server.name = name  # type: ignore[attr-defined]
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
+    servers = [started(name) for name in ("zero", "three", "five")]
     ports = {n: each.server_address[1] for n, each in zip((0, 3, 5), servers, strict=True)}
     proxy = CellsProxy(tmp_path_factory.mktemp("nginx"), ports)
     proxy.set_exceptions({MOVED: "03", "summer-ads": "05", "mp_03" + "m" * 12: "moving"})
@@ -125,3 +129,23 @@ def test_a_move_is_a_line_and_a_reload(proxy: CellsProxy) -> None:
     proxy.reload()
     assert proxy.ask("GET", "/x", mover)[1] == b"five /x"
     assert proxy.ask("GET", "/x", key("03abcdefghijkl"))[1] == b"three /x"
+
+
+def test_a_style_sheet_comes_from_the_web_server_that_has_it(tmp_path: Path) -> None:
+    """During an update web servers of two releases answer."""
+    servers = [started(name) for name in ("old", "new")]
+    old, new = (server.server_address[1] for server in servers)
+    proxy = CellsProxy(tmp_path, {0: old}, has_map=False)
+    file = tmp_path / "msgplatform.conf.d"
+    upstream = f"server 127.0.0.1:{old};"
+    file.write_text(file.read_text().replace(upstream, f"{upstream} server 127.0.0.1:{new};"))
+    proxy.start()
+    try:
+        answers = [proxy.ask("GET", "/static/not-in-old.css", {})[:2] for _ in range(4)]
+        assert set(answers) == {(200, b"new /static/not-in-old.css")}
+        answers = [proxy.ask("GET", "/static/new.css", {})[:2] for _ in range(4)]
+        assert set(answers) == {(200, b"old /static/new.css"), (200, b"new /static/new.css")}
+    finally:
+        proxy.stop()
+        for server in servers:
+            server.shutdown()
