@@ -60,7 +60,7 @@ class CellsProxy:
         console = self._without_tls(shipped_console())
         console = _replaced(console, "//msgplatform_01;", f"//msgplatform_{max(ports):02x};")
         text = (SHIPPED / "cells.conf").read_text()
-        text = _replaced(text, "unix:/run/nginx-msgplatform-moving", f"unix:{self.folder}/moving")
+        text = _replaced(text, r"127\.0\.0\.1:8099;", f"127.0.0.1:{free_port()};")
         text = _replaced(text, r"    01 msgplatform_01;\n", "".join(
             f"    {number:02x} msgplatform_{number:02x};\n" for number in ports if number
         ))  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from tests.support.cells_proxy import CONSOLE_HOST, HOST, SHIPPED, CellsProxy, shipped_console
 
 MOVED = "mp_4k2j4h5g6f7d"
+LONGEST = "a" * 64
 
 
 class _Cell(http.server.BaseHTTPRequestHandler):
@@ -45,7 +46,8 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CellsProxy]:
     servers = [started(name) for name in ("zero", "three", "five")]
     ports = {n: each.server_address[1] for n, each in zip((0, 3, 5), servers, strict=True)}
     proxy = CellsProxy(tmp_path_factory.mktemp("nginx"), ports)
-    proxy.set_exceptions({MOVED: "03", "summer-ads": "05", "mp_03" + "m" * 12: "moving"})
+    cells = {MOVED: "03", "summer-ads": "05", LONGEST: "05", "mp_03" + "m" * 12: "moving"}
+    proxy.set_exceptions(cells)
     proxy.start()
     yield proxy
     proxy.stop()
@@ -76,6 +78,7 @@ def key(prefix: str) -> dict[str, str]:
         ("/l/03-5f1c0a9be2d34786", {}, "three"),
         ("/l/05-ads/thanks", {}, "five"),
         ("/l/summer-ads", {}, "five"),
+        (f"/l/{LONGEST}", {}, "five"),
         ("/l/spring-ads", {}, "zero"),
         ("/api/v1/leads?appkey=05-ads", {}, "five"),
         ("/api/v1/leads?x=1&appkey=03-ads", {}, "three"),
