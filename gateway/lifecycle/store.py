@@ -10,7 +10,7 @@ Silence ends it too: `repeat` after the last try without a response, `end_overdu
 How it ended is in `final` (messages.RANK): a higher ending replaces a lower one until `forget`.
 Nothing here knows SGIP's meaning of a result: the caller decides whether a response is accepted, to
 be tried again or a refusal. Every function raises RedisError when Redis is unavailable; those that
-wait for replicas (accept, first_calls, submit, repeat, report) also raise what
+wait for replicas (accept, first_calls, next_seqnos, submit, repeat, report) also raise what
 `scripts.run_replicated` raises.
 """
 
@@ -140,7 +140,7 @@ def _with_reference(mt: Mt, reference: int) -> Mt:
 
 def next_seqnos(count: int) -> range:
     """The next `count` counters, which no other caller gets; they wrap at 32 bits."""
-    last = int(scripts.run("seqnos", [count], [keys.SEQNO]))
+    last = int(scripts.run_replicated("seqnos", [count], [keys.SEQNO]))
     return range(last - count + 1, last + 1)
 
 

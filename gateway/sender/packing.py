@@ -84,7 +84,7 @@ class Counters:
         self._reserve = range(0)
 
     def take(self, count: int) -> range:
-        """The next `count` counters. Raises RedisError."""
+        """The next `count` counters. Raises what `store.next_seqnos` raises."""
         if count > len(self._reserve):
             self._reserve = store.next_seqnos(max(count, _COUNTERS_AT_ONCE))
         reserve = self._reserve

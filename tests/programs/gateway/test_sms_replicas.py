@@ -132,6 +132,13 @@ class TestAccept:
         assert verdict.outcome == "duplicate"
         assert connect(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
 
+    def test_without_the_replica_no_counters_are_given_out(self, pair: Pair) -> None:
+        """After a failover another sender would get them once more."""
+        with pair.frozen(), pytest.raises(OutcomeUnknown):
+            store.next_seqnos(10)
+        (counter,) = store.next_seqnos(1)
+        assert int(connect(pair.replica.url).get(keys.SEQNO)) == counter  # type: ignore[arg-type]
+
     def test_an_error_is_no_answer_of_a_replica(
         self, pair: Pair, request_: Request, settings: Any
     ) -> None:
