@@ -55,7 +55,9 @@ def keep(batch: Batch, lease: Lease | None = None) -> bool:
         return True
     arguments: list[scripts.Argument] = [pack(batch), seconds, MAX_BYTES]
     if lease:
-        arguments += [lease.until, *(message.id for message in (*batch.messages, *batch.mos))]
+        arguments.append(lease.until)
+        arguments += [message.id for message in batch.messages]
+        arguments += [mo.id for mo in batch.mos]
     try:
         return bool(scripts.run("keep", arguments, [lease.key] if lease else ()))
     except ResponseError as error:

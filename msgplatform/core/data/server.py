@@ -56,7 +56,11 @@ def check_columns() -> None:
                 continue
             # With its table, since SQLite takes an unknown name in quotes for a text.
             table = quote(meta.db_table)
-            names = ", ".join(f"{table}.{quote(f.column)}" for f in meta.local_concrete_fields)
+            names = ", ".join(
+                f"{table}.{quote(field.column)}"
+                for field in meta.local_concrete_fields
+                if field.column
+            )
             cursor.execute(f"SELECT {names} FROM {table} WHERE 1 = 0")  # noqa: S608 - of our models
 
 

@@ -37,26 +37,26 @@ _SOURCE = replace(
 )
 
 
-def resend_events(qids: Collection[int], begun: datetime | None = None) -> int:
+def resend_events(qids: Collection[int], start: datetime | None = None) -> int:
     """Let these events wait again if they are set aside; returns the number of events. `position`
-    stays, so that an event in slices goes on where it failed. Events that failed after `begun` are
+    stays, so that an event in slices goes on where it failed. Events that failed after `start` are
     left alone."""
 
     @transaction.atomic
     def resend() -> int:
-        events = _take_back(qids, begun)
+        events = _take_back(qids, start)
         return events.update(status=_STATUS.WAITING, reason="", handle_date=None)
 
     return transactions.retrying(resend)
 
 
-def dismiss_events(qids: Collection[int], begun: datetime | None = None) -> int:
+def dismiss_events(qids: Collection[int], start: datetime | None = None) -> int:
     """End these events unhandled if they are set aside; returns their number. `reason` stays.
-    Events that failed after `begun` are left alone."""
+    Events that failed after `start` are left alone."""
 
     @transaction.atomic
     def dismiss() -> int:
-        events = _take_back(qids, begun)
+        events = _take_back(qids, start)
         merging = FeedUser.Merging
         # The authors stay pushed. The next change of their relations may start a merge again.
         for event in events.filter(kind=EventQueue.Kind.MERGE):
@@ -67,8 +67,8 @@ def dismiss_events(qids: Collection[int], begun: datetime | None = None) -> int:
     return transactions.retrying(dismiss)
 
 
-def _take_back(qids: Collection[int], begun: datetime | None) -> QuerySet[EventQueue]:
-    """Lock the events of `qids` that are set aside, and were before `begun`, in the caller's
+def _take_back(qids: Collection[int], start: datetime | None) -> QuerySet[EventQueue]:
+    """Lock the events of `qids` that are set aside, and were before `start`, in the caller's
     transaction, and remove them from the failures; returns the events."""
     # WHERE has the id alone, so that the database locks no other rows.
     rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
@@ -76,7 +76,7 @@ def _take_back(qids: Collection[int], begun: datetime | None) -> QuerySet[EventQ
         event
         for event in rows
         if event.status == _STATUS.SET_ASIDE
-        and not (begun and event.handle_date and event.handle_date > begun)
+        and not (start and event.handle_date and event.handle_date > start)
     ]
     failures.take_back(events)
     return EventQueue.objects.filter(qid__in=[event.qid for event in events])

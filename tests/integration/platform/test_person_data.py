@@ -366,8 +366,8 @@ def test_an_entry_of_the_recovery_log_is_erased_without_its_operation(shop: Call
     assert erase(ANN).state == _State.DONE
     entry, other = RecoveryEntry.objects.order_by("id")
     assert (bytes(entry.request), entry.reason) == (b"", MARK)
-    fields = {"name": BOB.name, "phone": BOB.phone, "friends": [MARK]}
-    assert json.loads(bytes(other.request))["fields"] == fields
+    expected_fields = {"name": BOB.name, "phone": BOB.phone, "friends": [MARK]}
+    assert json.loads(bytes(other.request))["fields"] == expected_fields
     assert other.reason == f"no {BOB.name}"
 
 
