@@ -300,7 +300,7 @@ class RestAdapter(CRMAdapter):
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
         self.client = HttpClient(self.settings)
-        # Such as a URL that is a secret itself, because it holds a token.
+        # An adapter of others may have a URL among its credentials, because it holds a token.
         for url in addresses_in(msgspec.to_builtins(self.credentials)):
             self.client.allow(url)
 

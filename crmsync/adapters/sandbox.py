@@ -82,25 +82,27 @@ class Records(Sandbox):
 
     def put(self, records: Mapping[str, StoredRecord | None]) -> None:
         """Store records by key; None deletes one. Raises RecordsFull before it stores any."""
-        client: Any = work_redis()
         contents: dict[Any, bytes] = {
             key: msgspec.json.encode(record) for key, record in records.items() if record
         }
-        # The hash lives as long as records come.
-        stored_contents = client.hgetall(self._name)
-        current_keys = _current(stored_contents.values()).keys()
-        outdated_names = [name for name in stored_contents if name.decode() not in current_keys]
-        if outdated_names:
-            client.hdel(self._name, *outdated_names)
-        if len(current_keys | contents.keys()) > MAX_RECORDS:
-            raise RecordsFull
-        pipeline = client.pipeline()
-        if contents:
-            pipeline.hset(self._name, mapping=contents)
-        if deleted_keys := [key for key, record in records.items() if record is None]:
-            pipeline.hdel(self._name, *deleted_keys)
-        pipeline.expire(self._name, KEEP_SECONDS)
-        pipeline.execute()
+        deleted_keys = [key for key, record in records.items() if record is None]
+
+        def change(pipeline: Any) -> None:
+            stored_contents = pipeline.hgetall(self._name)
+            current_keys = _current(stored_contents.values()).keys()
+            if len(current_keys | contents.keys()) > MAX_RECORDS:
+                raise RecordsFull
+            # The hash lives as long as records come.
+            outdated_keys = {name.decode() for name in stored_contents} - current_keys
+            pipeline.multi()
+            if old_keys := outdated_keys.union(deleted_keys):
+                pipeline.hdel(self._name, *old_keys)
+            if contents:
+                pipeline.hset(self._name, mapping=contents)
+            pipeline.expire(self._name, KEEP_SECONDS)
+
+        # Is called again if another caller has stored a record meanwhile.
+        work_redis().transaction(change, self._name)
 
     def empty(self) -> int:
         """Drop the records and the calls; returns the number of calls."""

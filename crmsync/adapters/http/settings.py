@@ -168,7 +168,7 @@ def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
         url = call.url if isinstance(call, Call) else call
         template.check(url, name, secrets)
         # The client calls only servers that the settings name.
-        if url and any(places(_BEHIND_SERVER.split(url.partition("://")[2])[0])):
+        if url and any(places(_BEHIND_SERVER.split(url.partition("://")[2] or url)[0])):
             raise InvalidInput(_("Write the server out; places stand behind it."), name)
         if isinstance(call, Call):
             template.check(call.body, name, secrets, "record")

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.company.person_data import erasure_list
 from msgplatform.company.person_data.models import MAX_REASON, Erasure
-from msgplatform.company.person_data.people import USERS_BY_ID, hashes, person_of
+from msgplatform.company.person_data.people import SYSTEMS_OF_USERS, hashes, person_of, systems_of
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.models import AuditLog
@@ -33,9 +33,10 @@ def start(
     if person.is_in(reason):
         words = _("Leave out the person's number and address: the reason is kept.")
         raise InvalidInput(words, "reason")
+    systems = systems_of(person.identifiers.get("users", ()))
     with transaction.atomic():
         row = Erasure.objects.create(
-            identifiers={**person.identifiers, USERS_BY_ID: sorted(person.users)},
+            identifiers={**person.identifiers, SYSTEMS_OF_USERS: systems},
             hashes=hashes(person.identifiers),
             reason=reason,
             ends_open=ends_open,

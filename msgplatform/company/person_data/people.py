@@ -38,8 +38,8 @@ SAMPLE = 3
 # Seconds. A person waits for the page, and tables with many millions of messages take longer.
 PREVIEW_SECONDS = 20.0
 _SALT = "msgplatform.company.person_data"
-# The name, in an erasure's identifiers, of the pairs (id of the business system, user id).
-USERS_BY_ID = "users_by_id"
+# The name, in an erasure's identifiers, of the id of each user's business system.
+SYSTEMS_OF_USERS = "systems_of_users"
 # Jobs that still need their filters keep them.
 _jobs = TextTable(
     BulkJob, ("filter", "error"),
@@ -50,36 +50,41 @@ _jobs = TextTable(
 def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
     """The person with these identifiers (kind → texts). Raises InvalidInput, naming the kind."""
     clean_identifiers = identity.clean(identifiers)
-    return _person(clean_identifiers, _users_by_name(clean_identifiers))
+    systems = systems_of(clean_identifiers.get("users", ()))
+    return _person(clean_identifiers, systems)
 
 
 def kept_person(row: Erasure) -> Person:
     """The person of an erasure. Raises InvalidInput for a user of an unknown business system."""
-    # The ids of systems decide: a system may be renamed, and its name be given to another one.
-    users = {(biz, uid) for biz, uid in row.identifiers.get(USERS_BY_ID, ())}
-    # A restored database may lack a system, and give its id to another one.
-    later_systems = Biz.objects.filter(created_at__gt=row.created_at)
-    if not users or later_systems.filter(id__in={biz for biz, _uid in users}).exists():
-        users = _users_by_name(row.identifiers)
-    return _person(row.identifiers, users)
+    users = row.identifiers.get("users", ())
+    # The ids of systems decide: a system may be renamed, and its name be given to another one. A
+    # restored database may lack a system, or have given its id to another one: then its name does.
+    first_systems: Mapping[str, int] = row.identifiers.get(SYSTEMS_OF_USERS, {})
+    known_systems = Biz.objects.filter(
+        id__in=first_systems.values(), created_at__lte=row.created_at
+    )
+    known_ids = set(known_systems.values_list("id", flat=True))
+    systems = {user: biz for user, biz in first_systems.items() if biz in known_ids}
+    systems |= systems_of(user for user in users if user not in systems)
+    return _person(row.identifiers, systems)
 
 
-def _users_by_name(identifiers: Mapping[str, Sequence[str]]) -> set[tuple[int, str]]:
-    """The users, with the systems that have the names now. Raises InvalidInput."""
-    pairs = [text.partition("/") for text in identifiers.get("users", ())]
-    names = {name for name, _slash, _uid in pairs}
-    systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
-    if unknown_names := sorted(names - systems.keys()):
+def systems_of(users: Iterable[str]) -> dict[str, int]:
+    """User (system/id) → id of the system that has the name now. Raises InvalidInput."""
+    names = {user: user.partition("/")[0] for user in users}
+    rows = Biz.objects.filter(name__in=set(names.values()))
+    ids = dict(rows.values_list("name", "id"))
+    if unknown_names := sorted(set(names.values()) - ids.keys()):
         words = gettext("There is no business system %s.") % unknown_names[0][:64]
         raise InvalidInput(words, "users")
-    return {(systems[name], uid) for name, _slash, uid in pairs}
+    return {user: ids[name] for user, name in names.items()}
 
 
-def _person(identifiers: Mapping[str, Sequence[str]], users: Iterable[tuple[int, str]]) -> Person:
+def _person(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]) -> Person:
     return Person(
         phones=frozenset(identifiers.get("phones", ())),
         emails=frozenset(identifiers.get("emails", ())),
-        users=frozenset(users),
+        users=frozenset((biz, user.partition("/")[2]) for user, biz in systems.items()),
         leads=frozenset(int(lead) for lead in identifiers.get("leads", ())),
         identifiers=identifiers,
     )

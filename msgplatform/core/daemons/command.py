@@ -49,6 +49,8 @@ class Copy:
         now = time.monotonic()
         if self.process is not None:
             if self.process.poll() is None:
+                if self.first_code and now - self._started > _LONG_RUN_SECONDS:
+                    self.first_code = 0  # a later process works
                 return
             code = self.process.returncode
             log.warning("copy_ended", code=code)

@@ -491,7 +491,7 @@ class TestResend:
     def test_the_key_of_one_whose_answer_was_lost_is_kept_as_long(
         self, shop: Caller, sms_redis: Any, servers: Servers, settings: Any, tmp_path: Path
     ) -> None:
-        """Who asks again days later sends nothing twice."""
+        """A person who asks again days later sends nothing twice."""
         original = archived(shop, result=5)
         path = tmp_path / "p.sock"
         with CuttingProxy(path, servers.sms.socket, b"EVALSHA", arrives=True) as proxy:

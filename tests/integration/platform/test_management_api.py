@@ -931,7 +931,7 @@ def test_statistics(manager: Manager) -> None:
     of_type = manager.send("GET", f"{asked}&event_type=3").json()
     assert of_type["total"] == {"accepted": 15, "failed": 3}
     MinuteCounter.add("sms", {(orders.pk, -2, "sent"): 4, (orders.pk, 2, "sent"): 4}, now)
-    MinuteCounter.add("sms", {(orders.pk, 2, "unknown"): -1}, now - timedelta(hours=2))
+    MinuteCounter.add("sms", {(orders.pk, -2, "unknown"): -1}, now - timedelta(hours=2))
     of_gateway = manager.send("GET", f"statistics?flow=sms&gateway=2&until={until}").json()
     assert of_gateway["total"] == {"sent": 4, "unknown": -1}
     for wrong, field in (

@@ -740,15 +740,19 @@ def test_a_user_is_of_the_system_that_had_the_name(shop: Caller) -> None:
 
 
 def test_an_erasure_waits_for_the_system_of_a_user(shop: Caller) -> None:
-    """A restored database has given the id of the system to another one."""
-    row = erasures.start({"users": ["shop/1001"]}, "asked by mail", False, "eve")
+    """A restored database has given the id of one system to another, and lacks the other system."""
+    crm = Biz.objects.create(name="crm")
+    users = ["shop/1001", "crm/7"]
+    row = erasures.start({"users": users}, "asked by mail", False, "eve")
     later = sql.now() + timedelta(seconds=1)
     Biz.objects.filter(pk=shop.biz.pk).update(name="store", created_at=later)
+    crm.delete()
     run()
     row.refresh_from_db()
     assert (row.state, row.erased) == (_State.WAITING, {})
-    assert "There is no business system shop." in row.error
-    Biz.objects.create(name="shop")
+    assert "There is no business system crm." in row.error
+    for name in ("crm", "shop"):
+        Biz.objects.create(name=name)
     wait_no_more()
     run()
     row.refresh_from_db()
