@@ -6,6 +6,7 @@ categories Pd and Zs, Bidi_Control. The punctuation of phone numbers is that of 
 (`VALID_PUNCTUATION`).
 """
 
+import io
 import re
 import sys
 import unicodedata
@@ -106,5 +107,9 @@ def printable(text: str, has_lines: bool = False) -> str:
 
 
 def for_stdout(text: str) -> str:
-    """The text for standard output: as it is for a file, printable for a terminal."""
-    return printable(text, has_lines=True) if sys.stdout.isatty() else text
+    """The text for standard output: as it is, in UTF-8, for a file; printable for a terminal."""
+    if sys.stdout.isatty():
+        return printable(text, has_lines=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    return text

@@ -49,7 +49,7 @@ class Copy:
         now = time.monotonic()
         if self.process is not None:
             if self.process.poll() is None:
-                if self.first_code and now - self._started > _LONG_RUN_SECONDS:
+                if self.first_code and now - self._started > _START_SECONDS:
                     self.first_code = 0  # a later process works
                 return
             code = self.process.returncode

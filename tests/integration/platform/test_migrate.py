@@ -1,9 +1,11 @@
 """`migrate` with statements that take long, as on large tables."""
 
 import threading
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
@@ -41,10 +43,25 @@ def test_a_statement_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_database_that_is_up_to_date_is_left_as_it_is() -> None:
+    """Roles are renewed all the same: a migrate may have died before it came to them."""
     applied = MigrationRecorder(connection).applied_migrations()
+    Group.objects.all().delete()
     call_command("migrate", "--before", verbosity=0)
+    assert Group.objects.exists()
     call_command("migrate", "--after", verbosity=0)
     assert MigrationRecorder(connection).applied_migrations().keys() == applied.keys()
+
+
+def test_what_was_left_since_the_update_before_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = import_module("crmsync.migrations.0004_room").Migration
+    monkeypatch.setattr(late, "stage", migration_stages.AFTER, raising=False)
+    call_command("migrate", "crmsync", "0003", verbosity=0)
+    with pytest.raises(CommandError, match="run migrate --after of the release that runs, first"):
+        call_command("migrate", "--before", verbosity=0)
+    call_command("migrate", "--after", verbosity=0)
+    call_command("migrate", "--before", verbosity=0)
 
 
 def test_a_second_one_beside_it_takes_nothing_back() -> None:

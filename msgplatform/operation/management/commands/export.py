@@ -1,6 +1,4 @@
-import io
 import json
-import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -36,10 +34,8 @@ class Command(BaseCommand):
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
-            sys.stdout.reconfigure(encoding="utf-8")  # a file, whatever the terminal shows
         if options["schema"]:
-            self.stdout.write(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+            self.stdout.write(for_stdout(json.dumps(json_schema(), indent=2, ensure_ascii=False)))
             return
         if unknown := sorted(set(options["section"]) - kinds.sections().keys()):
             names = ", ".join(kinds.sections())

@@ -30,6 +30,7 @@ from msgplatform.core.errors import PlatformError
 _LOCK_SECONDS, _PAUSE_SECONDS, _PATIENCE_SECONDS = 1, 1.0, 900.0
 _LOCKED = 1205  # MySQL's error: a statement waited too long for a lock, and was not begun
 _LIMITS = ("read_timeout", "write_timeout")
+_APPLIED = {"contenttypes": "0002"}  # surely applied, and nothing is applied for it
 # MySQL's errors: a table, column or key exists already, or one to be dropped does not.
 _HALF_DONE = frozenset({1050, 1051, 1060, 1061, 1091})
 
@@ -97,8 +98,9 @@ class Command(migrate.Command):
         connection = connections[options["database"]]
         if missing := migration_stages.missing_tables(connection):
             raise CommandError(missing)
-        is_new = connection.alias == "default" and not connection.introspection.table_names()
-        early, late = migration_stages.split(MigrationLoader(connection))
+        is_new = not connection.introspection.table_names()
+        loader = MigrationLoader(connection)
+        early, late = migration_stages.split(loader)
         is_partial = options["plan"] or options["check_unapplied"] or options["app_label"]
         if late and not (options["before"] or is_partial):
             try:
@@ -114,12 +116,20 @@ class Command(migrate.Command):
                     f"{', '.join(releases[release])}. Finish the update, or stop them."
                 )
         if options["before"] and not is_new:
-            # App by app: Django's `migrate` goes to the end, or to one name.
+            for app, name in late:
+                if not migration_stages.is_after(loader.graph.nodes[app, name]):
+                    raise CommandError(
+                        f"The programs need {app}.{name}, which needs migrations that are left "
+                        "since the update before: run migrate --after of the release that runs, "
+                        "first."
+                    )
             engines.of(connection.alias).limit_lock_wait(connection, _LOCK_SECONDS)
             undo = migration_stages.Undo(connection, early)
             try:
                 with connection.execute_wrapper(_repeat_while_locked):
-                    for app, name in dict(early).items():
+                    # App by app: Django's `migrate` goes to the end, or to one name. Without any it
+                    # still has to renew roles and triggers.
+                    for app, name in (dict(early) or _APPLIED).items():
                         names = {"app_label": app, "migration_name": name}
                         super().handle(**{**options, **names})
             except Exception:
@@ -130,7 +140,8 @@ class Command(migrate.Command):
         else:
             with connection.execute_wrapper(_repeat_while_locked):
                 super().handle(*args, **options)
-        if is_new and not cells.own().is_only and not options.get("app_label"):
+        is_main = connection.alias == "default"
+        if is_new and is_main and not cells.own().is_only and not options.get("app_label"):
             cell_record.write(cells.own())
 
 
