@@ -356,7 +356,7 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
         with redis.Redis(unix_socket_path=str(folder / "run" / "sms.sock")) as sms:
             assert sms.config_get("appendfsync") == {"appendfsync": "always"}
 
-        assert f"(process {platform.pid})" in refusal(folder)
+        assert f"by process {platform.pid}." in refusal(folder)
         assert f"Port {port} of 127.0.0.1 is in use" in refusal(folder / "other", port)
         until_it_answers(platform, port)
 

@@ -94,7 +94,7 @@ class Copies:
         while not self._stopping:
             for copy in self._copies:
                 copy.keep_running()
-            if all(copy.first_code in _REFUSALS for copy in self._copies):
+            if self._copies and all(copy.first_code in _REFUSALS for copy in self._copies):
                 break
             time.sleep(_LOOK_SECONDS)
         # Signal all children before waiting, so that they drain at the same time.
