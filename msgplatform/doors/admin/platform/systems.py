@@ -181,7 +181,8 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
     limited_may_change = True
     form = ApiKeyForm
     list_display = [
-        "name", "biz", "limited_to", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at",
+        "name", "biz", "limited_to", "prefix", "scope_names", "last_used_at", "expires_at",
+        "revoked_at",
     ]  # fmt: skip
     list_filter = ["biz", "revoked_at"]
     list_select_related = ["biz"]
@@ -209,6 +210,10 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
         limit = obj.systems or ()
         row, obj.plain = keys.create(obj.biz, obj.name, obj.scopes, obj.expires_at, limit)
         obj.pk, obj.prefix = row.pk, row.prefix
+
+    @admin.display(description=_("scopes"))
+    def scope_names(self, obj: ApiKey) -> str:
+        return ", ".join(obj.scopes)
 
     @admin.display(description=_("limited to"), empty_value="")
     def limited_to(self, obj: ApiKey) -> str:
