@@ -501,9 +501,8 @@ UNFOLD = {
     ],
     "ENVIRONMENT": "msgplatform.doors.console.navigation.environment",
     "STYLES": [_static("console.css"), _static("theme.css")],
-    # A script tells people when their session has ended and a page cannot renew itself, and sends a
-    # form once for a double click; another one gives names to unnamed parts of the theme, for
-    # people who listen to a page.
+    # session.js tells people when their session has ended, and sends a double click's form once.
+    # accessible.js gives names to unnamed parts of the theme, for people who listen to a page.
     "SCRIPTS": [_static("session.js"), _static("accessible.js")],
     "ACCOUNT": {"navigation": "msgplatform.doors.console.navigation.account"},
     # The box at the top finds messages; pages of models are found with Ctrl+K.

@@ -165,7 +165,7 @@ class HttpClient:
     def _is_foreign(self, url: str) -> bool:
         """True if the URL's server is not allowed. The engine refuses an unreadable URL."""
         try:
-            return destinations.origin(destinations.parse(url).url) not in self._origins
+            return destinations.parse(url).origin not in self._origins
         except InvalidInput:
             return False
 

@@ -8,6 +8,7 @@ calls, and no message is lost. All functions raise RedisError.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
@@ -79,13 +80,13 @@ class KeptCall(msgspec.Struct, Generic[C], frozen=True):
 USUAL = Behaviour()
 
 
-def _is_outdated(content: bytes) -> bool:
-    """True for a call of more than an hour ago, and for one of another form."""
-    try:
-        at, _call = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
-    except msgspec.DecodeError:
-        return True
-    return at < time.time() - KEEP_SECONDS
+def _recent_call(content: Any) -> tuple[float, msgspec.Raw] | None:
+    """Time and content of a call of the last hour; None for an older one, or another form."""
+    with suppress(msgspec.DecodeError):
+        at, call = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
+        if at >= time.time() - KEEP_SECONDS:
+            return at, call
+    return None
 
 
 class Sandbox:
@@ -107,22 +108,18 @@ class Sandbox:
         pipeline.lindex(self._calls, -1)
         last_content = pipeline.execute()[-1]
         # The list lives as long as calls come.
-        while last_content and _is_outdated(last_content):
+        while last_content and _recent_call(last_content) is None:
             client.lrem(self._calls, -1, last_content)
             last_content = client.lindex(self._calls, -1)
 
     def calls(self, kind: type[C]) -> list[KeptCall[C]]:
         """The calls of the last hour, newest first. Content that cannot be read, such as another
         release's, is left out."""
-        oldest_at = time.time() - KEEP_SECONDS
         calls: list[KeptCall[C]] = []
-        for content in work_redis().lrange(self._calls, 0, MAX_CALLS - 1):
-            try:
-                at, raw = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
+        contents = work_redis().lrange(self._calls, 0, MAX_CALLS - 1)
+        for at, raw in filter(None, map(_recent_call, contents)):
+            with suppress(msgspec.DecodeError):
                 call = msgspec.json.decode(raw, type=kind)
-            except msgspec.DecodeError:
-                continue
-            if at >= oldest_at:
                 calls.append(KeptCall(datetime.fromtimestamp(at, UTC), call))
         return calls
 

@@ -87,9 +87,8 @@ def apply(
             for result in results
         ):
             raise LeaseLost
-        # Deliveries that moved to the archive meanwhile are left out: their log moved too. After
-        # the end of its claim an attempt is logged without its answer: an erasure may have replaced
-        # the answers of the message since.
+        # Deliveries that moved to the archive have their log there. After the end of its claim an
+        # attempt is logged without its answer: an erasure may have replaced the other answers.
         attempts_to_log = [
             result if deliveries[result.id].has_claim(result.claim) else result.without_answer()
             for result in attempts

@@ -30,7 +30,7 @@ def check_address(url: str, is_heartbeat: bool) -> str:
     if len(url) > MAX_URL:
         raise InvalidInput(_("The address is longer than %d characters.") % MAX_URL)
     if is_heartbeat:
-        return f"{destinations.origin(destinations.parse(url).url)} · {fingerprint(url)}"
+        return f"{destinations.parse(url).origin} · {fingerprint(url)}"
     outcome = outbox.check(url)
     details: Mapping[str, Any] = outcome.details or {}
     if outcome.is_ok:

@@ -12,9 +12,10 @@ from django.utils.translation import gettext as _
 
 from msgplatform.company.person_data import erasure_list
 from msgplatform.company.person_data.models import MAX_REASON, Erasure
-from msgplatform.company.person_data.people import SYSTEMS_OF_USERS, hashes, person_of, systems_of
+from msgplatform.company.person_data.people import SYSTEMS_OF_USERS, hashes, person_in, systems_of
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.person import identity
 from msgplatform.models import AuditLog
 
 _State = Erasure.State
@@ -26,18 +27,19 @@ def start(
     """Start an erasure, which `run_bulk` carries out. The list outside of the database has it
     before this returns. Raises InvalidInput, also for a reason that names the person, and OSError
     when the list cannot be written."""
-    person = person_of(identifiers)
+    clean_identifiers = identity.clean(identifiers)
+    systems = systems_of(clean_identifiers.get("users", ()))
+    person = person_in(clean_identifiers, systems)
     reason = reason.strip()
     if not reason or len(reason) > MAX_REASON:
         raise InvalidInput(_("Say why, in at most %d characters.") % MAX_REASON, "reason")
     if person.is_in(reason):
         words = _("Leave out the person's number and address: the reason is kept.")
         raise InvalidInput(words, "reason")
-    systems = systems_of(person.identifiers.get("users", ()))
     with transaction.atomic():
         row = Erasure.objects.create(
-            identifiers={**person.identifiers, SYSTEMS_OF_USERS: systems},
-            hashes=hashes(person.identifiers),
+            identifiers={**clean_identifiers, SYSTEMS_OF_USERS: systems},
+            hashes=hashes(clean_identifiers),
             reason=reason,
             ends_open=ends_open,
             created_by=actor[:150],

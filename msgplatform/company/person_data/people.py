@@ -51,7 +51,7 @@ def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
     """The person with these identifiers (kind → texts). Raises InvalidInput, naming the kind."""
     clean_identifiers = identity.clean(identifiers)
     systems = systems_of(clean_identifiers.get("users", ()))
-    return _person(clean_identifiers, systems)
+    return person_in(clean_identifiers, systems)
 
 
 def kept_person(row: Erasure) -> Person:
@@ -66,7 +66,7 @@ def kept_person(row: Erasure) -> Person:
     known_ids = set(known_systems.values_list("id", flat=True))
     systems = {user: biz for user, biz in first_systems.items() if biz in known_ids}
     systems |= systems_of(user for user in users if user not in systems)
-    return _person(row.identifiers, systems)
+    return person_in(row.identifiers, systems)
 
 
 def systems_of(users: Iterable[str]) -> dict[str, int]:
@@ -80,7 +80,8 @@ def systems_of(users: Iterable[str]) -> dict[str, int]:
     return {user: ids[name] for user, name in names.items()}
 
 
-def _person(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]) -> Person:
+def person_in(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]) -> Person:
+    """The person with these clean identifiers, a user in the system that `systems_of` has."""
     return Person(
         phones=frozenset(identifiers.get("phones", ())),
         emails=frozenset(identifiers.get("emails", ())),

@@ -146,7 +146,7 @@ def _name_keys(name: str) -> Iterator[str]:
     folded_name = fold_name(name)
     yield f"name:{folded_name}"
     user_id = User.objects.filter(username=name).values_list("pk", flat=True).first()
-    # A name of nobody has as many counters: the time of an answer must not tell that name apart.
+    # A name without a user has two counters, too, so that its answer takes as long.
     yield f"user:{user_id}" if user_id else f"nobody:{folded_name}"
 
 

@@ -50,9 +50,8 @@ def check_columns() -> None:
     with connection.cursor() as cursor:
         for model in apps.get_models(include_auto_created=True):
             meta = model._meta
-            if meta.proxy or not meta.managed:
-                continue
-            if not router.allow_migrate_model(connection.alias, model):
+            is_here = router.allow_migrate_model(connection.alias, model)
+            if meta.proxy or not meta.managed or not is_here:
                 continue
             # With its table, since SQLite takes an unknown name in quotes for a text.
             table = quote(meta.db_table)

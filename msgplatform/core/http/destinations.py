@@ -38,6 +38,12 @@ class Destination(msgspec.Struct, frozen=True):
     address: str
     url: str
 
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, as in https://crm.example:443."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
 
 @lru_cache(maxsize=4096)
 def parse(url: str) -> Destination:
@@ -76,16 +82,13 @@ def parse(url: str) -> Destination:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port, as in https://crm.example:443, whatever the path holds; for an
-    unreadable host or port the text before the path."""
+    """A URL's `Destination.origin`, whatever its path; the text before an unreadable one's path."""
     scheme, _colon, rest = url.partition("://")
     authority = re.split("[/?#]", rest)[0]
     try:
-        where = parse(f"{scheme}://{authority}")
+        return parse(f"{scheme}://{authority}").origin
     except InvalidInput:
         return f"{scheme}://{authority.rpartition('@')[2]}".lower()
-    host = f"[{where.host}]" if ":" in where.host else where.host
-    return f"{where.scheme}://{host}:{where.port}"
 
 
 def _authority(text: str, default_port: int) -> tuple[str, str, int]:

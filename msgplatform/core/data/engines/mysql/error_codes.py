@@ -89,17 +89,15 @@ _FAULTS: dict[Fault, frozenset[int]] = {
         *(1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1586, 3819, 4025)
     },
 }  # fmt: skip
-_FAULT_BY_CODE = {code: fault for fault, codes in _FAULTS.items() for code in codes}
+# Without a cluster's limit for one transaction: a smaller transaction may succeed.
+_LATER = dict.fromkeys(OF_SERVER - {ERROR_DURING_COMMIT, 3100, 3101}, Fault.LATER)
+_FAULT_BY_CODE = _LATER | {code: fault for fault, codes in _FAULTS.items() for code in codes}
 _COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '([^']+)'")
 
 
 def fault(code: int, error: BaseException) -> Fault:
-    if code in _FAULT_BY_CODE:
-        return _FAULT_BY_CODE[code]
-    # A cluster's limit for one transaction: a smaller one may succeed.
-    if code in OF_SERVER - {ERROR_DURING_COMMIT, 3100, 3101}:
-        return Fault.LATER
-    return Fault.VALUE if isinstance(error, DataError | IntegrityError) else Fault.OTHER
+    other = Fault.VALUE if isinstance(error, DataError | IntegrityError) else Fault.OTHER
+    return _FAULT_BY_CODE.get(code, other)
 
 
 def column(text: str) -> str:
