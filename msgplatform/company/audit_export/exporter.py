@@ -23,16 +23,19 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.company.audit_export import address, lines
 from msgplatform.company.audit_export.address import Address
 from msgplatform.company.audit_export.models import AuditExport
-from msgplatform.core import alerts, outbound
+from msgplatform.core import alerts, logging, outbound
 from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.http import engine as http
+from msgplatform.core.rates.backoff import Backoff
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import AuditLog
 from msgplatform.monitor.watch import AUDIT
+
+log = logging.get(__name__)
 
 TIMEOUT_SECONDS = 15.0
 EVERY_SECONDS = 2.0
@@ -183,13 +186,32 @@ class ExportThread(Upkeep):
 
     def __init__(self) -> None:
         self._loop: ThreadLoop | None = None
+        self._pause = Backoff(first=0.2, factor=2.0, cap=MAX_PAUSE_SECONDS)
+        self._is_target_away = False
 
     def start(self) -> None:
         if not settings.AUDIT_EXPORT:
             alerts.resolve(AUDIT)
             return
-        self._loop = ThreadLoop("audit-export", Exporter().turn, longest_pause=MAX_PAUSE_SECONDS)
+        self._exporter = Exporter()
+        self._loop = ThreadLoop("audit-export", self._turn, longest_pause=MAX_PAUSE_SECONDS)
         self._loop.start()
+
+    def _turn(self) -> float:
+        """A target that is away is no standstill of this program, because it has an alert of its
+        own: the log has one line when the target refuses, and one when it takes lines again."""
+        try:
+            pause = self._exporter.turn()
+        except NotTaken as error:
+            if not self._is_target_away:
+                log.warning("audit_export_waits", why=str(error)[:200])
+            self._is_target_away = True
+            return self._pause.next()
+        if self._is_target_away and not pause:  # lines were taken
+            log.info("audit_export_goes_on")
+            self._is_target_away = False
+            self._pause.reset()
+        return pause
 
     def stop(self) -> None:
         if self._loop:

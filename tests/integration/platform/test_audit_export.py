@@ -26,6 +26,7 @@ from msgplatform.company.audit_export import exporter, lines
 from msgplatform.company.audit_export.exporter import Exporter, NotTaken
 from msgplatform.company.audit_export.lines import Chain
 from msgplatform.company.audit_export.models import AuditExport
+from msgplatform.core.daemons import thread_loop
 from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.jobs.models import BulkJob
@@ -424,6 +425,21 @@ def test_a_target_that_hangs_holds_up_nothing(
         with pytest.raises(NotTaken, match="timed out"):
             Exporter().turn()
     assert len(AuditExport.objects.get().pending.splitlines()) == 3
+
+
+def test_a_target_that_refuses_is_no_standstill(settings: Any) -> None:
+    entries(1)
+    with Sink(answering(REFUSED)) as refusing:
+        settings.AUDIT_EXPORT = refusing.url()
+        export_thread = exporter.ExportThread()
+        export_thread.start()
+        deadline = time.monotonic() + 120
+        while len(refusing.requests) < 2:
+            assert time.monotonic() < deadline, "nothing was handed over twice"
+            time.sleep(0.02)
+        parts = list(thread_loop.standstills)
+        export_thread.stop()
+    assert "audit-export" not in parts
 
 
 def test_nothing_leaves_while_outbound_is_off(
