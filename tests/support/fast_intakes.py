@@ -28,9 +28,9 @@ class CountingIntake(FastIntake):
     served = 0
 
     async def answer(
-        self, scope: dict[str, Any], named: dict[bytes, bytes], body: bytes
+        self, scope: dict[str, Any], named: dict[bytes, bytes], body: bytes, request_id: str
     ) -> Answer | None:
-        answer = await super().answer(scope, named, body)
+        answer = await super().answer(scope, named, body, request_id)
         self.served += answer is not None
         return answer
 

@@ -137,7 +137,9 @@ class Application:
                 body = b""
                 if length != 0:
                     body = await bodies.read(receive, self._max_body_bytes, length, share)
-                answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
+                answer: Answer | int | None = await self._fast_intake.answer(
+                    scope, headers, body, request_id
+                )
                 if answer is None:
                     ask = partial(self._django.answer, scope, body, request_id, send)
                     answer, wait_seconds = await self._long_polls.answer(ask, receive)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import structlog
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.core.handlers.wsgi import WSGIRequest
@@ -83,7 +84,9 @@ class FastIntake:
             header = variable.removeprefix("HTTP_").replace("_", "-").lower()
             self._tls_header = header.encode(), value
 
-    async def answer(self, scope: Scope, headers: HeadersByName, body: bytes) -> Answer | None:
+    async def answer(
+        self, scope: Scope, headers: HeadersByName, body: bytes, request_id: str
+    ) -> Answer | None:
         """The answer that Django would give. None: nothing was done, and Django must answer.
         `headers` has the last header of each name."""
         route = self._routes.get(scope["path"])
@@ -116,7 +119,8 @@ class FastIntake:
             return None
         verdict, error = await verdict_and_error
         limit_headers = [(name.lower().encode(), value.encode()) for name, value in limits.items()]
-        return _answer_of(scope, verdict, error, [*route.headers[is_secure], *limit_headers])
+        more_headers = [*route.headers[is_secure], *limit_headers]
+        return _answer_of(scope, verdict, error, more_headers, request_id)
 
     def health(self, scope: Scope, headers: HeadersByName) -> Answer | None:
         """The answer of /healthz, which the event loop gives even while every thread waits; None
@@ -213,15 +217,22 @@ def _submit(
 
 
 def _answer_of(
-    scope: Scope, verdict: Verdict | None, error: Exception | None, headers: Headers
+    scope: Scope,
+    verdict: Verdict | None,
+    error: Exception | None,
+    headers: Headers,
+    request_id: str,
 ) -> Answer:
     try:
         if verdict is None:
             raise error or OutcomeUnknown
         status, body = encode_verdict(verdict)
     except Exception as reason:  # noqa: BLE001 - as Django does around a view
-        response = handler.handle(reason, {}) or error_pages.server_error(_request_of(scope))
-        answer = of_response(response)
+        request = _request_of(scope)
+        # Bound here only, because most requests log nothing.
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            response = handler.handle(reason, {"request": request})
+            answer = of_response(response or error_pages.server_error(request))
         return answer._replace(headers=[*answer.headers, *headers])
     own_headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     return Answer(status, [*own_headers, *headers], body)

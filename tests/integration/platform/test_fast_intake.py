@@ -10,6 +10,8 @@ import time_machine
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import OperationalError
 from hypothesis import HealthCheck, given, settings as effort, strategies as st
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from msgplatform.core.errors import NotNow, OutcomeUnknown, Unavailable
 from msgplatform.core.intake.verdicts import Verdict
@@ -156,11 +158,16 @@ def test_every_ending_is_told(
     fast_intake = CountingIntake([ending])
     both.applications[0] = Application(fast_intake, DjangoApp(WSGIHandler(), threads=1))
     body = json.dumps(BODIES[MESSAGES]).encode()
+    headers = plain(body, x_request_id="4711")
     try:
-        said, _ = both.ask("POST", MESSAGES, plain(body), body)
+        with capture_logs(processors=[merge_contextvars]) as lines:
+            said, _ = both.ask("POST", MESSAGES, headers, body)
     finally:
         both.loop.close()
     assert (fast_intake.served, said.status) == (1, status)
+    names = ("request_id", "method", "path")
+    logged = [[line.get(name) for name in names] for line in lines if "request_" in line["event"]]
+    assert logged == [["4711", "POST", MESSAGES]] * (status >= 500)
     assert b"hunter2" not in said.body
     if kind:
         assert json.loads(said.body)["type"] == f"/problems/{kind}"

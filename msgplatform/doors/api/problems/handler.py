@@ -40,8 +40,13 @@ def handle(exc: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
         return None
     # Errors of callers are not logged: one caller could fill the log.
     if problem.kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        request = context.get("request")
         log.warning(
-            "request_unavailable", kind=problem.kind.slug, why=f"{type(exc).__name__}: {exc}"
+            "request_unavailable",
+            kind=problem.kind.slug,
+            why=f"{type(exc).__name__}: {exc}",
+            method=getattr(request, "method", ""),
+            path=getattr(request, "path", ""),
         )
     return problem.response()
 
