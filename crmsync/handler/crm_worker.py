@@ -43,7 +43,7 @@ log = logging.get(__name__)
 # Seconds between looks of a worker that may not send now.
 _LOOK_SECONDS = 0.1
 
-CountRecords = Callable[[int, int], None]  # numbers of marked records and of failed ones
+CountRecords = Callable[[int], None]  # the number of marked records
 
 
 class CrmWorkers:
@@ -229,8 +229,7 @@ class CrmWorker:
         if refusals:
             pause(self._crm, refusals[0])
         marks.apply(self._crm, order.order, result)
-        failures = sum(not isinstance(answer.outcome, Ok) for answer in result.answers)
-        self._count(len(result.answers), failures)
+        self._count(len(result.answers))
 
     def _record_spans(self, order: Order, result: DeliveryResult, began_at: int) -> None:
         answers = [answer for answer in result.answers if not isinstance(answer.outcome, Unsent)]

@@ -179,11 +179,10 @@ class DataHandler(Worker):
             workers.renew_leases()
 
     # -- reports ---------------------------------------------------------------------------------
-    def _count(self, records: int, failures: int) -> None:
+    def _count(self, records: int) -> None:
         """Called in the workers' threads."""
         with self._counting:
             self.heartbeat.done += records
-            self.heartbeat.failed += failures
 
     def _report(self) -> None:
         presence.crms.withdraw(*[pk for pk in self._reported if pk not in self._served])

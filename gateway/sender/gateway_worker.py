@@ -22,6 +22,7 @@ from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
+from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.tracing.context import log_facts
@@ -45,16 +46,20 @@ _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 class GatewayWorker:
     """A gateway of the sender; all of it runs in the worker's thread.
 
-    `in_loop` calls methods of the link in its loop. `done` and `failed` count Submits by response.
+    `in_loop` calls methods of the link in its loop. `heartbeat` counts Submits that were accepted.
     """
 
     def __init__(
-        self, gateway: Gateway, link: Link, holder: str, in_loop: Callable[..., None]
+        self,
+        gateway: Gateway,
+        link: Link,
+        holder: str,
+        in_loop: Callable[..., None],
+        heartbeat: Heartbeat,
     ) -> None:
         self.gateway, self.link = gateway, link
         self.pace = Pace(gateway.id)
-        self.done = self.failed = 0
-        self._holder, self._in_loop = holder, in_loop
+        self._holder, self._in_loop, self._heartbeat = holder, in_loop, heartbeat
         self._packs: deque[Pack] = deque()
         # Id → message and time of its claim, oldest first.
         self._claims: dict[str, tuple[ClaimedMessage, float]] = {}
@@ -109,9 +114,7 @@ class GatewayWorker:
             store.respond(batch, MAX_TRIES)
             for response in batch:
                 self._responses.popleft()
-                is_accepted = response.verdict == ACCEPTED
-                self.done += is_accepted
-                self.failed += not is_accepted
+                self._heartbeat.done += response.verdict == ACCEPTED
             self.pace.slow_down(batch)
             count += len(batch)
         return count
@@ -256,7 +259,7 @@ class GatewayWorker:
             ending = (message.id, "failed", f"cannot be sent: {error}"[:200])
             store.end(self.gateway.id, self._holder, [ending])
             self._claims.pop(message.id, None)
-            self.failed += 1
+            self._heartbeat.failed += 1
 
 
 def _is_blameless(error: Exception) -> bool:

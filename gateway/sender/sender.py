@@ -160,7 +160,9 @@ class SmsSender(Worker):
             if gateway_id not in self.workers:
                 link = Link(gateway, share, self.arrivals, self.wake_event)
                 self.net.call(link.start)
-                self.workers[gateway_id] = GatewayWorker(gateway, link, self.name, self.net.call)
+                self.workers[gateway_id] = GatewayWorker(
+                    gateway, link, self.name, self.net.call, self.heartbeat
+                )
             elif share != (link := self.workers[gateway_id].link).connections:
                 log.info("link_share", gateway=gateway.name, connections=share)
                 self.net.call(link.resize, share)
@@ -216,8 +218,6 @@ class SmsSender(Worker):
                 )
         presence.report(self.name, states)
         self._links = presence.live()
-        self.heartbeat.done = sum(worker.done for worker in self.workers.values())
-        self.heartbeat.failed = sum(worker.failed for worker in self.workers.values())
 
 
 def _settings(gateway: Gateway) -> tuple[object, ...]:

@@ -46,7 +46,11 @@ _HEARTBEAT_AGE = METRICS.gauge(
     "daemon_heartbeat_age_seconds", "Since the last heartbeat of a process", *_PROCESS
 )
 _DONE = METRICS.counter("daemon_done", "Units of work that a process has done", *_PROCESS)
-_FAILED = METRICS.counter("daemon_failed", "Units of work that raised an error", *_PROCESS)
+_FAILED = METRICS.counter(
+    "daemon_failed",
+    "Units of work that raised an error; refusals by others do not count",
+    *_PROCESS,
+)
 _LAG = METRICS.gauge("daemon_lag_seconds", "Age of the oldest unit that a process has", *_PROCESS)
 _DATABASE_UP = METRICS.gauge("database_up", "1 when the database answers")
 _ALERTS = METRICS.gauge("alerts_open", "Alerts that are open; no sample for a kind of none", "kind")

@@ -249,7 +249,6 @@ class Relay(Worker):
         settled_count = sum(
             bisect.isolate(ids, settle, leave, bisect.is_unanswered, self.store.alias)
         )
-        self.heartbeat.failed += len(refusals)
         self.figures.relayed.labels("refused").inc(len(refusals))
         for row_id, refusal in list(refusals.items())[:10]:
             log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)

@@ -254,12 +254,10 @@ class Sender(Worker):
             return
         now, wall = time.monotonic(), time.time()
         lanes, results = self.lanes, []
-        failed_count = 0
         for response in responses:
             order, item = response.request.tag
             lane = lanes[order.order.subscription]
             is_delivered = 200 <= response.status < 300
-            failed_count += not is_delivered
             # A subscription that was deleted keeps nothing.
             row = self.subscriptions.get(lane.subscription)
             is_kept = row is not None and limits.is_answer_kept(row.log_answers, is_delivered)
@@ -276,5 +274,4 @@ class Sender(Worker):
                 if lane.has_open_breaker:
                     self._give_back_all(lane)
         self.heartbeat.done += len(responses)
-        self.heartbeat.failed += failed_count
         self.results.put_all(results)

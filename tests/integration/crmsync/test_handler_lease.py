@@ -54,7 +54,7 @@ def test_a_machine_that_was_suspended_claims_no_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crm = crm_from_row(Customers(tmp_path).crm())
-    workers = CrmWorkers(crm, breaker.Policy(), None, lambda _records, _failures: None)
+    workers = CrmWorkers(crm, breaker.Policy(), None, lambda _records: None)
     workers.own(300.0)
     assert workers.is_owned()
     suspend(monkeypatch, 301.0)

@@ -654,13 +654,15 @@ def test_dead_records_are_mirrored_in_the_dead_queue(
 
 def test_what_is_reported(server: Sink, store: Store) -> None:
     crm = sync.http_crm(server, store)
+    store.says["b"] = [Answer({}, 422)]
     queued = sync.queued(sync.policy(crm), sync.requests("abc"))
     with sync.running() as handler:
-        sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
+        sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED, DEAD})
         sync.turn_until(handler, lambda: live(crm).latency > 0)
         said = live(crm)
         assert (said.breaker, said.in_flight) == ("closed", 0)
         sync.turn_until(handler, lambda: handler.heartbeat.done == 3)
+        assert handler.heartbeat.failed == 0
     assert presence.crms.read_by_id() == {}
 
 

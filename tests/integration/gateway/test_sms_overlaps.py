@@ -23,6 +23,7 @@ from gateway.sender.link import Link
 from gateway.sender.packing import Counters, make_packs, make_submits
 from gateway.sender.pending_submits import PendingSubmit
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.rates.shared import SharedRateLimit
 from msgplatform.models import Alert, MinuteCounter
@@ -209,7 +210,8 @@ def test_what_is_remembered_is_written_whatever_becomes_of_what_is_not(
     send(shop.biz, text="on its way")
     given: list[PendingSubmit] = []
     link = SimpleNamespace(give=given.extend, put=None)
-    worker = GatewayWorker(gateway(), cast(Link, link), "me", lambda *_: None)
+    heartbeat = Heartbeat("sms_sender")
+    worker = GatewayWorker(gateway(), cast(Link, link), "me", lambda *_: None, heartbeat)
     worker._claim(10)
     sms_redis().hset(keys.mt(int(ended)), "final", "unknown")
 

@@ -289,6 +289,8 @@ class TestBreaker:
             put(row, 1)
             with running(policy=QUICK) as sender:
                 turn_until(sender, lambda: len(sink.requests) == 100)
+                turn_until(sender, lambda: sender.heartbeat.done == 100)
+                assert sender.heartbeat.failed == 0, "the program does its work"
 
 
 def _given(row: BizReceive, sender: Sender) -> int:

@@ -175,6 +175,23 @@ def test_an_overloaded_gateway_takes_each_message_once(log: Path, sms_redis: Any
         assert smg.simulator.throttled_repeats
 
 
+def test_errors_and_submits_of_a_gateway_that_is_switched_off_still_count(
+    log: Path, sms_redis: Any
+) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link(reports=ReportTime.NEVER)) as smg, running(sender):
+        row = gateway(smg.port)
+        accept(mt(1, [row.pk]))
+        until(lambda: sender.heartbeat.done == 1, sender)
+        (damaged,) = accept(mt(2, [row.pk]))
+        sms_redis.hset(keys.mt(int(damaged)), "msg", "{")
+        until(lambda: sender.heartbeat.failed == 1, sender)
+        row.enabled = False
+        row.save()
+        until(lambda: not presence.live(), sender)
+        assert (sender.heartbeat.done, sender.heartbeat.failed) == (1, 1)
+
+
 def test_busy_to_each_repeat_ends_as_unknown(
     log: Path, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
