@@ -12,6 +12,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.utils.translation import gettext as _, gettext_noop
 
+from msgplatform.core import outbound
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import KeptCounts, count_up_to
@@ -24,7 +25,7 @@ from notify import orders, presence
 from notify.models import BizMsg, BizReceive, ReceiveMsg, first_due
 from notify.monitor import counters
 from notify.monitor.counters import DURATION, LATENCY, Histogram
-from notify.subscriptions import limits
+from notify.subscriptions import limits, sandbox
 
 MAX_COUNTED = 100_000
 # A metric names this number of subscriptions, the worst: each is a time series in Prometheus.
@@ -86,12 +87,24 @@ class Waiting(NamedTuple):
         row = self.row
         return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}
 
+    @property
+    def is_pushed(self) -> bool:
+        """True if senders deliver now: it is not paused or disabled, and waits for no listener."""
+        return self.row.status in BizReceive.ACTIVE and not self.row.receive.is_listened
+
     def oldest_seconds(self, now: datetime) -> float | None:
-        """Seconds that the oldest due delivery has waited; None for a subscription that is paused
-        or disabled, or waits for a listener."""
-        if self.row.status not in BizReceive.ACTIVE or self.row.receive.is_listened:
+        """Seconds that the oldest due delivery has waited; None unless senders deliver now."""
+        if not self.is_pushed:
             return None
         return waiting_seconds(self.pending, self.queued, self.lane, now)
+
+    def expired_seconds(self, now: datetime) -> float:
+        """Seconds that an expired lease has waited for the maker; 0 where the maker waits on
+        purpose: for a listener, a person or a breaker, or because OUTBOUND is off."""
+        is_held = outbound.is_off() or (self.lane is not None and self.lane.is_open)
+        if self.queued is None or is_held or not self.is_pushed:
+            return 0.0
+        return max(0.0, (now - self.queued).total_seconds())
 
 
 def read_waiting() -> list[Waiting]:
@@ -104,6 +117,7 @@ def read_waiting() -> list[Waiting]:
         "biz__name",
         "receive__name",
         "receive__delivery",
+        "receive__url",
     )
     first_pending, first_queued = first_due(_Delivery.PENDING), first_due(_Delivery.QUEUED)
     rows = rows.annotate(pending=first_pending, queued=first_queued).order_by("id")
@@ -160,7 +174,7 @@ _OLDEST = METRICS.gauge(
 )
 _EXPIRED = METRICS.gauge(
     "notify_expired_lease_seconds",
-    "Since when the oldest expired lease waits to be queued again",
+    "Since when the oldest expired lease waits to be queued again, where senders deliver now",
 )
 _OLDEST_OF_ONE = METRICS.gauge(
     "notify_subscription_oldest_seconds",
@@ -170,7 +184,7 @@ _OLDEST_OF_ONE = METRICS.gauge(
 _SUBSCRIPTIONS = METRICS.gauge("notify_subscriptions", "Subscriptions by status", "status")
 _FAILING = METRICS.gauge(
     "notify_subscription_failing_seconds",
-    f"Since a subscription's last success, of those that fail; the {MAX_NAMED} longest",
+    f"Since an active subscription's last success, of those that fail; the {MAX_NAMED} longest",
     *_SUBSCRIPTION,
 )
 _MARKER_ORDERS = METRICS.gauge("notify_marker_orders", "Result batches to be marked")
@@ -205,14 +219,20 @@ def samples() -> Iterator[Sample]:
         yield _DELIVERIES.of(counts_by_status[delivery_status], status=name)
     yield _TO_SPLIT.of(counts_by_status[None])
     yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
-    expired_ages = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
-    yield _EXPIRED.of(max(0.0, *expired_ages, 0.0))
+    yield _EXPIRED.of(max((wait.expired_seconds(now) for wait in rows), default=0.0))
     for age, wait in longest_waits(rows, now)[:MAX_NAMED]:
         yield _OLDEST_OF_ONE.of(age, **wait.labels)
     for status in _Status:
         number = sum(wait.row.status == status for wait in rows)
         yield _SUBSCRIPTIONS.of(number, status=status.name.lower())
-    failing = [(wait.row.failing_since, wait) for wait in rows if wait.row.failing_since]
+    # The subscriptions of the alert notify.failing, which a pause resolves.
+    failing = [
+        (wait.row.failing_since, wait)
+        for wait in rows
+        if wait.row.failing_since
+        and wait.is_pushed
+        and not sandbox.is_sandbox(wait.row.receive.url)
+    ]
     for since, wait in sorted(failing, key=lambda pair: pair[0])[:MAX_NAMED]:
         yield _FAILING.of(max(0.0, (now - since).total_seconds()), **wait.labels)
     try:

@@ -19,10 +19,11 @@ from msgplatform.monitor.statistics.points import CounterQuery, total
 from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
-from notify.models import BizReceive, ReceiveMsg
+from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.monitor import metrics as of_notify
 from notify.monitor.activity import ACTIVITY
 from notify.orders import Result
+from notify.subscriptions import sandbox
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
@@ -140,9 +141,15 @@ def test_only_the_oldest_are_named(row: BizReceive, monkeypatch: pytest.MonkeyPa
         deliveries = ReceiveMsg.objects.filter(biz_receive=one)
         deliveries.update(status=Delivery.PENDING, next_at=due)
         BizReceive.objects.filter(pk=one.pk).update(failing_since=due)
+    BizReceive.objects.filter(pk=rows[6].pk).update(status=BizReceive.Status.DISCARDED)
+    rows[5].receive.delivery = Receive.Delivery.LISTEN
+    rows[5].receive.save()
     found = scraped()
     for name in ("notify_subscription_oldest_seconds", "notify_subscription_failing_seconds"):
-        assert {key[1] for key in found if key[0] == name} == {of(one) for one in rows[-3:]}
+        assert {key[1] for key in found if key[0] == name} == {of(one) for one in rows[2:5]}
+    rows[4].receive.url = sandbox.URL
+    rows[4].receive.save()
+    assert ("notify_subscription_failing_seconds", of(rows[4])) not in scraped()
 
 
 def test_an_expired_lease_is_seen(row: BizReceive) -> None:
@@ -151,6 +158,26 @@ def test_an_expired_lease_is_seen(row: BizReceive) -> None:
     assert scraped()["notify_expired_lease_seconds", ()] == 0
     ReceiveMsg.objects.update(next_at=sql.now() - timedelta(seconds=100))
     assert scraped()["notify_expired_lease_seconds", ()] == pytest.approx(100, abs=30)
+
+
+@pytest.mark.parametrize("holder", ["listener", "person", "breaker", "OUTBOUND"])
+def test_an_expired_lease_that_waits_on_purpose_is_none(
+    row: BizReceive, settings: Any, holder: str
+) -> None:
+    publish(row.biz, 1)
+    drain(Maker())
+    ReceiveMsg.objects.update(next_at=sql.now() - timedelta(seconds=100))
+    match holder:
+        case "listener":
+            row.receive.delivery = Receive.Delivery.LISTEN
+            row.receive.save()
+        case "person":
+            BizReceive.objects.update(status=BizReceive.Status.PAUSED)
+        case "breaker":
+            presence.report({row.pk: presence.LaneState("a", breaker=State.OPEN)})
+        case _:
+            settings.OUTBOUND = False
+    assert scraped()["notify_expired_lease_seconds", ()] == 0
 
 
 def test_what_senders_say_of_those_that_are_not_idle(row: BizReceive) -> None:
