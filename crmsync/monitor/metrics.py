@@ -75,7 +75,9 @@ _RECORDS = METRICS.gauge(
     "crmsync_records", f"Records that are not confirmed; {_UP_TO}", *_POLICY, "state"
 )
 _OLDEST_DUE = METRICS.gauge(
-    "crmsync_oldest_due_seconds", "How long the oldest due record has waited", *_POLICY
+    "crmsync_oldest_due_seconds",
+    "How long the oldest due record has waited; 0 while its CRM or policy takes no work",
+    *_POLICY,
 )
 _SINCE_CONFIRMED = METRICS.gauge(
     "crmsync_since_confirmed_seconds",
@@ -109,7 +111,8 @@ _BREAKERS = METRICS.gauge("crmsync_breaker", "0 closed, 1 half-open (probing), 2
 _POLICY_HELD = METRICS.gauge("crmsync_policy_held", "1 while a poller holds the policy", *_POLICY)
 _HORIZON_AGE = METRICS.gauge(
     "crmsync_horizon_age_seconds",
-    "Age of the time up to which its source can be read; grows while a transaction is open",
+    "Age of the time up to which its source can be read; grows while a transaction is open; no "
+    "sample while that time is only assumed",
     *_POLICY,
 )
 _BEYOND = METRICS.gauge(
@@ -128,7 +131,8 @@ def samples() -> Iterator[Sample]:
         for state in backlog.NOT_CONFIRMED:
             name = Record.State(state).name.lower()
             yield _RECORDS.of(counts[progress.policy.pk, state], **progress.labels, state=name)
-        yield _OLDEST_DUE.of(_overdue(progress, now) or 0.0, **progress.labels)
+        overdue = _overdue(progress, now) if progress.takes_work else None
+        yield _OLDEST_DUE.of(overdue or 0.0, **progress.labels)
         # If no record is confirmed, the metric has its maximum.
         confirmed_at = progress.confirmed_at or now - backlog.LOOK_BACK
         yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed_at).total_seconds()), **progress.labels)
@@ -177,7 +181,8 @@ def _redis_samples(crms: Sequence[Crm], policies: Sequence[PolicyProgress]) -> I
         yield _POLICY_HELD.of(policy_facts is not None, **progress.labels)
         if policy_facts is None:
             continue
-        yield _HORIZON_AGE.of(policy_facts.horizon_age, **progress.labels)
+        if policy_facts.exact:  # an assumed horizon is as old as the source's `lag` says
+            yield _HORIZON_AGE.of(policy_facts.horizon_age, **progress.labels)
         yield _BEYOND.of(policy_facts.waiting, **progress.labels)
         yield _READABLE.of(not policy_facts.problem, **progress.labels)
 

@@ -79,6 +79,10 @@ class TestMetrics:
         assert 40 <= found["oldest_due_seconds", LABELS] < 100
         assert 40 <= found["watermark_age_seconds", LABELS] < 100
         assert found["redis_up", ()] == 1
+        for owner in (Policy, Crm):
+            owner.objects.update(enabled=False)
+            assert scraped()["oldest_due_seconds", LABELS] == 0
+            owner.objects.update(enabled=True)
 
     def test_what_handlers_and_pollers_report(self, policy: Policy) -> None:
         live = LiveCrm(in_flight=2, latency=0.25, breaker=State.OPEN, held_for=7)
@@ -92,6 +96,8 @@ class TestMetrics:
         assert [found[name, of_crm] for name in names] == [0.25, 2, 2, 7, 0]
         names = ("policy_held", "horizon_age_seconds", "beyond_horizon", "source_readable")
         assert [found[name, LABELS] for name in names] == [1, 2.5, 9, 0]
+        report(policy, horizon_age=3600, exact=False)
+        assert ("horizon_age_seconds", LABELS) not in scraped()
 
     def test_the_last_hour(self, policy: Policy) -> None:
         count(policy, 2, confirmed=5, read=7, calls=3)
