@@ -14,6 +14,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SmsGateway
 from gateway.presence import LinkState
+from msgplatform.core import outbound
 from msgplatform.core.data import chunks
 from msgplatform.core.flows.health import Status, Wait
 from msgplatform.core.flows.metric import Metrics, Sample
@@ -180,7 +181,9 @@ _OLDEST = METRICS.gauge(
     "How long the oldest message that is pending or claimed has been due",
     "gateway",
 )
-_ENABLED = METRICS.gauge("sms_gateway_enabled", "1 while a gateway is switched on", "gateway")
+_ENABLED = METRICS.gauge(
+    "sms_gateway_enabled", "1 while a gateway is switched on, and OUTBOUND too", "gateway"
+)
 _LINKS = METRICS.gauge(
     "sms_links",
     "Connections that are bound, by kind: submit (ours to the gateway), report (its to us)",
@@ -203,7 +206,7 @@ def samples() -> Iterator[Sample]:
         yield _CLAIMED.of(queue.claimed, gateway=gateway)
         yield _SCHEDULED.of(queue.scheduled, gateway=gateway)
         yield _OLDEST.of(queue.oldest_seconds or 0.0, gateway=gateway)
-        yield _ENABLED.of(queue.gateway.enabled, gateway=gateway)
+        yield _ENABLED.of(queue.gateway.enabled and not outbound.is_off(), gateway=gateway)
         for kind in ("submit", "report"):
             yield _LINKS.of(link_counts[queue.gateway.pk, kind], gateway=gateway, kind=kind)
     for name, value in gauges.stages.items():

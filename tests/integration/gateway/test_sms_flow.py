@@ -87,9 +87,12 @@ class TestStatus:
         with pytest.raises(Unavailable):
             FLOW.messages.page("7")
 
-    def test_metrics(self, shop: Caller) -> None:
+    @pytest.mark.parametrize("is_on", [True, False])
+    def test_metrics(self, shop: Caller, settings: Any, is_on: bool) -> None:
         send(shop.biz)
+        settings.OUTBOUND = is_on
         found = {(s.name, tuple(sorted(s.labels.values()))): s.value for s in FLOW.health.metrics()}
+        assert found["sms_gateway_enabled", ("unicom",)] == is_on
         assert found["sms_pending", ("unicom",)] == 1
         assert found["sms_links", ("submit", "unicom")] == 0
         assert found["sms_accepted", ()] == 1
