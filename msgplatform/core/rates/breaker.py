@@ -8,13 +8,12 @@ A breaker has no clock and no I/O: the caller passes `now`, in seconds of one mo
 thread-safe; its owner is one loop.
 """
 
-import random
 from collections import deque
 from enum import StrEnum
 
 import msgspec
 
-from msgplatform.core.rates.backoff import Uniform, add_jitter
+from msgplatform.core.rates.backoff import add_jitter
 
 
 class State(StrEnum):
@@ -61,9 +60,8 @@ class _Slice(msgspec.Struct):
 class Breaker:
     """Ask `allow(now)` before each call and report each result with the time the call started."""
 
-    def __init__(self, policy: Policy | None = None, rng: Uniform = random) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self._rng = rng
         self.state = State.CLOSED
         self.opened_in_a_row = 0
         self.opened_at = 0.0  # when a failure last opened the breaker
@@ -141,7 +139,7 @@ class Breaker:
         policy = self.policy
         # The exponent is bounded so that years of failures do not overflow a float.
         growth = policy.factor ** min(self.opened_in_a_row, 64)
-        pause = add_jitter(min(policy.cap, policy.first * growth), policy.jitter, self._rng)
+        pause = add_jitter(min(policy.cap, policy.first * growth), policy.jitter)
         self.state = State.OPEN
         self.opened_in_a_row += 1
         self.opened_at = now

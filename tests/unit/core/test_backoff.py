@@ -16,12 +16,6 @@ def test_the_schedule_is_followed_and_its_last_entry_repeats() -> None:
     assert pauses == [5, 300, 1800, 7200, 7200, 7200, 7200]
 
 
-@pytest.mark.parametrize(("attempt", "schedule"), [(0, [5]), (-1, [5]), (1, [])])
-def test_an_attempt_that_cannot_be_is_refused(attempt: int, schedule: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"attempt|schedule"):
-        delay(attempt, schedule)
-
-
 @given(
     attempt=st.integers(1, 1000),
     schedule=st.lists(st.floats(0, 1e6), min_size=1, max_size=20),
@@ -32,13 +26,14 @@ def test_jitter_stays_within_its_share(
     attempt: int, schedule: list[float], jitter: float, seed: int
 ) -> None:
     exact = delay(attempt, schedule, jitter=0)
-    pause = delay(attempt, schedule, jitter, random.Random(seed))
+    random.seed(seed)
+    pause = delay(attempt, schedule, jitter)
     assert exact * (1 - jitter) <= pause <= exact * (1 + jitter) * 1.000001
 
 
 def test_jitter_spreads_what_failed_together() -> None:
-    rng = random.Random(7)
-    pauses = [delay(1, [100.0], 0.2, rng) for _ in range(1000)]
+    random.seed(7)
+    pauses = [delay(1, [100.0], 0.2) for _ in range(1000)]
     tenths = {int((pause - 80) / 4) for pause in pauses}
     assert tenths == set(range(10))  # the whole range from 80 to 120 is used
 
@@ -62,7 +57,8 @@ def test_a_loop_slows_down_to_the_cap_and_starts_again_after_work(
 
 
 def test_a_loop_reaches_its_cap_and_never_leaves_the_jitter() -> None:
-    backoff = Backoff(0.1, 1.15, 1.0, jitter=0.2, rng=random.Random(1))
+    random.seed(1)
+    backoff = Backoff(0.1, 1.15, 1.0, jitter=0.2)
     pauses = [backoff.next() for _ in range(100)]
     assert max(pauses) <= 1.2
     assert min(pauses[40:]) >= 0.8
