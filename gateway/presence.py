@@ -8,18 +8,15 @@ import socket
 import time
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
-from msgplatform.core.connections import clock, numbers_of
-from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.daemons.presence import Absences, Presence
 
 # Seconds between the reports of a process, and until a process without a report counts as gone.
 REPORT_SECONDS, TTL_SECONDS = 2.0, 10
-_FORGET_SECONDS = 60
 # A receiver that hangs still holds its port: the next receiver shares the port.
 _LISTENER_SECONDS = 600
 
@@ -40,6 +37,7 @@ class LinkState(msgspec.Struct, frozen=True):
 
 
 links = Presence(sms_redis, keys.LINKS, list[LinkState], TTL_SECONDS)
+outages = Absences(sms_redis, keys.GATEWAYS_DOWN)  # of gateways without a connection
 
 
 def process_name() -> str:
@@ -71,28 +69,6 @@ def live() -> list[LinkState]:
 def connected_gateways(states: Iterable[LinkState]) -> frozenset[int]:
     """The gateways that take Submits from some process."""
     return frozenset(s.gateway for s in states if s.kind == "submit" and not s.problem)
-
-
-def seconds_down(gateways: Collection[int]) -> dict[int, float]:
-    """Seconds for which each of these gateways has had no connection, as far as it was looked at.
-
-    `gateways` are all gateways without a connection: the times of the others are forgotten. Redis
-    keeps them, so that an outage does not begin anew for the next process that looks; without a
-    look for _FORGET_SECONDS, as while the platform is stopped, nothing is known.
-    """
-    client: Any = sms_redis()
-    now = clock(client)
-    stored_times = numbers_of(client.hgetall(keys.GATEWAYS_DOWN))
-    times = {int(id): at for id, at in stored_times.items() if id.isdecimal()}
-    if connected_ids := times.keys() - gateways:
-        client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
-    if gateways:
-        times = {id: times.get(id, now) for id in gateways}
-        with client.pipeline() as pipe:  # both or neither: the key never stays without its end
-            pipe.hset(keys.GATEWAYS_DOWN, mapping=times)
-            pipe.expire(keys.GATEWAYS_DOWN, _FORGET_SECONDS)
-            pipe.execute()
-    return {id: now - times[id] for id in gateways}
 
 
 def share(connections: int, process: str, others: Collection[str]) -> int:

@@ -5,13 +5,12 @@ reports to queue no more than will be sent, the console shows them, and a sender
 queue goes on with its predecessor's breaker. All functions but one raise RedisError.
 """
 
-import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from msgplatform.core.connections import RedisError, work_redis
-from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.daemons.presence import Absences, Presence
 from msgplatform.core.rates.breaker import State
 
 # A report this old is from a sender that has ended. A report about an open breaker stays for longer
@@ -62,9 +61,7 @@ _dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)
 # Seconds that a requested probe waits. A probe in flight must end first.
 _PROBE_SECONDS = 300.0
 _probes = Presence(work_redis, "notify:probe", bool, _PROBE_SECONDS)
-# Subscription → unix seconds since which its own process is missing. The watch looks every 15
-# seconds; after a gap of a minute the time counts anew.
-_missing = Presence(work_redis, "notify:missing", float, 60.0)
+missing_processes = Absences(work_redis, "notify:missing")  # of subscriptions with one of their own
 
 
 def after_death(state: LaneState) -> LaneState:
@@ -132,16 +129,6 @@ def report_dedicated(sender: str, subscriptions: Iterable[int]) -> None:
 def dedicated_subscriptions() -> set[int]:
     """The subscriptions for which dedicated senders run."""
     return {pk for subscriptions in _dedicated.read().values() for pk in subscriptions}
-
-
-def note_missing_processes(subscriptions: Collection[int]) -> dict[int, float]:
-    """Store that the processes of exactly these subscriptions are missing. Returns subscription →
-    seconds since its process is missing."""
-    now, times = time.time(), _missing.read_by_id()
-    since = {pk: times.get(pk, now) for pk in subscriptions}
-    _missing.withdraw(*(times.keys() - since.keys()))
-    _missing.report(since)
-    return {pk: max(0.0, now - at) for pk, at in since.items()}
 
 
 def withdraw(sender: str) -> None:

@@ -35,7 +35,7 @@ COUNTS = (MT_COUNT, MT_MINUTES, ARCHIVED, ARCHIVED_BYTES)
 SEQNO = PREFIX + "seqno"
 # process → its connections, see `presence`.
 LINKS = PREFIX + "link"
-# gateway → time since when no sender has had a connection, see `presence.seconds_down`
+# gateway → time since when no sender has had a connection, see `presence.outages`
 GATEWAYS_DOWN = PREFIX + "gateway-down"
 
 

@@ -61,7 +61,7 @@ def _outages() -> Iterator[Condition]:
     connected_ids = presence.connected_gateways(states)
     down_ids = [id for id in _directory.known.gateways if id not in connected_ids]
     open_keys = AlertTable().open_keys(OUTAGE)
-    for id, seconds in sorted(presence.seconds_down(down_ids).items()):
+    for id, seconds in sorted(presence.outages.note(down_ids).items()):
         gateway, key = _directory.known.gateways[id], f"{OUTAGE}:{id}"
         # An outage with an alert is not over because its beginning is unknown.
         if seconds < OUTAGE_SECONDS and key not in open_keys:

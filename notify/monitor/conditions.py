@@ -96,7 +96,7 @@ def _of_missing_processes() -> Iterator[Condition]:
     """Subscriptions that have a process of their own, and none runs."""
     rows = _PUSHED.filter(own_process=True, status__in=BizReceive.ACTIVE).order_by("id")
     missing_ids = set(rows.values_list("id", flat=True)) - presence.dedicated_subscriptions()
-    missing_for = presence.note_missing_processes(missing_ids)
+    missing_for = presence.missing_processes.note(missing_ids)
     # A flush of Redis empties the memory: an alert that is open stays open.
     open_keys = AlertTable().open_keys(OWN_PROCESS)
     subject = _("Nobody delivers for the subscription %(id)d")

@@ -1,13 +1,16 @@
-"""Reports of running processes about themselves: records that expire unless they are repeated.
+"""Reports of running processes about themselves, records that expire unless they are repeated; and
+how long a unit has been away.
 
 Methods raise RedisError when Redis is unavailable.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 import msgspec
 from redis import Redis
+
+from msgplatform.core.connections import clock
 
 T = TypeVar("T")
 
@@ -97,3 +100,23 @@ class Presence(Generic[T]):
             except (ValueError, msgspec.MsgspecError):
                 continue  # of another release: both run during an upgrade
         return records
+
+
+class Absences:
+    """The times since which units, such as rows by their ids, have been away, as far as processes
+    looked.
+
+    Redis keeps the times, so that an absence does not begin anew for the next process that looks.
+    Without a look for a minute, as while the platform is stopped, nothing is known.
+    """
+
+    def __init__(self, redis: Callable[[], Redis], key: str) -> None:
+        self._redis, self._times = redis, Presence(redis, key, float, 60.0)
+
+    def note(self, ids: Collection[int]) -> dict[int, float]:
+        """Store that exactly these units are away; returns for how many seconds, by id."""
+        now, stored_times = clock(self._redis()), self._times.read_by_id()
+        times = {id: stored_times.get(id, now) for id in ids}
+        self._times.withdraw(*(stored_times.keys() - times.keys()))
+        self._times.report(times)
+        return {id: max(0.0, now - at) for id, at in times.items()}

@@ -14,6 +14,7 @@ from gateway.presence import LinkState
 from msgplatform.core import alerts as platform_alerts, outbound
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.presence import Presence
 from msgplatform.models import Alert
 from tests.support.sms_rows import gateway
 
@@ -97,11 +98,12 @@ def test_a_look_after_a_long_time_begins_anew(
     """The platform was stopped meanwhile: its senders have not had the time to connect."""
     monkeypatch.setattr(conditions, "OUTAGE_SECONDS", 60.0)
     row = gateway()
-    assert presence.seconds_down([row.pk])[row.pk] == 0.0
-    sms_redis.hset("{sms}:gateway-down", str(row.pk), time.time() - 59.0)
-    assert 50.0 < presence.seconds_down([row.pk])[row.pk] < 70.0
+    assert presence.outages.note([row.pk])[row.pk] == 0.0
+    times = Presence(lambda: sms_redis, "{sms}:gateway-down", float, 60.0)
+    times.report({row.pk: time.time() - 59.0})
+    assert 50.0 < presence.outages.note([row.pk])[row.pk] < 70.0
     assert 0 < sms_redis.ttl("{sms}:gateway-down") <= 60
-    assert presence.seconds_down([]) == {}
+    assert presence.outages.note([]) == {}
     assert not sms_redis.exists("{sms}:gateway-down")
 
 

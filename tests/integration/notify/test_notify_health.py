@@ -348,11 +348,11 @@ def test_a_missing_process_of_its_own_makes_an_alert(
 
 
 def test_a_missing_process_counts_anew_after_it_came_back(row: BizReceive) -> None:
-    assert presence.note_missing_processes({row.pk}) == {row.pk: 0.0}
+    assert presence.missing_processes.note({row.pk}) == {row.pk: 0.0}
     time.sleep(0.05)
-    assert presence.note_missing_processes({row.pk})[row.pk] >= 0.05
-    assert presence.note_missing_processes(set()) == {}
-    assert presence.note_missing_processes({row.pk}) == {row.pk: 0.0}
+    assert presence.missing_processes.note({row.pk})[row.pk] >= 0.05
+    assert presence.missing_processes.note(set()) == {}
+    assert presence.missing_processes.note({row.pk}) == {row.pk: 0.0}
 
 
 @pytest.mark.parametrize("status", [Status.PAUSED, Status.DISCARDED])

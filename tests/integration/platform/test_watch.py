@@ -348,7 +348,7 @@ def test_fields_of_somebody_else_hide_none_of_ours(work_redis: Any, sms_redis: A
     assert open_keys() == {"platform.silent:marker"}
     assert counters.totals() == {"x": 1.0}
     assert copies.slots() == []
-    assert presence.seconds_down([7]) == {7: 0.0}
+    assert presence.outages.note([7]) == {7: 0.0}
     now = sql.now()
     assert activity.ACTIVITY.live is not None
     assert activity.ACTIVITY.live(now - timedelta(hours=1), now) == {}
