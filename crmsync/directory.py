@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from crmsync import models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import open_adapter
 from crmsync.policies import mapping
-from msgplatform.core import alerts, outbound
+from msgplatform.core import outbound
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
 
 UNUSABLE_CRM = "crm.unusable"
@@ -84,11 +83,10 @@ class Crms(Snapshot[Mapping[int, Crm]]):
     def __init__(self) -> None:
         super().__init__({})
         self._tested_fingerprints: set[str] = set()
-        condition = partial(
-            _unusable_row, UNUSABLE_CRM, _("The CRM %(name)s cannot be used"),
+        self._rows = Rows(
+            self._make_tested_crm, UNUSABLE_CRM, _("The CRM %(name)s cannot be used"),
             _("%(error)s Correct it in the console; its records wait."),
         )  # fmt: skip
-        self._rows = Rows(self._make_tested_crm, UNUSABLE_CRM, condition)
 
     def load(self) -> Mapping[int, Crm]:
         return self._rows.usable(models.Crm.objects.order_by("id"))
@@ -130,12 +128,6 @@ def fingerprint(row: models.Crm) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _unusable_row(
-    kind: str, title: str, text: str, row: models.Crm | models.Policy, error: Exception
-) -> alerts.Condition:
-    return alerts.Condition.of(f"{kind}:{row.pk}", title, text, name=str(row), error=str(error))
-
-
 # -- policies ------------------------------------------------------------------------------------
 class Policies(Snapshot[Mapping[int, models.Policy]]):
     """Every policy by id, as its row was read, with source and CRM; not to be saved. A policy that
@@ -143,11 +135,10 @@ class Policies(Snapshot[Mapping[int, models.Policy]]):
 
     def __init__(self) -> None:
         super().__init__({})
-        condition = partial(
-            _unusable_row, UNUSABLE_POLICY, _("The policy %(name)s cannot be used"),
+        self._rows = Rows(
+            check_mapping, UNUSABLE_POLICY, _("The policy %(name)s cannot be used"),
             _("%(error)s Correct it in the console; nothing is read for it."),
         )  # fmt: skip
-        self._rows = Rows(check_mapping, UNUSABLE_POLICY, condition)
 
     def load(self) -> Mapping[int, models.Policy]:
         rows = models.Policy.objects.select_related("source", "crm")

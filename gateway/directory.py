@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from ipaddress import ip_network
 
 import msgspec
@@ -14,13 +13,13 @@ from django.utils.translation import gettext_noop as _
 
 from gateway import sgip
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.core import alerts
 from msgplatform.core.characters import fold
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http.addresses import Network
 
 GATEWAY_KIND, ACCOUNT_KIND = "sms.gateway_settings", "sms.account_settings"
+_UNUSABLE = _("%(error)s. Correct it in the console; what needs it waits, or is refused.")
 _MOBILE = re.compile(r"1[3-9]")
 
 
@@ -108,8 +107,10 @@ class Directory(Snapshot[Known]):
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         super().__init__(Known(), refresh_seconds)
-        self._gateways = Rows(Gateway.of_row, GATEWAY_KIND, partial(_unusable, GATEWAY_KIND))
-        self._accounts = Rows(Account.of_row, ACCOUNT_KIND, partial(_unusable, ACCOUNT_KIND))
+        title = _("The gateway %(name)s cannot be used")
+        self._gateways = Rows(Gateway.of_row, GATEWAY_KIND, title, _UNUSABLE)
+        title = _("The account %(name)s cannot be used")
+        self._accounts = Rows(Account.of_row, ACCOUNT_KIND, title, _UNUSABLE)
 
     def load(self) -> Known:
         gateways = list(SmsGateway.objects.all())
@@ -177,14 +178,3 @@ def _prefix(prefix: str) -> str:
     digits = sgip.international(prefix)
     is_mobile = digits == prefix and _MOBILE.match(digits)  # 0013 is a prefix of North America
     return f"86{digits}" if is_mobile else digits
-
-
-def _unusable(kind: str, row: SmsGateway | SmsAccount, error: Exception) -> alerts.Condition:
-    return alerts.Condition.of(
-        f"{kind}:{row.pk}",
-        _("The %(kind)s %(name)s cannot be used"),
-        _("%(error)s. Correct it in the console; what needs it waits, or is refused."),
-        kind=row._meta.verbose_name or "",
-        name=str(row),
-        error=str(error),
-    )

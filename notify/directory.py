@@ -124,7 +124,10 @@ class Subscriptions(Snapshot[_SubscriptionsById]):
         self.clock_ahead = 0.0
         # False at first, because an alert of an earlier process may be open.
         self._clock_is_settled = False
-        self._rows = Rows(from_row, KIND, _unusable)
+        self._rows = Rows(
+            from_row, KIND, _("The subscription %(name)s cannot be used"),
+            _("%(error)s. Correct it in the console; its deliveries wait."),
+        )  # fmt: skip
         self._checksums: Mapping[int, int] = {}  # of the subscriptions in `known`
 
     def load(self) -> _SubscriptionsById:
@@ -248,13 +251,3 @@ def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, .
     last_wait = seconds[-1:] or (DEFAULT_SCHEDULE[0],)
     missing_count = max(0, attempts_limit - 1 - len(seconds))
     return seconds[: attempts_limit - 1] + last_wait * missing_count
-
-
-def _unusable(row: BizReceive, error: Exception) -> alerts.Condition:
-    return alerts.Condition.of(
-        f"{KIND}:{row.pk}",
-        _("The subscription %(name)s cannot be used"),
-        _("%(error)s. Correct it in the console; its deliveries wait."),
-        name=str(row),
-        error=str(error),
-    )

@@ -112,16 +112,12 @@ class Rows(Generic[Row, T]):
     """Turns rows into objects by `make`. A row for which `make` fails is left out, so that other
     rows go on, and has an open alert until the row is corrected or deleted.
 
-    `condition` describes the alert; its key is `kind:<id of the row>`.
+    The alert's key is `kind:<id of the row>`. `title` and `text` are lazy messages with the row's
+    %(name)s and the %(error)s.
     """
 
-    def __init__(
-        self,
-        make: Callable[[Row], T],
-        kind: str,
-        condition: Callable[[Row, Exception], alerts.Condition],
-    ) -> None:
-        self._make, self._kind, self._condition = make, kind, condition
+    def __init__(self, make: Callable[[Row], T], kind: str, title: str, text: str) -> None:
+        self._make, self._kind, self._title, self._text = make, kind, title, text
         self._unusable: Mapping[int, alerts.Condition] = {}
         # None before the first report, because another process may have left an alert open.
         self._reported: frozenset[int] | None = None
@@ -145,7 +141,8 @@ class Rows(Generic[Row, T]):
             except UNAVAILABLE:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it
-                unusable[row.pk] = self._condition(row, error)
+                key, values = f"{self._kind}:{row.pk}", {"name": str(row), "error": str(error)}
+                unusable[row.pk] = alerts.Condition.of(key, self._title, self._text, **values)
         if known is not None:
             objects = {pk: objects[pk] for pk in ids if pk in objects}
             unusable = {pk: unusable[pk] for pk in ids if pk in unusable}
