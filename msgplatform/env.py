@@ -321,47 +321,55 @@ def _is_url(raw: str, schemes: tuple[str, ...]) -> bool:
     return bool(place)
 
 
-def database(name: str, default: str) -> dict[str, Any]:
-    """Django's DATABASES entry for `sqlite:///path` or `mysql://user:password@host:port/name`."""
-    default = default or "sqlite://:memory:"  # used only after a problem was reported
-    raw = secret(name) or default
-    hint = f"Set {name} to sqlite:////path/to/file or mysql://user:password@host:3306/name"
-    if raw.startswith("mariadb://"):
-        raw = "mysql" + raw.removeprefix("mariadb")
-    if not raw.startswith(("sqlite://", "mysql://")):
-        _report(name, f"{name} is neither sqlite:// nor mysql://", hint)
-        raw = default
+class WrongUrl(Exception):
+    """A database's URL cannot be used: why, and how to repair it. Neither text repeats the URL,
+    which may hold a password."""
+
+
+def parse_database(url: str) -> dict[str, Any]:
+    """Django's DATABASES entry for a URL; OPTIONS holds what the URL's query says. Opens no
+    connection. Raises WrongUrl."""
+    hint = "Use mysql://user:password@host:3306/name or sqlite:////path/to/file."
+    if url.startswith("mariadb://"):
+        url = "mysql" + url.removeprefix("mariadb")
+    # No file, server or client takes a NUL, which %00 stands for.
+    if not url.startswith(("mysql://", "sqlite:///")) or "\0" in unquote(url):
+        raise WrongUrl("cannot be used", hint)
     try:
-        config: dict[str, Any] = dict(dj_database_url.parse(raw))
-    except (ValueError, dj_database_url.ParseError) as error:
-        _report(name, f"{name} cannot be read: {error}", hint)
-        config = dict(dj_database_url.parse(default))
+        config: dict[str, Any] = dict(dj_database_url.parse(url))
+    except (ValueError, dj_database_url.ParseError):
+        raise WrongUrl("cannot be read: a part of it may lack its percent-encoding", hint) from None
     if not config.get("NAME"):
-        _report(name, f"{name} names no database", hint)
-        config = dict(dj_database_url.parse(default))
-    names = engines.of_config(config).option_names
-    if unknown_names := sorted(set(config.get("OPTIONS") or ()) - names):
-        _report(
-            name,
-            f"{name} has options that do not exist: {', '.join(unknown_names)}",
-            f"Use some of: {', '.join(sorted(names))}.",
-        )
-        config = dict(dj_database_url.parse(default))
+        raise WrongUrl("names no database", hint)
     if engines.of_config(config).is_server and find_spec("MySQLdb") is None:
-        _report(
-            name,
-            f"{name} names a MySQL or MariaDB server, but mysqlclient is not installed",
+        raise WrongUrl(
+            "names a MySQL or MariaDB server, but mysqlclient is not installed",
             f"{INSTALL.format('mysql')} (before, on Debian and Ubuntu:"
             " apt-get install gcc pkg-config libmariadb-dev python3-dev)",
         )
-        config = dict(dj_database_url.parse(default))
-    engine = engines.of_config(config)
-    config["ENGINE"] = engine.backend
-    config["OPTIONS"] = {**engine.options, **(config.get("OPTIONS") or {})}
+    config["OPTIONS"] = dict(config.get("OPTIONS") or {})
     # A connection lives a minute: long enough for a busy thread, short for a server restart.
-    config["CONN_MAX_AGE"] = 60
-    config["CONN_HEALTH_CHECKS"] = True
-    return config
+    return {**config, "CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
+
+
+def database(name: str, default: str) -> dict[str, Any]:
+    """Django's DATABASES entry for the platform's own database."""
+    default = default or "sqlite:///:memory:"  # used only after a problem was reported
+    try:
+        config = parse_database(secret(name) or default)
+        option_names = engines.of_config(config).option_names
+        if unknown_names := sorted(config["OPTIONS"].keys() - option_names):
+            raise WrongUrl(
+                f"has options that do not exist: {', '.join(unknown_names)}",
+                f"Use some of: {', '.join(sorted(option_names))}.",
+            )
+    except WrongUrl as error:
+        why, hint = error.args
+        _report(name, f"{name} {why}", hint)
+        config = parse_database(default)
+    engine = engines.of_config(config)
+    options = {**engine.options, **config["OPTIONS"]}
+    return {**config, "ENGINE": engine.backend, "OPTIONS": options}
 
 
 def public_url() -> str:

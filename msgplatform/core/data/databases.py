@@ -2,24 +2,16 @@
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
-from urllib.parse import unquote
 
-import dj_database_url
 from django.conf import settings
 from django.db import connections
 
+from msgplatform import env
 from msgplatform.core.data import engines
 from msgplatform.core.errors import InvalidInput
-from msgplatform.env import INSTALL
 
 _ALLOWED_OPTIONS = frozenset({"unix_socket", "ssl", "ssl_mode"})
-_HINT = "use mysql://user:password@host:3306/name or sqlite:////path/to/file"
-_NO_CLIENT = (
-    "a MySQL or MariaDB server needs mysqlclient, which is not installed: "
-    + INSTALL.format("mysql")
-)
 
 
 def configuration(url: str, field: str = "database") -> dict[str, Any]:
@@ -28,23 +20,11 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
     Opens no connection. Raises InvalidInput for `field`, with a sentence that does not repeat the
     URL, which may hold a password.
     """
-    if url.startswith("mariadb://"):
-        url = "mysql" + url.removeprefix("mariadb")
-    # No file, server or client takes a NUL, which %00 stands for.
-    if not url.startswith(("mysql://", "sqlite:///")) or "\0" in unquote(url):
-        raise InvalidInput(f"the database's URL cannot be used: {_HINT}", field)
     try:
-        config: dict[str, Any] = dict(dj_database_url.parse(url))
-    except (ValueError, dj_database_url.ParseError):
-        raise InvalidInput(f"the database's URL cannot be read: {_HINT}", field) from None
-    if not config.get("NAME"):
-        raise InvalidInput(f"the database's URL names no database: {_HINT}", field)
-    if engines.of_config(config).is_server and find_spec("MySQLdb") is None:
-        raise InvalidInput(_NO_CLIENT, field)
-    config["OPTIONS"] = dict(config.get("OPTIONS") or {})
-    config["CONN_MAX_AGE"] = 60
-    config["CONN_HEALTH_CHECKS"] = True
-    return config
+        return env.parse_database(url)
+    except env.WrongUrl as error:
+        why, hint = error.args
+        raise InvalidInput(f"the database's URL {why}. {hint}", field) from None
 
 
 def for_writing(url: str, field: str = "database") -> dict[str, Any]:
