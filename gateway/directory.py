@@ -94,6 +94,9 @@ class Known(msgspec.Struct, frozen=True):
     # and MOs still come.
     receiving: dict[int, Gateway] = msgspec.field(default_factory=dict)
     accounts: dict[int, Account] = msgspec.field(default_factory=dict)
+    # The accounts that own MOs: also those that are switched off, or whose system is. Otherwise
+    # answers to their texts would go to another system with a shorter or the same number.
+    owners: dict[int, Account] = msgspec.field(default_factory=dict)
     account_names: dict[int, str] = msgspec.field(default_factory=dict)  # also of disabled accounts
     # The accounts whose Reports travel in batches; also disabled accounts.
     batching_ids: frozenset[int] = frozenset()
@@ -122,10 +125,19 @@ class Directory(Snapshot[Known]):
             with suppress(ValueError, TypeError):
                 if not row.enabled:
                     receiving[row.pk] = Gateway.of_row(row)
+        enabled_accounts = self._accounts.usable(
+            row for row in accounts if row.enabled and row.biz.enabled
+        )
+        owners = dict(enabled_accounts)
+        for account in accounts:
+            with suppress(ValueError, TypeError):
+                if not (account.enabled and account.biz.enabled):
+                    owners[account.pk] = Account.of_row(account)
         return Known(
             usable,
             receiving,
-            self._accounts.usable(row for row in accounts if row.enabled and row.biz.enabled),
+            enabled_accounts,
+            owners,
             {row.pk: row.name for row in accounts},
             frozenset(row.pk for row in accounts if row.report_batches),
             frozenset(row.pk for row in gateways if row.pk not in usable),
@@ -158,13 +170,16 @@ class Directory(Snapshot[Known]):
 
     def owner_of(self, sp_number: str, text: str) -> Account | None:
         """The account that owns an MO: by the longest SP number that begins the MO's number, then
-        by a keyword."""
-        accounts = self.known.accounts.values()
-        candidates = [a for a in accounts if sp_number.startswith(a.row.sp_number)]
+        by a keyword. It may be switched off."""
+        known = self.known
+        candidates = [a for a in known.owners.values() if sp_number.startswith(a.row.sp_number)]
         if not candidates:
             return None
         longest = max(len(account.row.sp_number) for account in candidates)
         best = [account for account in candidates if len(account.row.sp_number) == longest]
+        # An account that is switched off gives way to another one of its own system.
+        enabled_systems = {a.biz_id for a in best if a.id in known.accounts}
+        best = [a for a in best if a.id in known.accounts or a.biz_id not in enabled_systems]
         # On a number that several accounts share, the keyword decides, then an account without
         # keywords, which takes all other MOs.
         match_text = fold(text)

@@ -577,6 +577,29 @@ class TestMos:
         assert owners == {"hello": stock.biz.pk, "post 7": post.biz.pk, "ＰＯＳＴ 8": post.biz.pk,
                           "TD": shop.biz.pk}  # fmt: skip
 
+    @pytest.mark.parametrize("number", ["1065501", "10655"])
+    def test_texts_of_an_account_that_is_off_go_to_no_other_system(
+        self, shop: Caller, settings: Any, number: str
+    ) -> None:
+        settings.SMS_DEFAULT_ACCOUNT = "marketing"
+        bank = Caller("bank").biz
+        account(bank, "bank", sp_number=number, keywords=["TD"])
+        for model in (SmsAccount.objects.filter(biz=bank), type(bank).objects.filter(pk=bank.pk)):
+            model.update(enabled=False)
+            self.mo(sp_number=f"{number}01")
+            Forwarder().turn()
+            Pump().turn()
+            SmsAccount.objects.update(enabled=True)
+        assert {row.biz_id for row in SgipMo.objects.all()} == {bank.pk}
+        assert [row.biz_id for row in BizMsg.objects.all()] == [bank.pk] * 2
+        bank.refresh_from_db()
+        account(bank, "bank-2", sp_number=number)  # which took the place of the first one
+        type(bank).objects.update(enabled=True)
+        SmsAccount.objects.filter(name="bank").update(enabled=False)
+        self.mo(sp_number=f"{number}01")
+        Forwarder().turn()
+        assert published("sms.mo")[-1]["account"] == "bank-2"
+
     def test_one_without_an_owner_is_archived_only(self, shop: Caller, settings: Any) -> None:
         self.mo(sp_number="9999")
         Forwarder().turn()
