@@ -183,7 +183,12 @@ class Directory(Snapshot[Known]):
         # On a number that several accounts share, the keyword decides, then an account without
         # keywords, which takes all other MOs.
         match_text = fold(text)
-        by_keyword = [a for a in best if any(match_text.startswith(fold(k)) for k in a.keywords)]
+        # Nothing is left of a keyword of invisible characters: every text begins with it.
+        by_keyword = [
+            account
+            for account in best
+            if any(match_text.startswith(k) for k in map(fold, account.keywords) if k)
+        ]
         fallbacks = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
         return next(iter(by_keyword or fallbacks or (best if len(best) == 1 else [])), None)
 

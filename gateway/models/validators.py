@@ -10,6 +10,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator, RegexValidator
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.characters import fold
+
 MAX_ITEMS = 1000  # networks, prefixes or keywords of one gateway or account
 # Labels as in RFC 1123, and with underscores, which inner networks use.
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
@@ -44,7 +46,14 @@ def network(value: str) -> None:
 
 
 prefix = RegexValidator(r"^[0-9]{1,21}\Z", _("%(value)s: digits only"))
-keyword = MaxLengthValidator(40)
+_max_keyword = MaxLengthValidator(40)
+
+
+def keyword(value: str) -> None:
+    """Check a beginning of texts. Raises ValidationError."""
+    _max_keyword(value)
+    if not fold(value):  # every text begins with it
+        raise ValidationError(_("A keyword needs characters that can be seen."))
 
 
 def _check_items(value: Any, check: Callable[[Any], None]) -> None:

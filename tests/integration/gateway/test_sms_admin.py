@@ -162,6 +162,7 @@ class TestAccounts:
             ({"is_default": "on"}, "is_default"),
             ({"extension_digits": 20}, "extension_digits"),
             ({"sp_number": "12a"}, "sp_number"),
+            ({"keywords": "TD\n\u200b"}, "keywords"),
         ):
             answer = admin_client.post(address, {**given, **wrong})
             assert answer.status_code == 200

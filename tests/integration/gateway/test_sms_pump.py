@@ -567,7 +567,7 @@ class TestMos:
     def test_the_longest_number_then_the_keyword(self, shop: Caller) -> None:
         stock, post = Caller("stock"), Caller("post")
         account(stock.biz, "stock", sp_number="1065501")
-        account(post.biz, "post", sp_number="1065501", keywords=["POST"])
+        account(post.biz, "post", sp_number="1065501", keywords=["\u200b", "POST"])
         self.mo(text="hello")
         self.mo(text="post 7")
         self.mo(text="ＰＯＳＴ 8")  # as a Chinese keyboard writes it
