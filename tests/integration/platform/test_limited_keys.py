@@ -418,6 +418,22 @@ def test_in_the_console(admin_client: Client) -> None:
     assert model_to_dict(ApiKey.objects.get(pk=row.pk))["systems"] == [OWN, "gone"]
 
 
+def test_a_limit_goes_along_with_a_system_that_is_renamed(
+    admin_client: Client, limited: Manager, settings: Any
+) -> None:
+    settings.OIDC_SYSTEMS = {"staff": [OWN]}
+    row, free = Biz.objects.create(name=OWN), Manager()
+    address = f"/admin/msgplatform/biz/{row.pk}/change/"
+    page = admin_client.post(address, {"name": "old", "enabled": "on"}, follow=True)
+    assert f"OIDC_SYSTEMS names the system {OWN}: write old there." in page.content.decode()
+    Biz.objects.create(name=OWN)  # another team's
+    assert names(limited.send("GET", "systems")) == ["old"]
+    assert limited.send("GET", f"systems/{OWN}").status_code == 404
+    assert names(free.send("GET", "systems")) == ["old", OWN]
+    entry = AuditLog.objects.get(action="api_key_changed")
+    assert entry.detail["changes"] == {"systems": [[OWN], ["old"]]}
+
+
 def test_nobody_takes_back_a_limit_of_scopes_that_are_not_theirs(admin_client: Client) -> None:
     for name in (OWN, OTHER):
         Biz.objects.create(name=name)
