@@ -60,6 +60,8 @@ class Declaration:
     # Columns that no body sets but that move with the row.
     moved_columns: ClassVar[Sequence[str]] = ()
     is_in_addresses: ClassVar[bool] = False  # the name finds the cell of a request
+    # Columns whose default is a setting of the platform: a platform file says the same on another.
+    always_written: ClassVar[frozenset[str]] = frozenset()
     # Models of other kinds that values name as text. The models of the address and of NamedFields
     # need not be listed.
     named_models: ClassVar[tuple[type[Model], ...]] = ()

@@ -83,6 +83,7 @@ class AlertChannelResource(Resource):
     model = AlertChannel
     serializer_class = AlertChannelSerializer
     secret_fields = frozenset({"url"})
+    always_written = frozenset({"language", "time_zone"})
     is_deleted = True
     _shown = ""  # the address that `faults` has checked
     groups = [
@@ -145,6 +146,7 @@ class AlertRuleResource(Resource):
     serializer_class = AlertRuleSerializer
     is_deleted = True
     checked_fields = frozenset({"channels"})
+    always_written = frozenset({"time_zone"})
     groups = [
         (None, ["name", "enabled"]),
         (gettext_lazy("Which alerts"), ["kinds", "min_severity", "systems"]),

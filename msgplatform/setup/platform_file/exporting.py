@@ -1,7 +1,8 @@
 """Write the platform file of the stored objects.
 
-Values that are the default are left out, as a PUT leaves them out. Secrets are never written: a
-comment says where one is stored, with a reference that can take its place.
+Values that are the default are left out, as a PUT leaves them out, unless the default is a setting
+of this platform. Secrets are never written: a comment says where one is stored, with a reference
+that can take its place.
 """
 
 import hashlib
@@ -89,7 +90,7 @@ def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
 
 
 def _body(kind: Kind, row: Any) -> dict[str, Any]:
-    """The fields that are not the default, without secrets."""
+    """The fields that are not the default everywhere, without secrets."""
     columns = {column.name: column for column in kind.model._meta.concrete_fields}
     body: dict[str, Any] = {}
     for name, field in fields_of(kind.serializer_class).items():
@@ -103,7 +104,8 @@ def _body(kind: Kind, row: Any) -> dict[str, Any]:
                 body[name] = names
             continue
         column = columns[source]
-        if is_same(column.value_from_object(row), column.get_default()):
+        is_default = is_same(column.value_from_object(row), column.get_default())
+        if is_default and source not in kind.always_written:
             continue
         value = value_at(row, source)
         if value is not None:

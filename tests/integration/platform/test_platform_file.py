@@ -21,6 +21,7 @@ from demo.crmsync.crms import CallCentre, SalesTable
 from demo.notify import scenario as events
 from demo.sms import plan as sms
 from gateway.models import SmsAccount, SmsGateway
+from msgplatform.company.alerting.models import AlertChannel, AlertRule
 from msgplatform.doors.api.management.platform_file import json_schema
 from msgplatform.models import AuditLog, Biz, KeptObject
 from msgplatform.operation.management.commands.apply import Command
@@ -388,6 +389,23 @@ def test_a_name_that_no_file_can_have_is_left_alone(tmp_path: Path) -> None:
     assert "0 added, 0 changed, 0 removed" in apply(path)
     assert ". sources shop%2Feu  (A file cannot name it: it stays.)" in apply(path, "--prune")
     assert Source.objects.filter(name="shop/eu").exists()
+
+
+def test_quiet_hours_stay_the_same_on_another_platform(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zone that is this platform's is written."""
+    settings.TIME_ZONE = "Asia/Shanghai"
+    channel = AlertChannel.objects.create(name="ops", url="dingtalk://SECa1@a1b2/")
+    AlertRule.objects.create(name="night").channels.add(channel)
+    monkeypatch.setenv("ALERT_CHANNEL_OPS_URL", channel.url)
+    exported = run("export", "--references")
+    AlertRule.objects.all().delete()
+    channel.delete()
+    settings.TIME_ZONE = "UTC"
+    apply(written(tmp_path, exported))
+    for model in (AlertChannel, AlertRule):
+        assert model.objects.get().time_zone == "Asia/Shanghai"
 
 
 def test_the_default_account_moves_whatever_the_order(tmp_path: Path) -> None:
