@@ -16,9 +16,9 @@ from django.utils.translation import gettext, gettext_lazy as _
 from msgplatform.company.alerting import outbox
 from msgplatform.company.alerting.address_field import AddressField
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
-from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
+from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource, check_kind
 from msgplatform.core import personal
-from msgplatform.core.errors import Undecryptable
+from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.doors.admin import AdminPage, Select, cells
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import sees_personal
@@ -27,7 +27,6 @@ from msgplatform.doors.admin.filters import PickFilter
 from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.doors.admin.rows import RowsAdmin
 from msgplatform.models.alerts import Severity
-from msgplatform.monitor import runbooks
 
 
 class NewChannelForm(ResourceForm):
@@ -133,17 +132,10 @@ class AlertChannelAdmin(ResourceAdmin):
 
 def _check_kind(kind: str) -> None:
     """Raises ValidationError for a line that fits no kind of alert."""
-    kinds = sorted(runbooks.by_kind())
-    if kind.endswith("*"):
-        is_known = any(name.startswith(kind[:-1]) for name in kinds)
-    else:
-        is_known = kind in kinds
-    if not is_known:
-        flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in kinds}))
-        raise ValidationError(
-            gettext("There is no kind of alert “%(kind)s”: write one of the runbook's, or %(all)s.")
-            % {"kind": kind[:64], "all": flows}
-        )
+    try:
+        check_kind(kind)
+    except InvalidInput as error:
+        raise ValidationError(str(error)) from None
 
 
 @admin.register(AlertRule)

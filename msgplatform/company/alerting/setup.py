@@ -13,6 +13,7 @@ from msgplatform.company.alerting.models import MAX_URL, AlertChannel, AlertRule
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.http import destinations
 from msgplatform.models import Biz
+from msgplatform.monitor import runbooks
 from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
@@ -122,6 +123,19 @@ class AlertChannelResource(Resource):
         return ["shown"]
 
 
+def check_kind(kind: str) -> None:
+    """Raises InvalidInput for a text that fits no kind of alert."""
+    kinds = sorted(runbooks.by_kind())
+    if kind.endswith("*"):
+        is_known = any(name.startswith(kind[:-1]) for name in kinds)
+    else:
+        is_known = kind in kinds
+    if not is_known:
+        flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in kinds}))
+        words = _("There is no kind of alert “%(kind)s”: write one of the runbook's, or %(all)s.")
+        raise InvalidInput(words % {"kind": kind[:64], "all": flows})
+
+
 class AlertRuleSerializer(WholeSerializer):
     """The alerts that go to channels, and their times."""
 
@@ -164,6 +178,13 @@ class AlertRuleResource(Resource):
     list_prefetched = ("systems", "channels")
 
     def faults(self, row: AlertRule, before: Before | None) -> Faults:
+        # Stored kinds stay: their flow may have left FLOWS.
+        for kind in row.kinds:
+            if before is None or kind not in before.row.kinds:
+                try:
+                    check_kind(kind)
+                except InvalidInput as error:
+                    yield "kinds", str(error)
         channels = self.related.get("channels", ())
         if names := [channel.name for channel in channels if channel.is_heartbeat]:
             words = _("A heartbeat gets no messages: leave out %s.")

@@ -903,6 +903,12 @@ def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
     assert "url" not in created.json()
     assert manager.send("PUT", "alert-channels/ops", {}).status_code == 200, "it keeps the address"
     assert manager.send("PUT", "alert-rules/all", {"channels": ["ops"]}).status_code == 201
+    body = {"channels": ["ops"], "kinds": ["sms.*", "notify.fail"]}
+    refused = problem(manager.send("PUT", "alert-rules/kinds", body), 400, "invalid-input")
+    assert [error["field"] for error in refused["errors"]] == ["kinds"]
+    AlertRule.objects.update(kinds=["left.*"])  # those of a flow that left FLOWS
+    body = {"channels": ["ops"], "kinds": ["left.*"], "min_severity": "info"}
+    assert manager.send("PUT", "alert-rules/all", body).status_code == 200
     assert manager.send("POST", "alert-channels/ops/tests").json() == {"sent": True, "error": ""}
     robots.modes[DINGTALK] = "refuses"
     tested = manager.send("POST", "alert-channels/ops/tests").json()
