@@ -66,6 +66,11 @@ class AlertChannelAdmin(ResourceAdmin):
         AdminPage("<int:pk>/test/", "msgplatform_alertchannel_test", "test_view", is_post=True)
     ]
 
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)  # it could delete all channels of a rule
+        return actions
+
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:

@@ -82,6 +82,16 @@ class AlertChannel(Named):
     def is_heartbeat(self) -> bool:
         return self.heartbeat_seconds > 0
 
+    @property
+    def removal_fault(self) -> str:
+        """The reason why the channel cannot be deleted, as a sentence; '' if it can. A rule without
+        a channel would be silent."""
+        other_channels = AlertChannel.objects.exclude(pk=self.pk)
+        rules = AlertRule.objects.filter(channels=self).exclude(channels__in=other_channels)
+        if names := ", ".join(rules.values_list("name", flat=True)):
+            return _("It is the only channel of %s: add another one there first.") % names
+        return ""
+
     def clean(self) -> None:
         super().clean()
         if 0 < self.heartbeat_seconds < 10:

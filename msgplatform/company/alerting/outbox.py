@@ -166,15 +166,19 @@ class Outbox:
             message.claim = f"{self._me}-{message.attempts % 1000}"
             if not same_rows.update(claim=message.claim, lease_until=now + LEASE):
                 continue
-            if message.kind == AlertMessage.Kind.SUMMARY:
-                text = texts.of_paragraphs(message.channel, message.title, message.text)
-            elif notices := list(message.notices.select_related("alert")):
-                text = texts.of_notices(message.channel, notices)
-            else:  # its alerts were deleted, or another process has sent the news
+            notices = list(message.notices.select_related("alert"))
+            is_summary = message.kind == AlertMessage.Kind.SUMMARY
+            # Its alerts were deleted, or another process has sent the news, or the channel became a
+            # heartbeat meanwhile.
+            if message.channel.is_heartbeat or not (is_summary or notices):
                 AlertMessage.objects.filter(pk=message.pk, claim=message.claim).update(
                     state=State.DROPPED, claim="", lease_until=None
                 )
                 continue
+            if is_summary:
+                text = texts.of_paragraphs(message.channel, message.title, message.text)
+            else:
+                text = texts.of_notices(message.channel, notices)
             message.title, message.text = text.title, text.plain
             try:
                 child = Child("send", message.channel.url, **msgspec.structs.asdict(text))

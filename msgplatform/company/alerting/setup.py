@@ -92,7 +92,11 @@ class AlertChannelResource(Resource):
         (gettext_lazy("At times"), ["summary_weekday", "heartbeat_seconds"]),
     ]
     example = {"url": "dingtalk://SECRET@TOKEN/", "language": "zh-hans"}
-    on_delete = "Deletes the channel, with what was sent there and what waits for it."
+    on_delete = (
+        "Deletes the channel, with what was sent there and what waits for it; 409 while it is the "
+        "only channel of a rule."
+    )
+    conflicts = ("DELETE",)
     notes = "The address is checked without sending anything. Nothing goes there without a rule."
     list_notes = "Every channel, by name, without its address."
 
@@ -101,7 +105,13 @@ class AlertChannelResource(Resource):
         return row.shown
 
     def faults(self, row: AlertChannel, before: Before | None) -> Faults:
-        """Faults of the address. It is checked again when the address or its purpose changes."""
+        """Faults of the address, which is checked again when it or its purpose changes, and of a
+        purpose that does not fit the rules."""
+        if before is not None and row.is_heartbeat and not before.row.is_heartbeat:
+            rules = AlertRule.objects.filter(channels=row)
+            if names := ", ".join(rules.values_list("name", flat=True)):
+                words = _("A heartbeat gets no messages: take the channel out of %s first.")
+                yield "heartbeat_seconds", words % names
         try:
             url = row.url or ""
         except Undecryptable as error:
@@ -116,6 +126,10 @@ class AlertChannelResource(Resource):
             self._shown = check_address(url, row.is_heartbeat)
         except InvalidInput as error:
             yield "url", str(error)
+
+    @classmethod
+    def removal_fault(cls, row: AlertChannel) -> str:
+        return row.removal_fault
 
     def set_dependent_fields(self, row: AlertChannel, names: Sequence[str]) -> Sequence[str]:
         if self._shown:
@@ -141,7 +155,7 @@ class AlertRuleSerializer(WholeSerializer):
 
     kinds = TextListField()
     systems = NamedField(many=True, queryset=Biz.objects.all(), required=False, allow_null=True)
-    channels = NamedField(many=True, queryset=AlertChannel.objects.all())
+    channels = NamedField(many=True, queryset=AlertChannel.objects.all(), allow_empty=False)
 
     class Meta:
         model = AlertRule

@@ -44,6 +44,9 @@ def export(
         if not kinds.can_name(kind, address):
             yield f"  # {name_text} is not here: a file cannot name it."
             continue
+        if empty_list := _empty_list(kind, row):
+            yield f"  # {name_text} is not here: it has no {empty_list}, and cannot be applied."
+            continue
         body, secrets = _body(kind, row), dict[str, Any]()
         for field_name, secret in _stored_secrets(kind, row):  # a reference says which one it is
             words = (kind.noun, name, field_name)
@@ -64,7 +67,7 @@ def content(sections: Collection[str] = (), systems: Collection[str] = ()) -> di
     bodies: dict[str, Any] = {VERSION_KEY: VERSION}
     for kind, row in _objects(sections, systems):
         address = kinds.address_of(kind, row)
-        if kinds.can_name(kind, address):
+        if kinds.can_name(kind, address) and not _empty_list(kind, row):
             section = kinds.section_of(kind)
             bodies.setdefault(section, {})[kinds.name_of(address)] = _body(kind, row)
     return bodies
@@ -87,6 +90,16 @@ def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
     """Lines end only with LF: U+2028 and blanks at the end belong to a text."""
     for line in text.write(values).removesuffix("\n").split("\n") if values else ():
         yield f"{beginning}{line}" if line else ""
+
+
+def _empty_list(kind: Kind, row: Any) -> str:
+    """The name of a list that a body needs and the row does not have, such as the channels of a
+    rule; '' if there is none."""
+    for name, field in fields_of(kind.serializer_class).items():
+        is_needed = isinstance(field, serializers.ManyRelatedField) and not field.allow_empty
+        if is_needed and not getattr(row, str(field.source)).all():
+            return name
+    return ""
 
 
 def _body(kind: Kind, row: Any) -> dict[str, Any]:

@@ -511,6 +511,18 @@ def test_a_robot_that_hangs_holds_up_no_other(
     robots.released.set()
 
 
+def test_what_waits_for_a_channel_that_became_a_heartbeat_is_dropped(robots: Robots) -> None:
+    rule(channel(url=f"jsons://{PLAIN}/"), group_seconds=60)
+    with at(NOON) as clock:
+        alarm()
+        work()
+        AlertChannel.objects.update(heartbeat_seconds=86_400, next_heartbeat_at=NOON)
+        clock.move_to(NOON + timedelta(seconds=61))
+        work()
+    assert AlertMessage.objects.get().state == "dropped"
+    assert titles(robots) == []
+
+
 def test_what_a_killed_program_had_begun_goes_on_elsewhere(robots: Robots) -> None:
     """Before the news was planned, and while the message was on its way."""
     rule(channel(url=f"jsons://{PLAIN}/"))
@@ -903,9 +915,19 @@ def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
     assert "url" not in created.json()
     assert manager.send("PUT", "alert-channels/ops", {}).status_code == 200, "it keeps the address"
     assert manager.send("PUT", "alert-rules/all", {"channels": ["ops"]}).status_code == 201
-    body = {"channels": ["ops"], "kinds": ["sms.*", "notify.fail"]}
-    refused = problem(manager.send("PUT", "alert-rules/kinds", body), 400, "invalid-input")
-    assert [error["field"] for error in refused["errors"]] == ["kinds"]
+    for path, body, field in (
+        ("alert-rules/none", {"channels": []}, "channels"),
+        ("alert-rules/kinds", {"channels": ["ops"], "kinds": ["sms.*", "notify.fail"]}, "kinds"),
+        (
+            "alert-channels/ops",
+            {"heartbeat_seconds": 60, "url": "https://ping.example.com/a"},
+            "heartbeat_seconds",
+        ),
+    ):
+        refused = problem(manager.send("PUT", path, body), 400, "invalid-input")
+        assert [error["field"] for error in refused["errors"]] == [field]
+    kept = problem(manager.send("DELETE", "alert-channels/ops"), 409, "not-now")
+    assert "It is the only channel of all" in kept["detail"]
     AlertRule.objects.update(kinds=["left.*"])  # those of a flow that left FLOWS
     body = {"channels": ["ops"], "kinds": ["left.*"], "min_severity": "info"}
     assert manager.send("PUT", "alert-rules/all", body).status_code == 200

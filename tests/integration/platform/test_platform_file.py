@@ -391,15 +391,17 @@ def test_a_name_that_no_file_can_have_is_left_alone(tmp_path: Path) -> None:
     assert Source.objects.filter(name="shop/eu").exists()
 
 
-def test_quiet_hours_stay_the_same_on_another_platform(
+def test_quiet_hours_and_rules_without_a_channel_are_exported(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A zone that is this platform's is written."""
+    """A zone that is this platform's is written; a rule of an earlier release is left out."""
     settings.TIME_ZONE = "Asia/Shanghai"
     channel = AlertChannel.objects.create(name="ops", url="dingtalk://SECa1@a1b2/")
     AlertRule.objects.create(name="night").channels.add(channel)
+    AlertRule.objects.create(name="silent")
     monkeypatch.setenv("ALERT_CHANNEL_OPS_URL", channel.url)
     exported = run("export", "--references")
+    assert "  # silent is not here: it has no channels, and cannot be applied.\n" in exported
     AlertRule.objects.all().delete()
     channel.delete()
     settings.TIME_ZONE = "UTC"
