@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 from msgplatform import env
-from msgplatform.checks import NEW_KEY, malformed_keys
+from msgplatform.checks import malformed_keys
 from msgplatform.company.audit_export import lines
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
@@ -56,15 +56,7 @@ def parse(text: str) -> Address:
 
 @register(env.CHECKS_TAG)
 def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """AUDIT_EXPORT needs keys; without it they only serve `verify_audit`."""
-    if settings.AUDIT_EXPORT and not settings.AUDIT_SIGNING_KEYS:
-        yield Error(
-            "AUDIT_EXPORT is set, and AUDIT_SIGNING_KEY is not",
-            hint=f"Make a key: {NEW_KEY}, and give it to run_bulk as AUDIT_SIGNING_KEY, or write "
-            "it into a file and name that as AUDIT_SIGNING_KEY_FILE.",
-            obj="AUDIT_SIGNING_KEY",
-            id="msgplatform.E012",
-        )
+    """Wrong values. `run_bulk` alone asks for a key that is missing: other programs need none."""
     yield from malformed_keys("AUDIT_SIGNING_KEY", "signs", "msgplatform.E013", lines.Signer)
     try:
         if settings.AUDIT_EXPORT:

@@ -17,9 +17,11 @@ from typing import Any, assert_never
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.management.base import CommandError
 from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
+from msgplatform.checks import NEW_KEY
 from msgplatform.company.audit_export import address, lines
 from msgplatform.company.audit_export.address import Address
 from msgplatform.company.audit_export.models import AuditExport
@@ -182,9 +184,16 @@ def _pending(signer: lines.Signer, claim: claims.Claim) -> str:
 
 class ExportThread(Upkeep):
     """Runs the exporter beside a daemon's loop: a target that hangs holds up no work. While the
-    export is off there is no thread, and an open alert about the export is resolved."""
+    export is off there is no thread, and an open alert about the export is resolved. Raises
+    CommandError without a key: the program that exports needs it, and no other one."""
 
     def __init__(self) -> None:
+        if settings.AUDIT_EXPORT and not settings.AUDIT_SIGNING_KEYS:
+            raise CommandError(
+                f"AUDIT_EXPORT is set, and AUDIT_SIGNING_KEY is not. Make a key: {NEW_KEY}, and "
+                "give it to run_bulk as AUDIT_SIGNING_KEY, or write it into a file and name that "
+                "as AUDIT_SIGNING_KEY_FILE."
+            )
         self._loop: ThreadLoop | None = None
         self._pause = Backoff(first=0.2, factor=2.0, cap=MAX_PAUSE_SECONDS)
         self._is_target_away = False

@@ -12,7 +12,7 @@ AUDIT_EXPORT = env.secret("AUDIT_EXPORT")
 # By default: none
 AUDIT_EXPORT_TOKEN = env.secret("AUDIT_EXPORT_TOKEN")
 # Signs the lines (Ed25519): 32 bytes in URL-safe base64. Several, separated by commas: the first
-# signs, `verify_audit` knows all. Required with AUDIT_EXPORT.
+# signs, `verify_audit` knows all. With AUDIT_EXPORT `run_bulk` needs it.
 # By default: the file `audit_signing_key` in STATE_DIR, if it is there
 AUDIT_SIGNING_KEYS = tuple(
     env.secret("AUDIT_SIGNING_KEY", default_file=env.state_dir() / "audit_signing_key")
