@@ -4,6 +4,7 @@ E0xx a wrong setting; nothing starts · E1xx, W1xx seen by `check --deploy` · E
 `check --database`. Only the last kind talks to a server.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -13,12 +14,15 @@ from cryptography.fernet import Fernet
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
+from django.http.request import validate_host
 
 from msgplatform import env
 from msgplatform.core.data import engines, migration_stages
 from msgplatform.core.flows.programs import redis_roles
 from msgplatform.core.rates import shared
 
+# An entry of ALLOWED_HOSTS that can fit a request: a name, a pattern, an IPv6 address in brackets.
+_HOST = re.compile(r"[^/:\s]+|\[[^/\s\]]+\]")
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 
 
@@ -58,6 +62,29 @@ def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
             hint="Set DEBUG=no: error pages show settings and source to everybody.",
             obj="DEBUG",
             id="msgplatform.W007",
+        )
+
+
+@register(env.CHECKS_TAG)
+def hosts_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
+    """Names that fit no request. They are an error where nothing else answers at PUBLIC_URL."""
+    host = urlsplit(settings.PUBLIC_URL).hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    is_answered = validate_host(host, settings.ALLOWED_HOSTS)
+    if wrong_names := [name for name in settings.ALLOWED_HOSTS if not _HOST.fullmatch(name)]:
+        yield (Warning if is_answered else Error)(
+            f"ALLOWED_HOSTS has entries that are no host names: {', '.join(wrong_names)}",
+            hint="Write names without https://, port and path, separated by commas, such as "
+            "messages.example.com,localhost",
+            obj="ALLOWED_HOSTS",
+            id="msgplatform.W018" if is_answered else "msgplatform.E018",
+        )
+    elif settings.PUBLIC_URL_SET and not is_answered:
+        yield Warning(
+            f"ALLOWED_HOSTS lacks the host of PUBLIC_URL: requests for {host} are answered 400",
+            hint=f"Add {host} to ALLOWED_HOSTS, or leave ALLOWED_HOSTS unset.",
+            obj="ALLOWED_HOSTS",
+            id="msgplatform.W019",
         )
 
 

@@ -59,7 +59,8 @@ SANDBOX = env.flag("SANDBOX", True)
 # By default: with `make up` its web server; else PUBLIC_URL, whose address must be public
 SANDBOX_URL = env.url("SANDBOX_URL", PUBLIC_URL, ("http", "https")).rstrip("/")
 SANDBOX_URL_SET = bool(env.secret("SANDBOX_URL"))
-# Host names that the web server answers to, separated by commas.
+# Host names that the web server answers to, separated by commas, without https:// and port. On
+# Kubernetes also `localhost`, which the probes ask for.
 # By default: the host of PUBLIC_URL, and this machine
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.1", "[::1]"])
 if SANDBOX:

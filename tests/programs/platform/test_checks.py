@@ -243,9 +243,20 @@ class TestSettings:
     def test_two_redis(self, work: str, sms: str, id: str | None) -> None:
         assert list(found(REDIS_URL=work, SMS_REDIS_URL=sms)) == ([id] if id else [])
 
+    @pytest.mark.parametrize(
+        ("hosts", "id"),
+        [("https://x", "E018"), ("x:443", "E018"), ("x/console", "E018"), ("[::1]:80", "E018"),
+         ("x,https://x", "W018"), ("y", "W019"), ("x", ""), ("X", ""), ("*", ""), (".x", ""),
+         ("x,localhost,[::1]", "")],
+    )  # fmt: skip
+    def test_hosts(self, hosts: str, id: str) -> None:
+        public = {"PUBLIC_URL": "https://x:8443", "PUBLIC_URL_SET": True}
+        told = found(ALLOWED_HOSTS=hosts.split(","), **public)
+        assert list(told) == ([f"msgplatform.{id}"] if id else [])
+
     def test_debug_in_public(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PUBLIC_URL", "https://msg.example.com")
-        public = {"DEBUG": True, "PUBLIC_URL": "https://msg.example.com"}
+        public = {"DEBUG": True, "PUBLIC_URL": "https://msg.example.com", "ALLOWED_HOSTS": ["*"]}
         assert list(found(**public)) == ["msgplatform.W007"]
         assert found(**{**public, "PUBLIC_URL": "http://localhost:8000"}) == {}
 
