@@ -37,8 +37,8 @@ typescript() {  # a tarball, for npm install
   cd "$OLDPWD"
 }
 
-go() {  # two constants of a package may not have the same name
-  source_package go enumClassPrefix=true,packageName=msgplatform
+go() {  # two constants of a package may not have the same name; a field of a newer platform is no error
+  source_package go enumClassPrefix=true,packageName=msgplatform,disallowAdditionalPropertiesIfNotPresent=false
 }
 
 java() {  # java.util.function has a Consumer, too

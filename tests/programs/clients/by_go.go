@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"os"
@@ -33,6 +34,10 @@ func main() {
 	}
 	if message.Payload.(map[string]interface{})["order"] != 7.0 {
 		log.Fatal(message.Payload)
+	}
+	ofNewerPlatform := []byte(`{"id": "1", "outcome": "created", "new": 1}`)
+	if err := json.Unmarshal(ofNewerPlatform, &msgplatform.Accepted{}); err != nil {
+		log.Fatal(err)
 	}
 	fmt.Println(sent.GetId())
 }
