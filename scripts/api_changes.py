@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Name the changes between two OpenAPI documents that break a client: an operation, parameter,
-property or value that is gone, a new duty in a request, a promise less in an answer.
+property or value that is gone, a new duty in a request, a promise less or a new value in an answer.
 
     scripts/api_changes.py RELEASED.json NEW.json      exit code 1: there are some
 """
@@ -111,6 +111,12 @@ def _value(name: str, old: Schema, new: Schema, is_request: bool) -> Iterator[st
         verb = "no longer takes" if is_request else "may be"
         yield f"{name}: {verb} {', '.join(sorted(lost_types))}"
     if not is_request:
+        # Clients that are generated in Go, Java and PHP refuse a value that they do not know.
+        new_values = set(map(str, new.get("enum", ()))) - set(map(str, old.get("enum", ())))
+        if "enum" in old and "enum" not in new:
+            yield f"{name}: may be any value"
+        elif "enum" in old and new_values:
+            yield f"{name}: may be {', '.join(sorted(new_values))}"
         return
     if "enum" in new:
         lost_values = set(map(str, old.get("enum", ()))) - set(map(str, new["enum"]))

@@ -43,7 +43,12 @@ RELEASED: dict[str, Any] = {
                     "rows": {"type": "array", "items": {"$ref": "#/components/schemas/Row"}},
                 },
             },
-            "Row": {"type": "object", "properties": {"n": {"type": "integer"}}},
+            "Row": {
+                "type": "object",
+                "properties": {
+                    "n": {"type": "integer"}, "state": {"type": "string", "enum": ["a", "b"]},
+                },
+            },
         }
     },
 }  # fmt: skip
@@ -80,6 +85,11 @@ def changes(change: Callable[[Any, Any], Any]) -> list[str]:
             lambda _, rows: rows["Row"]["properties"]["n"].update(type=["integer", "null"]),
             "rows[].n: may be null",
         ),
+        (
+            lambda _, rows: rows["Row"]["properties"]["state"]["enum"].append("c"),
+            "rows[].state: may be c",
+        ),
+        (lambda _, rows: rows["Row"]["properties"]["state"].pop("enum"), "state: may be any value"),
         (lambda post, _: post["responses"].clear(), "the answer 202 is gone"),
     ],
 )
@@ -99,6 +109,7 @@ def test_what_breaks_a_client(change: Callable[[Any, Any], Any], said: str) -> N
         lambda _, rows: rows["In"]["properties"]["key"].update(maxLength=256),
         lambda _, rows: rows["In"]["required"].clear(),
         lambda _, rows: rows["Out"]["properties"].update(new={"type": "string"}),
+        lambda _, rows: rows["Row"]["properties"]["state"]["enum"].pop(),
     ],
 )
 def test_what_breaks_none(change: Callable[[Any, Any], Any]) -> None:
