@@ -72,6 +72,7 @@ def error_of(kind: type[E], call: Callable[[], object]) -> E:
 
 GOOD = answer("202 Accepted", b'{"id": "1", "outcome": "created"}')
 CUT, LOST = GOOD[:-5], b""
+OF_A_NEWER_PLATFORM = GOOD.replace(b"created", b"renewed")
 OF_A_PROXY = answer("520 ")
 DID_NOTHING = answer("503 Service Unavailable", b'{"type": "/problems/unavailable"}')
 NOTHING_THERE = answer("404 Not Found", b'{"type": "/problems/not-found", "title": "Not found"}')
@@ -112,6 +113,9 @@ with Server() as server:
         assert client.publish("a.b", 1).outcome == "created"
         assert len(server.bodies) == 3
         assert len(set(server.bodies)) == 1, "the repeats have another key"
+
+        server.prepare(OF_A_NEWER_PLATFORM)
+        assert client.publish("a.b", 1).outcome.value in {"renewed"}
 
         http = client.api.get_httpx_client()
         for path, headers in ANSWERED_ONCE:

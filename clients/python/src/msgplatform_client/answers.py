@@ -48,11 +48,10 @@ def checked_filters(filters: MessageFilters) -> dict[str, Any]:
     not, which names those that there are, and TypeError for a time that is a text."""
     checked: dict[str, Any] = {**filters}
     if status := checked.get("status"):
-        try:
-            checked["status"] = MessagesListStatus(status)
-        except ValueError:
-            choices = ", ".join(each.value for each in MessagesListStatus)
-            raise ValueError(f"There is no status {status!r}; there are {choices}") from None
+        if status not in list(MessagesListStatus):
+            choices = ", ".join(MessagesListStatus)
+            raise ValueError(f"There is no status {status!r}; there are {choices}")
+        checked["status"] = MessagesListStatus(status)
     for name in ("since", "until"):
         check_time(name, checked.get(name))
     return checked
