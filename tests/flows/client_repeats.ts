@@ -81,6 +81,20 @@ const oneVerdict: Answer = async () =>
 const events = [1, 2].map((payload) => ({ event_type: "a.b", payload }));
 await rejects(clientWith(oneVerdict).client.publishMany(events), UnexpectedAnswer);
 
+// A line on which the time limit is over before a large body has been sent.
+const slowly: typeof fetch = (_address, init) =>
+  new Promise((resolve, reject) => {
+    init!.signal!.addEventListener("abort", () => reject(init!.signal!.reason));
+    setTimeout(() => resolve(good()), 1000);
+  });
+const slow = new Client("http://127.0.0.1:40", "mp_test", {
+  fetch: slowly,
+  patience: 0,
+  timeout: 0.1,
+});
+await rejects(slow.publish("a.b", 1), Unreachable);
+await slow.publish("a.b", "\u540d".repeat(100_000));
+
 // From a file, from a page, from an editor of Windows; and keys that are none.
 for (const key of [" mp_test\r\n", "\ufeffmp_test", "mp_test\u200b"]) {
   new Client("http://127.0.0.1:40", key);

@@ -78,9 +78,9 @@ function cleanKey(key: string): string {
  * A business system's connection to the platform.
  *
  * Every call repeats its request for `patience` seconds while the platform is away, under the same
- * idempotency key. `timeout` is for one attempt, in seconds. Every method rejects with a
- * `PlatformError`, or with the reason of its `signal`. `E` has the event types and their payloads,
- * as `msgplatform-types` writes them.
+ * idempotency key. `timeout` is for one attempt, in seconds, and grows with what it sends. Every
+ * method rejects with a `PlatformError`, or with the reason of its `signal`. `E` has the event types
+ * and their payloads, as `msgplatform-types` writes them.
  */
 export class Client<E extends object = AnyEvents> {
   /** Every operation of the API, with the same retries and errors. */

@@ -9,6 +9,8 @@ import { Unreachable, errorOf, isPage, kindOf, problemOf, retryAfter } from "./e
 /** Of one request, its repeats included: enough for a restart of the platform. */
 export const PATIENCE_SECONDS = 120;
 export const TIMEOUT_SECONDS = 30;
+// The slowest line on which the platform waits for a request's body.
+const MIN_BYTES_PER_SECOND = 16 * 1024;
 const MAX_PAUSE_SECONDS = 60;
 // The longest time that a timer of JavaScript holds.
 const MAX_TIMER_SECONDS = 2_147_483;
@@ -29,7 +31,7 @@ const NOT_SENT = new Set([
 export interface RetryOptions {
   /** Seconds for one request, its repeats included. */
   patience?: number | undefined;
-  /** Seconds for one attempt, the answer's body included. */
+  /** Seconds for one attempt, the answer's body included; a second more for each 16 KiB that is sent. */
   timeout?: number | undefined;
   /** Sends a request; the platform's own `fetch` when left out. */
   fetch?: typeof fetch | undefined;
@@ -48,10 +50,12 @@ export function retryingFetch(options: RetryOptions): (request: Request) => Prom
     const isBodiless = request.method === "GET" || request.method === "HEAD";
     const body = isBodiless ? undefined : await request.text();
     const init = initOf(request, body);
+    const sendingSeconds = new TextEncoder().encode(body).length / MIN_BYTES_PER_SECOND;
+    const timeout = (options.timeout ?? TIMEOUT_SECONDS) + sendingSeconds;
     const deadline = now() + patience;
     let isLost = false;
     for (let count = 1; ; count += 1) {
-      const attempt = await attemptOf(send, request, init, options.timeout ?? TIMEOUT_SECONDS);
+      const attempt = await attemptOf(send, request, init, timeout);
       if ("response" in attempt && attempt.response.ok && !isPage(attempt.response)) {
         return attempt.response;
       }
@@ -90,7 +94,7 @@ async function attemptOf(
   const controller = new AbortController();
   const abort = () => controller.abort(request.signal.reason);
   const timer = setTimeout(() => {
-    controller.abort(new DOMException(`no answer in ${timeout} s`, "TimeoutError"));
+    controller.abort(new DOMException(`no answer in ${+timeout.toFixed(1)} s`, "TimeoutError"));
   }, milliseconds(timeout));
   request.signal.addEventListener("abort", abort);
   try {
