@@ -193,7 +193,8 @@ def test_login(nobody: CommandLine, cluster: SmsCluster, keys: list[str], tmp_pa
         assert "unknown form" in nobody.refusal("login", other.url, "--key", key, code=1)
     assert not (tmp_path / "home/config").exists()  # nothing was kept
 
-    said = nobody("login", f"{url}/", "--key", "-", stdin=f"{key}\n").out
+    # As an editor of Windows stores it.
+    said = nobody("login", f"{url}/", "--key", "-", stdin=f"\ufeff{key}\n").out
     assert said == f"Logged in to {url} with the key till of the system orders.\n"
     (file,) = (tmp_path / "home/config/msgp").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -44,7 +44,8 @@ def login(
     if not url and is_asked:
         url = typer.prompt("Address of the platform")
     if key == "-":
-        key = sys.stdin.readline().strip()
+        # In the encoding of Windows' own streams a byte order mark is three letters.
+        key = sys.stdin.buffer.readline().decode("utf-8", "replace").strip()
     elif not key and is_asked:
         key = typer.prompt("API key", hide_input=True)
     if not url or not key:

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib.metadata import version
 from typing import Annotated, Any, get_type_hints
@@ -27,6 +27,7 @@ from ..answers import PAGE_ITEMS, next_cursor, reading_answers
 from ..client import Client
 from ..errors import NotFound, PlatformError
 from ..events import new_key
+from ..retries import clean_key
 from . import profiles
 from .exits import Exit, Failure, code_of
 from .output import Output
@@ -160,9 +161,11 @@ def checked(url: str, key: str) -> Profile:
         is_address = False
     if not is_address or parts.username or parts.query or parts.fragment:
         raise Failure("Write the address as https://messages.example.com.", Exit.USAGE)
-    if not _KEY.fullmatch(key.strip()):
+    with suppress(ValueError):
+        key = clean_key(key)
+    if not _KEY.fullmatch(key):
         raise Failure("That is no API key: a key begins with mp_.", Exit.USAGE)
-    return Profile(address, key.strip())
+    return Profile(address, key)
 
 
 def checked_part(name: str) -> str:
