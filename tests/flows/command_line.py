@@ -9,7 +9,7 @@ import pty
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -157,7 +157,7 @@ class Consumer:
     and keeps what it gets."""
 
     status: int = 204
-    answer: bytes = b""
+    answer: bytes | Callable[[str], bytes] = b""  # a function gets the path
     seen: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     port: int = 0
     first_statuses: list[int] = field(default_factory=list)
@@ -188,14 +188,16 @@ class Consumer:
                 status = first.pop(0) if first else consumer.status
                 self.send_response(status)
                 has_body = status != 204
+                answer = consumer.answer
+                answer = answer if isinstance(answer, bytes) else answer(self.path)
                 if has_body:
-                    length = len(consumer.answer) + consumer.is_cut_off
+                    length = len(answer) + consumer.is_cut_off
                     self.send_header("content-length", str(length))
                 if consumer.content_type:
                     self.send_header("content-type", consumer.content_type)
                 self.end_headers()
                 if has_body:
-                    self.wfile.write(consumer.answer)
+                    self.wfile.write(answer)
                     self.close_connection |= consumer.is_cut_off
 
             def log_message(self, *_: object) -> None:

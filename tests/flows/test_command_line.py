@@ -411,6 +411,25 @@ def test_texts(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
     assert msgp.project.run(program, **environment) == "delivered delivered\n"
 
 
+def test_one_timeout_for_all_texts(msgp: CommandLine) -> None:
+    """It is over when the first text has ended: the second is looked at once."""
+    paths: list[str] = []
+
+    def answer(path: str) -> bytes:
+        paths.append(path)
+        is_first = path.endswith("/1")
+        if is_first:
+            time.sleep(1)
+        text = {"id": path[-1], "to": "8613800000000", "state": ["pending", "delivered"][is_first]}
+        return json.dumps({**text, "outcome": "created", "ids": ["1", "2"]}).encode()
+
+    with Consumer(200, answer).listening() as platform:
+        send = ("sms", "send", "hello", "13800000000", "13800000001", "--follow", "--timeout", "1")
+        refusal = msgp.refusal(*send, code=5, MSGP_URL=platform.url)
+    assert "not ended after 1 s" in refusal
+    assert paths == ["/api/v1/sms", "/api/v1/sms/1", "/api/v1/sms/2"]
+
+
 def test_failures(msgp: CommandLine, manager: CommandLine, cluster: SmsCluster) -> None:
     cluster.start("run_bulk")
     with Consumer(503).listening() as consumer:

@@ -124,11 +124,15 @@ def checked_id(id: str) -> str:
 
 
 def states(
-    look: Callable[[], Any], has_ended: Callable[[Any], bool], timeout: float | None
+    look: Callable[[], Any],
+    has_ended: Callable[[Any], bool],
+    timeout: float | None,
+    began_at: float | None = None,
 ) -> Iterator[Any]:
     """What `look` gives, now and after each change, until it has ended. Raises Failure after the
-    timeout, in seconds."""
-    deadline = None if timeout is None else time.monotonic() + timeout
+    timeout, in seconds since `began_at` of `time.monotonic()`, else since now."""
+    began_at = time.monotonic() if began_at is None else began_at
+    deadline = None if timeout is None else began_at + timeout
     latest = None
     while True:
         state = look()

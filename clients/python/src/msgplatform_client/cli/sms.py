@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -86,10 +88,11 @@ def follow(
 
 
 def _follow(session: Session, ids: list[str], timeout: float | None) -> None:
-    endings = []
+    endings, began_at = [], time.monotonic()
     for id in ids:
         state: Any = None
-        for state in states(lambda id=id: session.get(f"sms/{id}"), _has_ended, timeout):  # type: ignore[misc]
+        look = partial(session.get, f"sms/{id}")
+        for state in states(look, _has_ended, timeout, began_at):
             session.output.result(state, _line(state))
         endings.append(state["state"])
     if not _ARRIVED.issuperset(endings):
