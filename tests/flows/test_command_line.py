@@ -104,6 +104,15 @@ for format in ("standard", "cloudevents", "cloudevents-binary"):
                               event_types=["format.*"], format=format)
 print(json.dumps(secrets))
 """
+LOGINS = """
+from concurrent.futures import ThreadPoolExecutor
+from msgplatform_client.cli import profiles
+
+with ThreadPoolExecutor(8) as pool:
+    for number in range(40):
+        pool.submit(profiles.keep, str(number), profiles.Profile("url", "key"))
+print(len(profiles.load()))
+"""
 VERIFY = """
 import json, sys
 from msgplatform_client import WebhookVerificationError, verify
@@ -213,12 +222,24 @@ def test_login(nobody: CommandLine, cluster: SmsCluster, keys: list[str], tmp_pa
     assert "MSGP_KEY" in nobody.refusal("whoami", code=3, MSGP_URL="http://elsewhere.example")
     refusal = nobody.refusal("publish", "a.b", "1", "--profile", "reader", code=3)
     assert "events:write" in refusal
+    full_disk = ["bash", "-c", 'ulimit -f 0; exec "$0" "$@"', str(nobody.project.msgp)]
+    done = subprocess.run(
+        [*full_disk, "login", url, "--key", key], cwd=nobody.folder, env=nobody.environment,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert "cannot be written" in done.stderr
+    assert [*file.parent.iterdir()] == [file]  # no copy with keys
     assert [line.split()[0] for line in nobody("profiles").lines] == ["default", "reader"]
     nobody("logout")
     assert "There are: reader" in nobody.refusal("whoami", code=3)
     nobody.refusal("logout", code=3)
     file.write_text("{")
     assert "log in again" in nobody.refusal("whoami")
+
+
+def test_logins_at_once(project: PythonProject, tmp_path: Path) -> None:
+    program = project.code("logins", LOGINS)
+    assert project.run(program, XDG_CONFIG_HOME=str(tmp_path)) == "40\n"
 
 
 def test_publish(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None:

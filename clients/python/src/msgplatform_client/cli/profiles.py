@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from platformdirs import user_config_path
 
 from .exits import Exit, Failure
+
+if sys.platform != "win32":
+    import fcntl
 
 DEFAULT = "default"
 
@@ -76,15 +80,35 @@ def drop(name: str) -> None:
 @contextmanager
 def _changing() -> Iterator[dict[str, Profile]]:
     """The profiles; what the caller does with them is stored as a whole, or not at all."""
-    profiles = load()
-    yield profiles
-    text = json.dumps({name: asdict(each) for name, each in profiles.items()}, indent=1)
     try:
         file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # mkstemp makes files that their owner alone can read.
-        number, path = tempfile.mkstemp(dir=file().parent)
-        with os.fdopen(number, "w", encoding="utf-8") as new:
-            new.write(text)
-        Path(path).replace(file())
+        with _lock(file().parent):
+            profiles = load()
+            yield profiles
+            text = json.dumps({name: asdict(each) for name, each in profiles.items()}, indent=1)
+            # mkstemp makes files that their owner alone can read.
+            number, path = tempfile.mkstemp(dir=file().parent)
+            try:
+                with os.fdopen(number, "w", encoding="utf-8") as new:
+                    new.write(text)
+                Path(path).replace(file())
+            finally:
+                Path(path).unlink(missing_ok=True)  # it has keys
     except OSError as error:
         raise Failure(f"{file()} cannot be written: {error.strerror}.") from error
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Keeps other programs from changing the profiles meanwhile, where folders can be locked: not
+    on Windows, nor on some network disks."""
+    if sys.platform == "win32":
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
