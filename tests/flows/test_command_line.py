@@ -474,7 +474,14 @@ def test_failures(msgp: CommandLine, manager: CommandLine, cluster: SmsCluster) 
         filters = ("--filter", f"ids={id}", "--filter", "status=delivered")
         assert manager("resend", *filters, "--preview", "--json").json["total"] == 1
         assert "--yes" in manager.refusal("resend", *filters, code=2)
-        assert manager("resend", *filters, "--yes", "--follow", "--json").objects[-1]["done"] == 1
+        resend = ("resend", *filters, "--yes", "--json")
+        assert manager(*resend, "--follow").objects[-1]["done"] == 1
+        with LossyNetwork(cluster.base_url).running() as network:
+            lossy = manager.refusal(*resend, "--patience", "0", code=4, MSGP_URL=network.url)
+        (key,) = re.findall("Repeat it with --idempotency-key ([^ :]+):", lossy)
+        jobs = [manager(*resend, "--idempotency-key", key).json["id"] for _ in range(2)]
+        assert jobs[0] == jobs[1]
+        assert "a group has none" in manager.refusal("resend", failure["id"], "-k", key, code=2)
     assert "manage:failures" in msgp.refusal("failures", code=3)
     assert "filters" in manager.refusal("resend", code=2)
     assert "status=exhausted" in manager.refusal("resend", "--filter", "status", code=2)

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PlatformError
-from ..events import new_key
 from .events import TimeoutOption, checked_id, states
 from .exits import Exit, Failure
 from .output import BAD, BOLD, FAINT, Part, moment
-from .session import Session, on_platform
+from .session import Session, key_in_errors, on_platform
 
 _FOLLOW_SECONDS = 5.0
 _ENDED = {"done", "failed", "cancelled"}
@@ -72,6 +71,15 @@ def resend(
         ),
     ] = None,
     flow: Annotated[str, typer.Option(help="The flow of the filters.")] = "notify",
+    key: Annotated[
+        str,
+        typer.Option(
+            "--idempotency-key",
+            "-k",
+            metavar="KEY",
+            help="Of the job of the filters: the same key again starts no second one.",
+        ),
+    ] = "",
     rate: RateOption = None,
     is_preview: Annotated[
         bool, typer.Option("--preview", help="Only count the messages of the filters.")
@@ -92,11 +100,13 @@ def resend(
     """  # fmt: skip
     if bool(id) == bool(filters):
         raise Failure("Name a group of `msgp failures`, or filters.", Exit.USAGE)
+    if id and key:
+        raise Failure("A key is for filters: a group has none.", Exit.USAGE)
     if id:
         body = {"rate": rate} if rate else {}
         job = session.request("POST", f"failures/{checked_id(id)}/resend", json=body).json()
     else:
-        job = _start(session, flow, filters or [], rate, is_preview, is_certain)
+        job = _start(session, flow, filters or [], key, rate, is_preview, is_certain)
     if job is None:
         return
     session.output.result(job, _line(job))
@@ -105,7 +115,7 @@ def resend(
 
 
 def _start(
-    session: Session, flow: str, filters: list[str], rate: int | None, is_preview: bool,
+    session: Session, flow: str, filters: list[str], key: str, rate: int | None, is_preview: bool,
     is_certain: bool,
 ) -> Any:  # fmt: skip
     """The job of these filters; None when nothing was started."""
@@ -120,8 +130,9 @@ def _start(
             session.output.result(counted, [words])
             return None
         confirm(f"Send {words} again?")
-    body |= {"idempotency_key": new_key()} | ({"rate": rate} if rate else {})
-    return session.request("POST", "jobs", json=body).json()
+    with key_in_errors(key) as own_key:
+        body |= {"idempotency_key": own_key} | ({"rate": rate} if rate else {})
+        return session.request("POST", "jobs", json=body).json()
 
 
 def confirm(question: str) -> None:
