@@ -48,8 +48,9 @@ class Client:
     """A business system's connection to the platform, for any number of threads.
 
     Every call repeats its request for `patience` seconds while the platform is away, under the same
-    idempotency key. `timeout` is for one attempt, in seconds. Every method raises errors of
-    `PlatformError`; `api` is for operations that have no method here:
+    idempotency key. `timeout` is for each step of an attempt, in seconds: to connect, to send a
+    piece, to get the next bytes of the answer. Every method raises errors of `PlatformError`; `api`
+    is for operations that have no method here:
     `feed_posts_create.sync(client=client.api, body=…)`.
     """
 
