@@ -27,6 +27,11 @@ from notify.agent.models import Outbox
 ALIAS = "outbox"
 MAX_COUNTED = 20_000  # rows of a table
 _TEXT_LENGTH = 500  # of last_error and reason
+_REPAIRS = {
+    Fault.NO_TABLE: "the database has no table outbox: load notify/agent/ddl/mysql.sql or "
+    "sqlite.sql, or migrate the Django app notify.agent",
+    Fault.LOG_FORMAT: "the server's binlog_format is STATEMENT: set ROW or MIXED",
+}
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -81,7 +86,7 @@ class Store:
     def claim(self, limit: int, lease: float) -> claims.Claim:
         """Claim up to `limit` due rows for `lease` seconds, lowest id first. Raises Unavailable."""
         due = Outbox._default_manager.using(self.alias).order_by("id")
-        with _tables_needed():
+        with _setup_needed():
             return transactions.retrying(partial(self._claim, due, limit, lease), self.alias)
 
     def due(self, claim: claims.Claim) -> list[Due]:
@@ -140,7 +145,7 @@ class Store:
 
         Raises Unavailable when there are no tables.
         """
-        with _tables_needed(), connections[self.alias].cursor() as cursor:
+        with _setup_needed(), connections[self.alias].cursor() as cursor:
             engine = engines.of(self.alias)
             age = engine.age("MIN(created_at)")  # the database wrote `created_at`
             is_scheduled = (
@@ -238,17 +243,15 @@ class Store:
 
 
 @contextmanager
-def _tables_needed() -> Iterator[None]:
-    """Raise Unavailable when the tables do not exist: the Agent waits, as for a database."""
+def _setup_needed() -> Iterator[None]:
+    """Raise Unavailable when the tables do not exist, or the server refuses the Agent's changes:
+    the Agent waits, as for a database."""
     try:
         yield
     except (ProgrammingError, OperationalError) as error:
-        if engines.fault(error) is not Fault.NO_TABLE:
-            raise
-        raise Unavailable(
-            "the database has no table outbox: load notify/agent/ddl/mysql.sql or sqlite.sql, "
-            "or migrate the Django app notify.agent"
-        ) from error
+        if repair := _REPAIRS.get(engines.fault(error)):
+            raise Unavailable(repair) from error
+        raise
 
 
 def _claimed_conditions(claim: claims.Claim, ids: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:

@@ -211,7 +211,7 @@ class SqlAdapter(CRMAdapter):
             self._open().close()
 
 
-_SETUP = frozenset({Fault.NO_DATABASE, Fault.NO_TABLE, Fault.DAMAGED})
+_SETUP = frozenset({Fault.NO_DATABASE, Fault.NO_TABLE, Fault.DAMAGED, Fault.LOG_FORMAT})
 _LATER = frozenset({Fault.LOST, Fault.UNREACHABLE, Fault.LATER, Fault.NO_FILE})
 _VALUES = frozenset({Fault.VALUE, Fault.OUT_OF_RANGE, Fault.NO_COLUMN})
 # The minimum wait for a server that cannot be reached.

@@ -20,6 +20,7 @@ from msgplatform.core.errors import Unavailable
 from msgplatform.core.servers.private_server import free_port
 from notify.agent import store
 from notify.agent.relay import MARGIN_SECONDS, Figures
+from tests.servers import DatabaseServer
 from tests.support import agent_support
 from tests.support.agent_support import (
     INSERT,
@@ -321,6 +322,25 @@ def test_missing_tables_are_said_in_a_sentence(
             relay = make()
             with pytest.raises(Unavailable, match=r"no table outbox: load .*mysql\.sql"):
                 relay.turn()
+
+
+def test_a_binary_log_of_statements_is_said_in_a_sentence(tmp_path: Path, intake: Intake) -> None:
+    """The business system's own statements work there: their isolation is another one."""
+    options: dict[str, str | int] = {
+        "log_bin": str(tmp_path / "binlog"), "server_id": 1, "binlog_format": "STATEMENT",
+        "transaction_isolation": "REPEATABLE-READ",
+    }  # fmt: skip
+    server = DatabaseServer(tmp_path / "s", options).start()
+    try:
+        shop = Shop("mariadb", tmp_path, server)
+        shop.load_ddl()
+        shop.insert(1)
+        with agent_support.relays(shop, intake.url) as make:
+            relay = make()
+            with pytest.raises(Unavailable, match="set ROW or MIXED"):
+                relay.turn()
+    finally:
+        server.kill()
 
 
 def test_requeue_as_the_manual_says(shop: Shop, intake: Intake, relays: Make) -> None:

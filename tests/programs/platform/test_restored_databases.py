@@ -247,7 +247,12 @@ def test_doctor_looks_at_the_sync_of_the_binary_log(
             server.execute(f"SET GLOBAL sync_binlog = {sync}")
             _, said = ended(OLD_USER, "doctor")
             assert (warning in said, "innodb_flush_log_at_trx_commit" in said) == (is_warned, False)
+            assert "binlog_format" not in said
+        server.execute("SET GLOBAL binlog_format = 'STATEMENT'")
+        _, said = ended(OLD_USER, "doctor")
+        assert "binlog_format=STATEMENT: the server refuses every change" in said
     finally:
+        server.execute("SET GLOBAL binlog_format = 'MIXED'")
         server.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
         server.execute("SET GLOBAL sync_binlog = 0")
 

@@ -97,6 +97,7 @@ def test_another_database_is_refused_by_name() -> None:
         (Exception(4031, "disconnected by the server because of inactivity"), Fault.LOST),
         (Exception(3572, "Statement aborted: NOWAIT"), Fault.LATER),
         (Exception(1047, "WSREP has not yet prepared node"), Fault.LATER),
+        (Exception(1665, "impossible to write to binary log"), Fault.LOG_FORMAT),
         (Exception(1062, "Duplicate entry"), Fault.VALUE),
         (Exception(9999, "not known"), Fault.OTHER),
         (Exception("no such table: x"), Fault.NO_TABLE),

@@ -32,6 +32,7 @@ class Fault(Enum):
     NO_TABLE = auto()
     NO_COLUMN = auto()
     DAMAGED = auto()  # the file is none of a database
+    LOG_FORMAT = auto()  # the server's binary log cannot keep the platform's statements
     UNREACHABLE = auto()  # nothing was sent
     LOST = auto()  # the connection broke; during COMMIT the outcome is not known
     LATER = auto()  # the statement is right and comes too early: locks, a restart, a full disk

@@ -31,10 +31,13 @@ AWAY = REPEATABLE | {
     *(1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005, 3024, 3032, NOT_AT_ONCE),
     *(NO_QUORUM, ERROR_DURING_COMMIT),
 }
+# InnoDB changes nothing in READ COMMITTED while the binary log keeps statements.
+_LOG_OF_STATEMENTS = 1665
 # Nothing of the transaction is stored after these errors: too many connections, no connection, no
 # privilege, lock timeout, deadlock, read only, a trigger whose user does not exist, no room. Any
 # other error may have come during COMMIT.
 NOTHING_HAPPENED = _DISK_FULL | {
+    _LOG_OF_STATEMENTS,
     *(1040, 1044, 1045, 1049, 1142, 1143, 1205, 1213, 1290, 1449, 2002, 2003, 2005),
     *(NOT_AT_ONCE, WAS_IDLE),
 }
@@ -54,6 +57,7 @@ OF_SERVER = (
         *(1226, 1227, 1251, 1370, 1449, 1698, 1820, 1862, 3118, 3159, 3168, 3169, 4151),
         # read only, locks of others, a change of the table or of the cluster meanwhile
         *(1020, 1036, 1099, 1100, 1207, 1223, 1412, 1614, 1615, 1684, 1689, 1792, 3100, 3101),
+        _LOG_OF_STATEMENTS,
     }
 )  # fmt: skip
 OF_LOCKS = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, NOT_AT_ONCE, 1020, 1614, 1689})
@@ -77,6 +81,7 @@ _FAULTS: dict[Fault, frozenset[int]] = {
     Fault.NO_DATABASE: frozenset({1049}),
     Fault.NO_TABLE: frozenset({1051, 1146}),
     Fault.NO_COLUMN: frozenset({1054}),
+    Fault.LOG_FORMAT: frozenset({_LOG_OF_STATEMENTS}),
     # Cannot connect, unknown host, too many connections.
     Fault.UNREACHABLE: frozenset({2002, 2003, 2005, 2026, 1040, 1129, 1203}),
     Fault.LOST: LOST | {2055},

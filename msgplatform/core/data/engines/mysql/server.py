@@ -164,6 +164,13 @@ def settings(connection: Any) -> Iterator[Problem]:
             "@@max_allowed_packet"
         )
         flush, has_log, sync, packet = map(int, cursor.fetchone())
+        cursor.execute("SHOW VARIABLES LIKE 'binlog_format'")  # not in each release of MySQL
+        log_format = dict(cursor.fetchall()).get("binlog_format")
+    if has_log and log_format == "STATEMENT":
+        yield Problem(
+            "a binary log with binlog_format=STATEMENT: the server refuses every change",
+            "SET GLOBAL binlog_format='ROW', and the same in the server's configuration",
+        )
     if flush not in (1, 3):  # 3 is MariaDB's: InnoDB syncs a commit whatever the binary log does
         yield Problem(
             f"innodb_flush_log_at_trx_commit={flush}: a power cut loses accepted messages",
