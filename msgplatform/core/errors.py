@@ -59,10 +59,6 @@ class Changed(Permanent):
         self.differences = differences or {}
 
 
-class AddressForbidden(Permanent):
-    """The address guard refused the destination."""
-
-
 class Undecryptable(Permanent):
     """No key of ENCRYPTION_KEY reads a stored secret."""
 

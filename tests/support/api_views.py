@@ -94,7 +94,7 @@ class StrangeError(drf.APIException):
 FAULTS: dict[str, Exception] = {
     "input": errors.InvalidInput("Use letters.", "name"),
     "input-whole": errors.InvalidInput("Nothing fits."),
-    "forbidden-address": errors.AddressForbidden("10.0.0.1 is private"),
+    "permanent": errors.Permanent("10.0.0.1 is private"),
     "conflict": errors.Conflict(),
     "unavailable": errors.Unavailable("The queue is away."),
     "unknown": errors.OutcomeUnknown(),

@@ -159,16 +159,6 @@ class AddressGuard:
         name = self._refusal(address)
         return f"{address} is {name}." if name else ""
 
-    def check(self, addresses: Iterable[str]) -> None:
-        """Raises AddressForbidden with the reason when any of the addresses is refused."""
-        # A process that sends an alert asks for reasons alone: that module loads Django and Redis,
-        # which is a third of its start.
-        from msgplatform.core.errors import AddressForbidden
-
-        for address in addresses:
-            if reason := self.reason(address):
-                raise AddressForbidden(reason)
-
     def _refusal(self, address: Address) -> str:
         if name := _match(address, _ALWAYS):
             return name

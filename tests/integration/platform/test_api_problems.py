@@ -24,8 +24,8 @@ class TestMapping:
         [
             ("input", 400, "invalid-input", "name: Use letters."),
             ("input-whole", 400, "invalid-input", "Nothing fits."),
-            ("forbidden-address", 400, "invalid-input", "10.0.0.1 is private"),
             ("django-validation", 400, "invalid-input", "name: Too long."),
+            ("permanent", 400, "invalid-input", "10.0.0.1 is private"),
             ("conflict", 409, "conflict", "new one"),
             ("unavailable", 503, "unavailable", "The queue is away."),
             ("lease", 409, "lease-lost", "ask for the next delivery"),
