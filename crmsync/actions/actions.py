@@ -14,7 +14,7 @@ from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from crmsync.messages.lines import RECORD
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import entries
-from msgplatform.core.data import chunks, ids as id_numbers, sql, transactions
+from msgplatform.core.data import ids as id_numbers, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied, BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally
@@ -25,7 +25,6 @@ from msgplatform.messages import filters
 from msgplatform.messages.bulk import Row, Selected, bulk_action, select_in_places
 
 _BULK = "bulk"  # user of handled entries; the bulk job's own row says who started it
-_CHUNK = 2000
 _State = Record.State
 _ENDINGS: Mapping[int, Ending] = {
     _State.CONFIRMED: "arrived", _State.DEAD: "failed", _State.DISMISSED: "failed",
@@ -176,17 +175,15 @@ def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None
 
 
 def describe_entries(ids: Sequence[int]) -> Described[Kind]:
-    for chunk_ids in chunks(ids, _CHUNK):
-        rows = RecoveryEntry.objects.filter(id__in=chunk_ids)
-        for pk, policy, why, at in rows.values_list("id", "policy_id", "error_class", "created_at"):
-            yield pk, (policy, why), at
+    rows = RecoveryEntry.objects.filter(id__in=ids)
+    for pk, policy, why, at in rows.values_list("id", "policy_id", "error_class", "created_at"):
+        yield pk, (policy, why), at
 
 
 def describe_records(ids: Sequence[int]) -> Described[Kind]:
-    for chunk_ids in chunks(ids, _CHUNK):
-        rows = Record.objects.filter(id__in=chunk_ids).values_list("id", "policy_id", "state")
-        for pk, policy, state in rows:
-            yield pk, (policy, str(_State(state).label)), id_numbers.datetime_of(pk)
+    rows = Record.objects.filter(id__in=ids).values_list("id", "policy_id", "state")
+    for pk, policy, state in rows:
+        yield pk, (policy, str(_State(state).label)), id_numbers.datetime_of(pk)
 
 
 # -- the actions ---------------------------------------------------------------------------------

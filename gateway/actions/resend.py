@@ -23,7 +23,7 @@ from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from gateway.monitor.failures import MAX_RESEND_DAYS, RESENDABLE
 from msgplatform.core import logging
-from msgplatform.core.data import chunks, ids as id_numbers, sql, transactions
+from msgplatform.core.data import ids as id_numbers, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied, BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally
@@ -35,7 +35,6 @@ from msgplatform.messages.engine import read_filter, select_ids
 log = logging.get(__name__)
 
 _KEY_SECONDS = (MAX_RESEND_DAYS + 1) * 86_400
-_CHUNK = 500
 _FEW = 500  # maximum of an account's messages for which its index is used
 
 _ENDINGS: Mapping[str, Ending] = {
@@ -189,10 +188,9 @@ def lines(ids: Sequence[str]) -> list[Hit]:
 
 def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
     """The id of each message, its account and ending, and the time of its acceptance."""
-    for chunk_ids in chunks(ids, _CHUNK):
-        rows = SgipMt.objects.filter(id__in=chunk_ids).values_list("id", "account_id", "final")
-        for pk, account, final in rows:
-            yield pk, (account, final), id_numbers.datetime_of(pk)
+    rows = SgipMt.objects.filter(id__in=ids).values_list("id", "account_id", "final")
+    for pk, account, final in rows:
+        yield pk, (account, final), id_numbers.datetime_of(pk)
 
 
 def _values(filter: Mapping[str, Any]) -> Values:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from django.utils.translation import gettext, gettext_lazy as _
 from msgspec.structs import replace
 
-from msgplatform.core.data import chunks, ids as id_numbers, sql
+from msgplatform.core.data import ids as id_numbers, sql
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
 from msgplatform.core.flows.messages import FilterField
@@ -25,7 +25,6 @@ from notify.messages.states import lines as message_lines, local
 from notify.models import BizReceive, ReceiveMsg
 
 T = TypeVar("T")
-_CHUNK = 2000
 _MAX_BREAKERS = 10
 _Status = ReceiveMsg.Status
 _ENDINGS: Mapping[int, Ending] = {
@@ -44,20 +43,18 @@ class _Delivery(NamedTuple):
 
 def describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
     """Yield each delivery's id, (subscription, event type), and the time of acceptance."""
-    for chunk_ids in chunks(list(delivery_ids), _CHUNK):
-        deliveries = _deliveries(chunk_ids)
-        types = _types({delivery.message for delivery in deliveries.values()})
-        for pk, delivery in deliveries.items():
-            kind = delivery.subscription, types.get(delivery.message, "?")
-            yield pk, kind, id_numbers.datetime_of(delivery.message)
+    deliveries = _deliveries(delivery_ids)
+    types = _types({delivery.message for delivery in deliveries.values()})
+    for pk, delivery in deliveries.items():
+        kind = delivery.subscription, types.get(delivery.message, "?")
+        yield pk, kind, id_numbers.datetime_of(delivery.message)
 
 
 def describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
     """Yield each message's id, (0, event type), and the time of acceptance."""
-    for chunk_ids in chunks(list(message_ids), _CHUNK):
-        types = _types(chunk_ids)
-        for pk in chunk_ids:
-            yield pk, (0, types.get(pk, "?")), id_numbers.datetime_of(pk)
+    types = _types(message_ids)
+    for pk in message_ids:
+        yield pk, (0, types.get(pk, "?")), id_numbers.datetime_of(pk)
 
 
 def show_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:

@@ -9,10 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
+from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.core.flows.page import Hit
@@ -167,8 +169,9 @@ def count_groups(
     end = time.monotonic() + _SECONDS
     while has_more and id_count < MAX_COUNT and time.monotonic() < end:
         page = read_page(position, COUNT_PAGE)
-        rows = describe(page.ids) if page.ids else ()
-        for row_id, group, at in rows:
+        # A page may be larger than COUNT_PAGE, and databases limit the values of a statement.
+        id_chunks = chunks(page.ids, COUNT_PAGE)
+        for row_id, group, at in chain.from_iterable(map(describe, id_chunks)):
             tally.groups[group] += 1
             id_by_group.setdefault(group, row_id)
             if len(first_ids) < SAMPLE:

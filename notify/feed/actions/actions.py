@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext, gettext_lazy as _
 from msgspec.structs import replace
 
-from msgplatform.core.data import chunks, ids as id_numbers, sql, transactions
+from msgplatform.core.data import ids as id_numbers, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction, Ending
 from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
@@ -99,7 +99,6 @@ _ENDINGS: Mapping[int | None, Ending] = {
     EventQueue.Status.SET_ASIDE: "failed", EventQueue.Status.WAITING: "waiting",
     EventQueue.Status.IN_SLICES: "waiting",
 }  # fmt: skip
-_CHUNK = 500
 
 _FIELDS: Fields = {
     "topic": TOPIC,
@@ -123,10 +122,9 @@ def _select_message(id: str, recipient: str, _by: str) -> tuple[Selected, list[i
 
 
 def _describe(qids: Sequence[int]) -> Described[tuple[str, str]]:
-    for chunk_qids in chunks(qids, _CHUNK):
-        rows = EventQueue.objects.filter(qid__in=chunk_qids)
-        for qid, topic, kind in rows.values_list("qid", "topic", "kind"):
-            yield qid, (topic, kind), id_numbers.datetime_of(qid)
+    rows = EventQueue.objects.filter(qid__in=qids).values_list("qid", "topic", "kind")
+    for qid, topic, kind in rows:
+        yield qid, (topic, kind), id_numbers.datetime_of(qid)
 
 
 def _show(events: Tally[tuple[str, str]], started_at: datetime) -> Preview:
