@@ -35,10 +35,7 @@ class StateFilter(PickFilter):
     """Open ones, unless another state is chosen."""
 
     title = _("state; open ones unless one is chosen")
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [*((str(s.value), str(s.label)) for s in _State), (_ALL, gettext("every state"))]
+    parameter_name, options = "state", [*_State.choices, (_ALL, _("every state"))]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[RecoveryEntry]

@@ -58,10 +58,7 @@ class PolicyFilter(PickFilter):
 
 class ErrorFilter(PickFilter):
     title = _("error class")
-    parameter_name, column = "error", "error_class"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, str(words)) for name, words in ERROR_CLASSES.items()]
+    parameter_name, column, options = "error", "error_class", ERROR_CLASSES.items()
 
 
 class NamedRowsAdmin(RowsAdmin):

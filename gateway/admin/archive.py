@@ -55,10 +55,8 @@ class OwnerFilter(PickFilter):
 class UnmatchedFilter(PickFilter):
     title = _("message")
     parameter_name = "matched"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        # Only this choice: nearly all rows have a match, and no index would narrow these.
-        return [("no", gettext("matched nothing"))]
+    # Only this choice: nearly all rows have a match, and no index would narrow these.
+    options = (("no", _("matched nothing")),)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(mt_id=0) if self.value() == "no" else queryset

@@ -67,9 +67,7 @@ class SubscriptionForm(ResourceForm):
 class AttentionFilter(PickFilter):
     title = _("needs attention")
     parameter_name = "attention"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("failing, disabled, breaker open or with failures"))]
+    options = (("yes", _("failing, disabled, breaker open or with failures")),)
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[BizReceive]

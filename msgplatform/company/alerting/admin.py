@@ -185,10 +185,7 @@ _MAX_NOTICES = 200
 
 class StateFilter(PickFilter):
     title = _("state")
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(state.value, str(state.label)) for state in State]
+    parameter_name, options = "state", State.choices
 
 
 class ChannelFilter(PickFilter):

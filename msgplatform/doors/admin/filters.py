@@ -1,6 +1,6 @@
 """List filters for tables of any size: their choices do not grow with the table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from msgplatform import person_limits
 from msgplatform.core.data import ids
 from msgplatform.core.flows.messages import MAX_ID
+from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin.base import limited_choices
 
 _TEMPLATE = "admin/form_filter.html"
@@ -69,12 +70,16 @@ class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has n
 
 
 class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
-    """A filter by `column` ('': the one named `parameter_name`), whose subclass has `lookups`; with
-    `is_id` its value is the id of a row."""
+    """A filter by `column` ('': the one named `parameter_name`), whose subclass has `options`, or
+    `lookups` where they are read; with `is_id` its value is the id of a row."""
 
     template = _TEMPLATE
     column = ""
     is_id = False
+    options: Iterable[tuple[Any, Text]] = ()  # values with their texts
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(value), str(text)) for value, text in self.options]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = row_id(self.value()) if self.is_id else self.value() or None

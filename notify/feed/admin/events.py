@@ -71,9 +71,7 @@ class StatusFilter(ChoiceFilter):
 class AgeFilter(PickFilter):
     title = _("age: longer than")
     parameter_name = "age"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(key, str(words)) for key, (_span, words) in _AGES.items()]
+    options = [(key, words) for key, (_span, words) in _AGES.items()]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[EventQueue]

@@ -27,14 +27,12 @@ _MAX_COUNT = 1000
 class StateFilter(PickFilter):
     title = _("state")
     parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [
-            ("open", gettext("open")), ("unseen", gettext("open, not acknowledged")),
-            # the overview counts these
-            ("unseen_other", gettext("open, not acknowledged, besides failures")),
-            ("resolved", gettext("resolved")),
-        ]  # fmt: skip
+    options = (
+        ("open", _("open")), ("unseen", _("open, not acknowledged")),
+        # the overview counts these
+        ("unseen_other", _("open, not acknowledged, besides failures")),
+        ("resolved", _("resolved")),
+    )  # fmt: skip
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
         open_rows = queryset.filter(open_key__isnull=False)
