@@ -101,12 +101,7 @@ def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime
     return None
 
 
-_State = RecoveryEntry.State
 _MAX_FIELD = 128
-_ENTRY = (
-    "policy_id", "crm_id", "operation_id", "record_id", "key", "version", "error_class", "field",
-    "reason", "attempts", "request", "state", "created_at", "handled_by",
-)  # fmt: skip
 
 
 def field_and_reason(outcome: object) -> tuple[str, str]:
@@ -128,25 +123,15 @@ def field_and_reason(outcome: object) -> tuple[str, str]:
 
 
 def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime) -> None:
-    """Open an entry of the recovery log for each of these records. A record has at most one open
-    entry: an earlier one is replaced, as its reason may have changed."""
-    if not dead:
-        return
-    entries = RecoveryEntry.open_entries(record_id__in=[row.id for row, _, _ in dead])
-    if earlier_ids := list(entries.select_for_update().values_list("id", flat=True)):
-        earlier_entries = RecoveryEntry.objects.filter(id__in=earlier_ids)
-        failures.take_back(earlier_entries)
-        earlier_entries.delete()
-    rows, failed_records = [], []
+    """Open an entry of the recovery log for each of these records."""
+    entries = []
     for row, answer, error in dead:
         field, reason = field_and_reason(answer.outcome)
-        failed_records.append((row.id, error, reason))
-        request = msgspec.json.encode(answer.entry.request)
-        # The record's version: a newer one with the same values shares this request. The time is
-        # that of this death: `failures.take_back` compares it with the last acknowledgement.
-        rows.append([
-            row.policy_id, crm_id, answer.entry.operation, row.id, row.key, row.version, error,
-            field, reason, row.attempt, request, int(_State.OPEN), now, "",
-        ])  # fmt: skip
-    sql.insert(RecoveryEntry._meta.db_table, _ENTRY, rows)
-    failures.add(crm_id, failed_records, now)
+        # The record's version: a newer one with the same values shares this request.
+        entries.append(RecoveryEntry(
+            policy_id=row.policy_id, operation_id=answer.entry.operation, record_id=row.id,
+            key=row.key, version=row.version, error_class=error, field=field, reason=reason,
+            attempts=row.attempt, request=msgspec.json.encode(answer.entry.request),
+        ))  # fmt: skip
+    if entries:
+        failures.open_entries(crm_id, entries, now)

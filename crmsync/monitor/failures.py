@@ -1,11 +1,12 @@
 """Dead records for the page Failures, by CRM and error class.
 
 A dead record has an open entry of the recovery log. Code that opens or closes such an entry calls
-`add` or `take_back` in the same transaction.
+`open_entries` or `take_back` in the same transaction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from django.db.models import QuerySet
@@ -14,7 +15,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor.counters import FLOW
 from msgplatform.core import personal
-from msgplatform.core.data import chunks, claims
+from msgplatform.core.data import chunks, claims, sql
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.flows.text import ViewLink
 from msgplatform.models import FailureGroup
@@ -23,6 +24,10 @@ from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
 _OPEN, _RETRIED = RecoveryEntry.State.OPEN, RecoveryEntry.State.RETRIED
+_ENTRY = (
+    "policy_id", "operation_id", "record_id", "key", "version", "error_class", "field", "reason",
+    "attempts", "request",
+)  # fmt: skip
 CRM = Subject(
     "crm",
     gettext_lazy("CRM"),
@@ -31,9 +36,23 @@ CRM = Subject(
 )
 
 
-def add(crm: int, records: Iterable[tuple[int, str, str]], now: datetime) -> None:
-    """Count records that died: (record, error class, reason), in the caller's transaction."""
-    losses = [Loss(crm, error, pk, personal.mask_sentence(reason)) for pk, error, reason in records]
+def open_entries(crm: int, entries: Sequence[RecoveryEntry], now: datetime) -> None:
+    """Open and count these entries, in the caller's transaction. A record has at most one open
+    entry: an earlier one is replaced, as its reason may have changed. `now` is the time of these
+    deaths: `take_back` compares it with the last acknowledgement."""
+    earlier_entries = RecoveryEntry.open_entries(record_id__in=[e.record_id for e in entries])
+    if earlier_ids := list(earlier_entries.select_for_update().values_list("id", flat=True)):
+        earlier_entries = RecoveryEntry.objects.filter(id__in=earlier_ids)
+        take_back(earlier_entries)
+        earlier_entries.delete()
+    constants = {"crm_id": crm, "state": int(_OPEN), "created_at": now, "handled_by": ""}
+    rows = map(attrgetter(*_ENTRY), entries)  # requests may be large: `insert` bounds a statement
+    sql.insert(RecoveryEntry._meta.db_table, _ENTRY, rows, constants=constants)
+    losses = [
+        Loss(crm, entry.error_class, entry.record_id, personal.mask_sentence(entry.reason))
+        for entry in entries
+        if entry.record_id
+    ]
     failure_store.add(FLOW, losses, now)
 
 

@@ -317,26 +317,17 @@ class Decisions:
         if self._endings:
             add_endings(self._endings, self._now)
         if self._dead:
-            # A record has at most one open entry of the recovery log.
-            row_ids = [row["id"] for row, _ in self._dead]
-            entries = RecoveryEntry.open_entries(record_id__in=row_ids)
-            failures.take_back(entries)
-            entries.delete()
-            RecoveryEntry.objects.bulk_create(
+            entries = [
                 RecoveryEntry(
-                    policy_id=self._round.policy.id, crm_id=self._round.crm_id,
-                    operation_id=self._round.operation, record_id=row["id"], key=row["key"],
-                    version=row["version"], error_class=MAPPING,
+                    policy_id=poll_round.policy.id, operation_id=poll_round.operation,
+                    record_id=row["id"], key=row["key"], version=row["version"],
+                    error_class=MAPPING, reason=str(row_request.problem)[:MAX_MESSAGE],
                     field=row_request.problem.field if row_request.problem else "",
-                    reason=str(row_request.problem)[:MAX_MESSAGE], created_at=self._now,
                     request=msgspec.json.encode(row_request.request),
                 )
                 for row, row_request in self._dead
-            )  # fmt: skip
-            dead_records = [
-                (row["id"], MAPPING, str(row_request.problem)) for row, row_request in self._dead
-            ]
-            failures.add(self._round.crm_id, dead_records, self._now)
+            ]  # fmt: skip
+            failures.open_entries(poll_round.crm_id, entries, self._now)
         failures.solve_entries(self._restored_ids, self._round.crm_id, self._now)
         names = {
             counters.READ: result.read,

@@ -37,7 +37,8 @@ _State, _Removal = Record.State, Record.Removal
 _CLAIM_ORDER = (_State.QUEUED, _State.RETRY, _State.WAITING)
 _LOST = "fault"  # the error class of records whose operation is gone
 _REASONS = {
-    _LOST: "The operation of this record can no longer be read.",
+    _LOST: "The operation of this record can no longer be read. "
+    "Run: manage.py sync_recover --operation {operation}",
     ERASED: "The values of this record were erased: there is nothing to send.",
 }
 _COLUMNS = (
@@ -178,22 +179,15 @@ def _mark_dead(
         state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0,
         error_class=Case(may_be_stored, default=Value(error)),
     )  # fmt: skip
-    open_entries = RecoveryEntry.open_entries(record_id__in=row_ids)
-    failures.take_back(open_entries)
-    open_entries.delete()
-    RecoveryEntry.objects.bulk_create(
+    entries = [
         RecoveryEntry(
-            policy_id=policy.id, crm_id=crm_id, operation_id=row["operation_id"],
-            record_id=row["id"], key=row["key"], version=row["version"], error_class=error,
-            reason=_REASONS[error] + (
-                f" Run: manage.py sync_recover --operation {row['operation_id']}"
-                if error == _LOST else ""
-            ),
-            attempts=row["attempt"], created_at=now,
+            policy_id=policy.id, operation_id=row["operation_id"], record_id=row["id"],
+            key=row["key"], version=row["version"], error_class=error,
+            reason=_REASONS[error].format(operation=row["operation_id"]), attempts=row["attempt"],
         )
         for row in rows
-    )  # fmt: skip
-    failures.add(crm_id, [(pk, error, _REASONS[error]) for pk in row_ids], now)
+    ]  # fmt: skip
+    failures.open_entries(crm_id, entries, now)
     for row in rows:
         end_counts[row["operation_id"], "dead"] += 1
     counters.add(Counter({(policy.id, counters.DEAD): len(rows)}), now)

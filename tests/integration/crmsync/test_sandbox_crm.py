@@ -7,13 +7,14 @@ import pytest
 import time_machine
 from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
+from django.db import transaction
 from django.test import Client
 
 from crmsync.adapters import sandbox as sandbox_adapter
 from crmsync.adapters.base import Record as AdapterRecord
 from crmsync.adapters.registry import open_adapter
 from crmsync.adapters.sandbox import Records, StoredRecord
-from crmsync.models import Crm, Record
+from crmsync.models import Crm, Record, RecoveryEntry
 from crmsync.monitor import conditions, failures
 from crmsync.setup.policies import PolicyResource
 from msgplatform.core.data import sql
@@ -106,7 +107,9 @@ def test_refused_credentials_pause_it_and_make_no_alert(crm: Crm, manager: Manag
     with sync.running() as handler:
         sync.turn_until(handler, lambda: Crm.objects.filter(paused_at__isnull=False).exists())
     assert Crm.objects.get().paused_because
-    failures.add(crm.pk, [(1, "auth", "no")], sql.now())
+    entry = RecoveryEntry(policy_id=1, operation_id=1, record_id=1, error_class="auth", reason="no")
+    with transaction.atomic():
+        failures.open_entries(crm.pk, [entry], sql.now())
     assert [one.is_quiet for one in failures.failures()] == [True]
     other = sync.crm("real", "sql", paused_at="2026-01-01T00:00:00Z", paused_because="no")
     assert [one.key for one in conditions.conditions()] == [f"{conditions.PAUSED}:{other.pk}"]
