@@ -23,7 +23,14 @@ from crmsync.models import Crm, Policy
 from crmsync.policies import mapping
 from msgplatform.core import logging
 from msgplatform.core.daemons import bounded_call
-from msgplatform.core.errors import InvalidInput, NotNow, Permanent, PlatformError, Unavailable
+from msgplatform.core.errors import (
+    InvalidInput,
+    NotNow,
+    OutcomeUnknown,
+    Permanent,
+    PlatformError,
+    Unavailable,
+)
 from msgplatform.core.http.engine import Response
 from msgplatform.core.lazy_text import lazy_message
 
@@ -36,12 +43,17 @@ MAX_SECONDS = 20.0
 _slots = threading.BoundedSemaphore(AT_ONCE)
 
 
+class NoAnswer(Unavailable):
+    """The time limit is over; the work goes on."""
+
+
 def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
     """Do `work()` in a thread with connections of its own, and return its result.
 
     Raises the platform's errors as they are, and Permanent for any other error, which a foreign
-    adapter may raise; Unavailable when it takes longer than `seconds`, or too many questions are
-    under way. Work that takes longer goes on until its own deadline, and keeps its slot until then.
+    adapter may raise; NoAnswer when it takes longer than `seconds`, and Unavailable when too many
+    questions are under way. Work that takes longer goes on until its own deadline, and keeps its
+    slot until then.
     """
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
@@ -66,7 +78,7 @@ def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
     try:
         return bounded_call.begin(run).result(seconds)
     except TimeoutError:
-        raise Unavailable(_("There was no answer within %d seconds.") % seconds) from None
+        raise NoAnswer(_("There was no answer within %d seconds.") % seconds) from None
 
 
 def describe(error: PlatformError) -> str:
@@ -174,7 +186,8 @@ def send(
     with an action and its target.
 
     Raises InvalidInput for a key that a real lead may have, Unavailable while others are being
-    tried or there is no answer, and NotNow if the CRM cannot be asked, or has no such field.
+    tried, OutcomeUnknown when there is no answer in time, and NotNow if the CRM cannot be asked, or
+    has no such field.
     """
     if not KEY.fullmatch(key):
         text = gettext_noop("Use test- and letters, digits or -.")
@@ -202,6 +215,8 @@ def send(
 
     try:
         return ask_crm(row, work)
+    except NoAnswer as error:  # the lead may be stored after this: a repeat would be another one
+        raise OutcomeUnknown(str(error)) from None
     except Unavailable:
         raise
     except PlatformError as error:

@@ -188,4 +188,5 @@ urlpatterns = [
     path("rpc/", endpoint, name="rpc"),
     path("rpc", endpoint),
     path("rpc/<slug:key_prefix>/", endpoint, name="rpc-in-cell"),
+    path("rpc/<slug:key_prefix>", endpoint),
 ]

@@ -448,8 +448,9 @@ def test_another_method_is_told_how_to_call(server: Server, shop: Caller, method
     connection.close()
 
 
-def test_the_address_without_a_slash(server: Server, shop: Caller) -> None:
-    with xmlrpc.client.ServerProxy(f"http://127.0.0.1:{server.port}/rpc") as proxy:
+@pytest.mark.parametrize("path", ["rpc", "rpc/mp_03k2j4h5g6f7d8"])
+def test_the_address_without_a_slash(server: Server, shop: Caller, path: str) -> None:
+    with xmlrpc.client.ServerProxy(f"http://127.0.0.1:{server.port}/{path}") as proxy:
         assert proxy.system.listMethods()
 
 
