@@ -598,6 +598,7 @@ def test_of_several_that_only_create_one_does(manager: Manager, path: str) -> No
     body = {"scopes": ["events:write"]} if "keys" in path else WAREHOUSE
     statuses = put_at_once(manager, [(path, body)] * 4, if_none_match="*")
     assert statuses == [201, 412, 412, 412]
+    problem(manager.send("PUT", path, body, if_none_match='"*"'), 400, "invalid-input")
 
 
 def test_of_two_policies_with_one_prefix_at_once_one_is_made(

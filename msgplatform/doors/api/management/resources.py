@@ -24,6 +24,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from msgplatform.core.errors import InvalidInput
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.query import NAME, ListView, QueryView
 from msgplatform.messages.filters import business_system
@@ -36,6 +37,12 @@ _IF_MATCH = OpenApiParameter(
     str,
     OpenApiParameter.HEADER,
     description="The `ETag` of what was read: if it was changed meanwhile, the answer is 412",
+)
+_IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    {"type": "string", "pattern": r"^\*$"},
+    OpenApiParameter.HEADER,
+    description="*: only create it; if it is there already, the answer is 412",
 )
 _ENTITY_TAG = re.compile(r'(?:W/)?"([^"*]+)"')
 _ETAG = OpenApiParameter(
@@ -87,8 +94,10 @@ class ResourceView(_LimitedView):
         if not int(request.META.get("CONTENT_LENGTH") or 0):
             # Leaving out all fields would reset them, which nobody means.
             raise ParseError("The body is empty: send a JSON value.")
-        should_be_new = request.headers.get("If-None-Match") == "*"
-        stored = resource.put(request.data, _version(request), should_be_new)
+        condition = request.headers.get("If-None-Match")
+        if condition not in (None, "*"):
+            raise InvalidInput("Write *, without quotes; no other value works.", "If-None-Match")
+        stored = resource.put(request.data, _version(request), should_be_new=condition == "*")
         return self._answer(resource, stored.row, stored)
 
     def delete(self, request: Request, **_address: str) -> Response:
@@ -159,7 +168,8 @@ def routes(
         ),
         put=extend_schema(
             **tag, summary=f"Create or replace {a_noun}", description=put_notes.strip(),
-            parameters=[*address, _IF_MATCH, _ETAG], request=serializer, responses=responses,
+            parameters=[*address, _IF_MATCH, _IF_NONE_MATCH, _ETAG],
+            request=serializer, responses=responses,
             examples=[OpenApiExample(f"a whole {noun}", dict(kind.example), request_only=True)],
         ),
         delete=extend_schema(
