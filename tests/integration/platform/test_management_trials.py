@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 from standardwebhooks import Webhook
 
 from crmsync.models import Crm
-from gateway.lifecycle import store
+from gateway.lifecycle import keys as sms_keys, store
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import AuditLog, Biz
@@ -101,6 +102,27 @@ class TestSms:
         assert (kept.mt.text, kept.mt.user_number) == ("您好", "8613800000000")
         assert (kept.mt.reference, list(kept.mt.gateways)) == ("test over the API", [other.pk])
         assert entries() == [("sms_tested", message)]
+
+    def test_a_repeat_with_its_key_is_no_second_message(
+        self, manager: Manager, shop: Caller, sms_redis: Any
+    ) -> None:
+        def refuse_log(execute: Any, statement: str, *arguments: Any) -> Any:
+            if statement.startswith("INSERT"):  # as on a primary that steps down
+                raise OperationalError(1290, "read only")
+            return execute(statement, *arguments)
+
+        path = f"sms/accounts/{SmsAccount.objects.get().name}/tests"
+        with connection.execute_wrapper(refuse_log):
+            answer = manager.send("POST", path, self.BODY, idempotency_key="smoke-7")
+        problem(answer, 503, "outcome-unknown")
+        assert entries() == []
+        for _ in range(2):
+            answer = manager.send("POST", path, self.BODY, idempotency_key="smoke-7")
+            assert answer.status_code == 202
+        assert sms_redis.llen(sms_keys.pending(SmsGateway.objects.get().pk)) == 1
+        assert entries() == [("sms_tested", answer.json()["id"])]
+        other = {**self.BODY, "text": "other"}
+        problem(manager.send("POST", path, other, idempotency_key="smoke-7"), 409, "conflict")
 
     def test_what_cannot_be_sent_is_said(self, manager: Manager, shop: Caller) -> None:
         account = SmsAccount.objects.get()
