@@ -1,11 +1,13 @@
 """Test sends over the management API: they do what the console's buttons do, and are audited."""
 
+import threading
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
 from standardwebhooks import Webhook
 
+from crmsync import trials
 from crmsync.models import Crm
 from gateway.lifecycle import keys as sms_keys, store
 from gateway.models import SmsAccount, SmsGateway
@@ -167,6 +169,17 @@ class TestCrm:
         assert "hush-hush" not in answer.content.decode()
         assert entries() == [("crm_test_lead_sent", "api")]
         problem(manager.send("POST", "crms/api/tests/lead", {"key": "7"}), 400, "invalid-input")
+
+    def test_a_slow_crm_may_have_stored_the_lead(
+        self, manager: Manager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go_on = threading.Event()
+        monkeypatch.setattr(trials.ask, "__defaults__", (0.05,))
+        with serving(lambda request: Answer({"late": go_on.wait(600)})) as server:
+            self.crm(server.url("/leads"))
+            answer = manager.send("POST", "crms/api/tests/lead", {})
+            go_on.set()
+        problem(answer, 503, "outcome-unknown")
 
     def test_a_refusal_and_a_crm_that_does_not_answer(self, manager: Manager) -> None:
         with serving(lambda request: Answer({"message": "phone is wrong"}, 422)) as server:
