@@ -6,6 +6,7 @@ flow's view for many items inherits BatchView.
 """
 
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args
@@ -13,6 +14,7 @@ from typing import Any, get_args
 import msgspec
 from django.http import HttpResponse
 from rest_framework import serializers, status
+from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,12 +22,17 @@ from rest_framework.views import APIView
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.verdicts import Verdict, judge_each, limit_items
 from msgplatform.doors.api.bodies import MAX_BATCH
-from msgplatform.doors.api.json import MEDIA_TYPE, decode, decode_item
+from msgplatform.doors.api.json import MEDIA_TYPE, decode_item, parse, read_json_body
 
 # Maximum bytes. A web worker holds 256 MiB of bodies, so that several of the largest batches fit.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 _RECIPIENTS = "0 for an event that is stored and to which nobody subscribes; else left out"
 _ESCAPED = re.compile(r'\\(["\\])')
+# The escape of half a surrogate pair, behind the escaped backslashes before it.
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF_CHARACTER = re.compile(
+    rf"(?<!\\)((?:\\\\)*)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})".encode()
+)
 
 
 class SingleIntake(msgspec.Struct, frozen=True):
@@ -113,11 +120,33 @@ class BatchView(APIView):
                 "one key cannot stand for many items; give each its own idempotency_key",
                 "idempotency_key",
             )
-        body = decode(request, _raw_items(name), self.max_body_bytes)
+        content, mark = read_json_body(request, self.max_body_bytes), b""
+        try:
+            body = parse(content, _raw_items(name))
+        except ParseError as error:
+            content, mark = _mark_half_characters(content)
+            try:
+                body = parse(content, _raw_items(name))
+            except (ParseError, InvalidInput):
+                raise error from None
         items: list[msgspec.Raw] = getattr(body, name)
         limit_items(items, self.max_items, name)
-        verdicts = judge_each(items, lambda raw: self.read(decode_item(raw, struct)), self.accept)
+
+        def read(raw: msgspec.Raw) -> Any:
+            if mark and mark in bytes(raw):
+                raise InvalidInput(r"A text in it has half of a character, such as \ud83d alone.")
+            return self.read(decode_item(raw, struct))
+
+        verdicts = judge_each(items, read, self.accept)
         return Response({"results": [self.as_dict(verdict) for verdict in verdicts]})
+
+
+def _mark_half_characters(body: bytes) -> tuple[bytes, bytes]:
+    """The body with each half of a surrogate pair replaced by a mark, and the mark. JavaScript
+    writes such halves when it cuts a text; msgspec refuses them even in items that it keeps raw,
+    and one item would refuse all the others."""
+    mark = secrets.token_hex(8).encode()  # random: no item has it by chance
+    return _HALF_CHARACTER.sub(rb"\g<1>" + mark, body), mark
 
 
 @lru_cache

@@ -37,10 +37,15 @@ def decode(request: Request, struct: type[T], max_bytes: int = DEFAULT_MAX_BODY_
     Raises InvalidInput naming the field, ParseError with the position, BodyTooLarge,
     UnsupportedMediaType.
     """
+    return parse(read_json_body(request, max_bytes), struct)
+
+
+def read_json_body(request: Request, max_bytes: int) -> bytes:
+    """`read_body` of a request whose Content-Type is JSON. Raises UnsupportedMediaType too."""
     content_type = request.META.get("CONTENT_TYPE", "")
     if content_type != MEDIA_TYPE and media_type_of(content_type) != MEDIA_TYPE:
         raise UnsupportedMediaType(content_type)
-    return parse(read_body(request, max_bytes), struct)
+    return read_body(request, max_bytes)
 
 
 def media_type_of(header: str) -> str:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from gateway.forwarder.forwarder import Forwarder
 from gateway.intake import accept
-from gateway.lifecycle import keys
+from gateway.lifecycle import keys, store
 from gateway.messages import incoming
 from gateway.messages.page import page as page_of
 from gateway.models import SgipMo, SgipMt, SmsAccount, SmsGateway
@@ -156,6 +156,17 @@ def test_a_batch_has_a_verdict_for_each(shop: Caller) -> None:
                                                            "invalid"]  # fmt: skip
     assert [r["field"] for r in results[1:3]] == ["to", "text"]
     assert results[6]["ids"] == results[7]["ids"]
+
+
+def test_half_an_emoji_refuses_its_text_only(shop: Caller) -> None:
+    """JavaScript writes the half as an escape when it cuts a text."""
+    texts = ["\U0001f600", "C:\\ud83d", "cut \ud83d", "\ude00", "\ud83d\ud83d\U0001f600", "whole"]
+    answer = shop.post(BATCH, {"messages": [{**TEXT, "text": text} for text in texts]})
+    assert answer.status_code == 200, answer.content
+    outcomes = [(r["outcome"], r.get("code")) for r in answer.json()["results"]]
+    good, bad = ("created", None), ("rejected", "invalid")
+    assert outcomes == [good, good, bad, bad, bad, good]
+    assert store.read([answer.json()["results"][1]["ids"][0]])[0].mt.text == "C:\\ud83d"
 
 
 @pytest.mark.parametrize("count", [0, 1001])
