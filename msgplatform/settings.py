@@ -295,7 +295,10 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "msgplatform.doors.api.access.authentication.ApiKeyAuthentication"
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["msgplatform.doors.api.access.authentication.HasScope"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "msgplatform.doors.api.access.authentication.HasScope",
+        "msgplatform.doors.api.access.unknown_parts.HasKnownParts",
+    ],
     "DEFAULT_RENDERER_CLASSES": ["msgplatform.doors.api.json.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["msgplatform.doors.api.json.JSONParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.doors.api.json.JsonFirst",

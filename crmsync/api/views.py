@@ -25,6 +25,7 @@ from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.access.throttling import client_address
+from msgplatform.doors.api.access.unknown_parts import HasKnownParts
 from msgplatform.doors.api.intake import (
     AcceptedSerializer,
     BatchView,
@@ -56,8 +57,9 @@ class LeadListView(MessageListView):
     store = LEADS
     required_scope = {"GET": "leads:read", "POST": "leads:write"}
     # A page hosted elsewhere has no key; `post` checks its origin.
-    permission_classes = [cors.KeyOrPage]
+    permission_classes = [cors.KeyOrPage, HasKnownParts]
     accepts_idempotency_key = True
+    write_parameters = ("appkey",)  # by which a proxy in front of cells finds the page's cell
     serializer_class = LeadSerializer
     max_body_bytes = MAX_LEAD_BYTES
 

@@ -7,9 +7,8 @@ from django.core import exceptions as django_errors
 from django.db.utils import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import exceptions as drf, serializers
-from rest_framework.generics import ListAPIView
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,6 +18,7 @@ from msgplatform import urls
 from msgplatform.core import errors
 from msgplatform.core.connections import RedisError
 from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.query import ListView
 from msgplatform.models import AuditLog, MinuteCounter
 
 
@@ -141,16 +141,17 @@ class AuditSerializer(serializers.ModelSerializer):
         fields = ["id", "action", "at"]
 
 
-class AuditListView(ListAPIView):
+class AuditListView(ListView):
     """The newest first."""
 
     required_scope = "things:read"
     throttle_classes: list[Any] = []
     serializer_class = AuditSerializer
     queryset = AuditLog.objects.all()
+    query = (OpenApiParameter("biz", str),)
 
 
-class CounterListView(ListAPIView):
+class CounterListView(ListView):
     """By two fields in two directions, over dicts."""
 
     required_scope = "things:read"

@@ -114,12 +114,6 @@ class BatchView(APIView):
 
     def post(self, request: Request) -> Response:
         name, struct = _items_of(self.body)
-        has_key = "idempotency_key" in struct.__struct_fields__
-        if has_key and "HTTP_IDEMPOTENCY_KEY" in request.META:
-            raise InvalidInput(
-                "one key cannot stand for many items; give each its own idempotency_key",
-                "idempotency_key",
-            )
         content, mark = read_json_body(request, self.max_body_bytes), b""
         try:
             body = parse(content, _raw_items(name))

@@ -1,5 +1,5 @@
-"""Query parameters: a view declares the parameters that it takes. Others are refused, and the
-schema lists them.
+"""Query parameters: a view declares the parameters that it takes. Others are refused
+(`access/unknown_parts.py`), and the schema lists them.
 
     class ThingListView(ListView):
         query = [OpenApiParameter("kind", str, description="Only of this kind")]
@@ -8,7 +8,7 @@ schema lists them.
 absent.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -36,7 +36,7 @@ class QueryView(APIView):
     @cached_property
     def query_values(self) -> dict[str, str]:
         """The values that the caller sent. Raises InvalidInput, see `values_of`."""
-        return values_of(self.request, self.query, self.parameter_names)
+        return values_of(self.request, self.query)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -44,19 +44,10 @@ class QueryView(APIView):
             self.query_values  # noqa: B018 - refused before any work
 
 
-def values_of(
-    request: Request, query: Iterable[OpenApiParameter], parameter_names: Collection[str]
-) -> dict[str, str]:
-    """The values that the caller sent. Raises InvalidInput for an unknown or a repeated parameter,
-    and for a value that is not in the `enum` of a parameter of `query`."""
-    sent_values = request.query_params
-    for name in sent_values:
-        if name not in parameter_names:
-            names = ", ".join(parameter_names) or "none"
-            raise InvalidInput(f"There is no such parameter. Use: {names}.", name)
-        if len(sent_values.getlist(name)) > 1:
-            raise InvalidInput("Give this parameter only once.", name)
-    values = {name: str(value) for name, value in sent_values.items() if value}
+def values_of(request: Request, query: Iterable[OpenApiParameter]) -> dict[str, str]:
+    """The values that the caller sent. Raises InvalidInput for a value that is not in the `enum` of
+    a parameter of `query`."""
+    values = {name: str(value) for name, value in request.query_params.items() if value}
     for parameter in query:
         is_due = parameter.required or parameter.name in values
         if parameter.enum and is_due and values.get(parameter.name) not in parameter.enum:

@@ -6,7 +6,8 @@ An operation is described where it is written:
   inherits the method, its class has it
 - `@operation(…)` on the method names its body and its answers
 - a view's `tag` is the group of its operations, its `query` (`api/query.py`) its parameters
-- `accepts_idempotency_key = True` documents the header Idempotency-Key of its POST
+- `accepts_idempotency_key = True` documents the header Idempotency-Key of its POST, which other
+  views refuse
 """
 
 import inspect
@@ -173,15 +174,9 @@ class PlatformSchema(AutoSchema):
                     parameter["allowEmptyValue"] = True  # an empty one counts as absent
         statuses = [429, 500, 503]  # for every operation: rate limit, error, server unavailable
         if scope:
-            statuses += [401, 403]
+            statuses += [400, 401, 403]  # 400: at least for a parameter that is not known
         if "requestBody" in entry:
             statuses += [400, 413, 415]
-        elif self.method == "GET" and (
-            # A QueryView refuses at least unknown parameters.
-            isinstance(self.view, QueryView)
-            or any(parameter["in"] == "query" for parameter in entry.get("parameters", []))
-        ):
-            statuses += [400]
         if "{" in self.path:
             statuses += [404]
         # The methods that answer 409 when the view cannot act now; True: POST.

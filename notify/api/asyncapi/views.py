@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 from msgplatform import person_limits
 from msgplatform.doors.api.access.authentication import ApiKeyAuthentication, HasScope
 from msgplatform.doors.api.access.key_cache import ApiCaller
+from msgplatform.doors.api.access.unknown_parts import HasKnownParts
 from msgplatform.doors.api.json import MEDIA_TYPE
 from msgplatform.doors.api.query import NAME, QueryView
 from msgplatform.messages.filters import business_system
@@ -55,7 +56,7 @@ class DocumentView(QueryView):
     required_scope = "manage:event-types"
     answers_limited_keys = True
     authentication_classes = [ApiKeyAuthentication, SessionAuthentication]
-    permission_classes = [IsReader]
+    permission_classes = [IsReader, HasKnownParts]
     query = [_SYSTEM, _EVENT_TYPE]
 
     @extend_schema(exclude=True)  # as the OpenAPI document itself

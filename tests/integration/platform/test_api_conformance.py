@@ -97,7 +97,8 @@ def aimed(case: Case, things: Things) -> None:
     if found and path and path.mode.is_positive and crc32(repr(case).encode()) % 4:
         case.path_parameters = dict(found)
     if case.headers and crc32(repr(case).encode()) % 3:
-        case.headers.pop("If-Match", None)  # a random version is never that of a thing
+        for name in ("If-Match", "If-None-Match"):  # things are there, in other versions
+            case.headers.pop(name, None)
     if query and query.mode.is_positive:
         case.query |= things.asked(case.method, case.path)
     body = parts.get(ParameterLocation.BODY)

@@ -1,5 +1,6 @@
 """Every list of every flow: which parameters it takes, and that it takes no others."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgplatform.doors.api.access import keys, throttling
 from msgplatform.doors.api.query import ListView
 from tests.support.api_document import api_views, document
 from tests.support.api_support import Api, problem
+from tests.support.management import Manager
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SCOPES = ("events:read", "sms:read", "leads:read", "sync:run", "feed:read")
@@ -75,6 +77,30 @@ def test_an_empty_parameter_is_as_good_as_none(api: Api, key: str, path: str) ->
     empty = {p["name"]: "" for p in operation["parameters"] if p["in"] == "query"}
     answer = get(api, key, path, **{**empty, **LISTS[path]})
     assert answer.status_code == 200, answer.content
+
+
+def test_no_operation_ignores_a_part_of_a_request(api: Api) -> None:
+    """Neither a parameter nor a header that would change what is done, if it were known."""
+    system_key, manager = keys.create(api.biz(), "all", keys.scopes())[1], Manager().plain
+    for path, methods in document()["paths"].items():
+        for method, operation in methods.items():
+            names = {parameter["name"] for parameter in operation.get("parameters", ())}
+            parts = {"nonsense": "?nonsense=1"}
+            if method != "get":
+                headers = {"If-Match", "If-None-Match"}
+                headers |= {"Idempotency-Key"} if method == "post" else set()
+                parts |= dict.fromkeys(headers - names, "")
+            is_managed = "Scope: `manage:" in operation["description"]
+            for name, query in parts.items():
+                sent = {} if query else {name: "*"}
+                answer = api.client.generic(
+                    method.upper(), re.sub(r"{\w+}", "7", path) + query, "{}", "application/json",
+                    headers={"Authorization": f"Bearer {manager if is_managed else system_key}",
+                             **sent},
+                )  # fmt: skip
+                assert answer.status_code == 400, (method, path, name, answer.content)
+                field = answer.json()["errors"][0]["field"]
+                assert field.lower().replace("_", "-") == name.lower(), (method, path, name)
 
 
 def test_a_parameter_is_given_once(api: Api, key: str) -> None:

@@ -57,7 +57,7 @@ class TestOperations:
 
     def test_pages_of_lists(self, schema: dict[str, Any]) -> None:
         operation = schema["paths"]["/api/v1/test/audit"]["get"]
-        assert {p["name"] for p in operation["parameters"]} == {"cursor", "limit"}
+        assert {p["name"] for p in operation["parameters"]} == {"biz", "cursor", "limit"}
         page = schema["components"]["schemas"]["PaginatedAuditList"]
         assert set(page["properties"]) == {"results", "next", "previous"}
 

@@ -127,6 +127,7 @@ class PlatformView(QueryView):
     answers_not_now = ("PUT",)
     has_versions = True
     max_body_bytes = MAX_BYTES
+    write_parameters = tuple(parameter.name for parameter in _PUT_QUERY)
     query = (
         OpenApiParameter("section", str, description="Only these sections: systems,consumers"),
         OpenApiParameter("system", str, description="Only what belongs to these business systems"),
@@ -189,7 +190,7 @@ class PlatformView(QueryView):
         references. All its faults are answered at once, with their lines. 409 while another file is
         being applied. A key that is limited to business systems applies what belongs to them.
         """
-        query = values_of(request, _PUT_QUERY, [parameter.name for parameter in _PUT_QUERY])
+        query = values_of(request, _PUT_QUERY)
         label = query.get("label", "")
         if len(label) > applying.MAX_LABEL:
             raise InvalidInput(f"A label has at most {applying.MAX_LABEL} characters.", "label")

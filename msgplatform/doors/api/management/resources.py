@@ -79,6 +79,7 @@ class ResourceView(_LimitedView):
     """One thing that its address names."""
 
     has_versions = True
+    preconditions = {"PUT": ("If-Match", "If-None-Match"), "DELETE": ("If-Match",)}
 
     def resource(self) -> Resource:
         resource = self.resource_class(actor(self.request), **self.kwargs)
