@@ -45,9 +45,13 @@ class QueryView(APIView):
 
 
 def values_of(request: Request, query: Iterable[OpenApiParameter]) -> dict[str, str]:
-    """The values that the caller sent. Raises InvalidInput for a value that is not in the `enum` of
-    a parameter of `query`."""
+    """The values that the caller sent. Raises InvalidInput for a value of blanks, and for a value
+    that is not in the `enum` of a parameter of `query`."""
     values = {name: str(value) for name, value in request.query_params.items() if value}
+    for name, value in values.items():
+        # Blanks around a filter are cut off: without this check the list would have everything.
+        if not value.strip():
+            raise InvalidInput("It has only blanks.", name)
     for parameter in query:
         is_due = parameter.required or parameter.name in values
         if parameter.enum and is_due and values.get(parameter.name) not in parameter.enum:

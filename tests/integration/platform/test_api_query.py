@@ -79,6 +79,15 @@ def test_an_empty_parameter_is_as_good_as_none(api: Api, key: str, path: str) ->
     assert answer.status_code == 200, answer.content
 
 
+@pytest.mark.parametrize("path", LISTS)
+def test_a_parameter_of_blanks_is_refused(api: Api, key: str, path: str) -> None:
+    """A file's line end, for example: a list of everything would be taken for the answer."""
+    operation = document()["paths"][path.replace("1001", "{uid}")]["get"]
+    for name in [p["name"] for p in operation["parameters"] if p["in"] == "query"]:
+        body = problem(get(api, key, path, **{**LISTS[path], name: " \n"}), 400, "invalid-input")
+        assert body["errors"][0]["field"] == name
+
+
 def test_no_operation_ignores_a_part_of_a_request(api: Api) -> None:
     """Neither a parameter nor a header that would change what is done, if it were known."""
     system_key, manager = keys.create(api.biz(), "all", keys.scopes())[1], Manager().plain
