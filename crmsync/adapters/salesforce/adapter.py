@@ -6,9 +6,9 @@ PATCH  sobjects/<object>/<id>                  by remote id, after a conflict
 DELETE composite/sobjects?ids=                 deleted records
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, quote_plus, urlencode
 
 from django.utils.translation import gettext as _
 
@@ -17,11 +17,12 @@ from crmsync.adapters.client import UpsertAdapter, is_whole, json_object, read_j
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Throttled
 from crmsync.adapters.salesforce import session
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
-from msgplatform.core.data import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
 
-_KEYS_IN_QUERY = 100  # a query goes in the URL
+# Characters of a query's columns, and as many of its values, as they stand in the URL. Together
+# with the path they fit into `destinations.MAX_LENGTH`.
+_MAX_PORTION = 1_700
 
 
 class SalesforceAdapter(UpsertAdapter):
@@ -164,7 +165,8 @@ class SalesforceAdapter(UpsertAdapter):
         for key, remote_id in ids.items():
             keys_by_id.setdefault(_short_id(remote_id), []).append(key)
         ids_to_delete = [ids[keys_of_id[0]] for keys_of_id in keys_by_id.values()]
-        query = urlencode({"ids": ",".join(ids_to_delete), "allOrNone": "false"})
+        # As %2C the commas between 200 ids would make the URL too long.
+        query = urlencode({"ids": ",".join(ids_to_delete), "allOrNone": "false"}, safe=",")
         response = self._session.ask("DELETE", f"composite/sobjects?{query}")
         results = read_json(response) if is_whole(response) else None
         if not isinstance(results, list) or len(results) != len(ids_to_delete):
@@ -213,7 +215,7 @@ class SalesforceAdapter(UpsertAdapter):
 
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         usable = [name for name in sorted(names) if name.isidentifier()]
-        rows = self._rows("Id", sorted(remote_ids), ["Id", *usable])
+        rows = self._rows("Id", sorted(remote_ids), usable)
         rows_by_id = {_short_id(str(row["Id"])): row for row in rows}
         return {
             remote_id: Stored(
@@ -227,23 +229,43 @@ class SalesforceAdapter(UpsertAdapter):
         external_id = self.settings.external_id
         return {
             str(row[external_id]): Stored(str(row["Id"]), {name: row.get(name) for name in names})
-            for row in self._rows(external_id, keys, ["Id", external_id, *names])
+            for row in self._rows(external_id, keys, names)
         }
 
     def _rows(
         self, field: str, values: Sequence[str], columns: Sequence[str]
     ) -> Iterable[Mapping[str, Any]]:
-        """The columns of the records in which the field has one of these values."""
-        for page in chunks(values, _KEYS_IN_QUERY):
-            escaped_values = [value.replace("\\", "\\\\").replace("'", "\\'") for value in page]
-            value_list = ", ".join(f"'{value}'" for value in escaped_values)
-            query = (
-                f"SELECT {', '.join(columns)} FROM {self.settings.object} "  # noqa: S608
-                f"WHERE {field} IN ({value_list})"
-            )
-            response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
-            session.raise_for(response)
-            yield from json_object(response).get("records", ())
+        """The id, the field and the columns of the records in which the field has one of these
+        values."""
+        escaped_values = [value.replace("\\", "\\\\").replace("'", "\\'") for value in values]
+        rows: dict[str, dict[str, Any]] = {}
+        for names in _portions([field, *columns]):
+            selected = ", ".join(dict.fromkeys(["Id", field, *names]))
+            for texts in _portions([f"'{value}'" for value in escaped_values]):
+                query = (
+                    f"SELECT {selected} FROM {self.settings.object} "  # noqa: S608
+                    f"WHERE {field} IN ({', '.join(texts)})"
+                )
+                response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
+                session.raise_for(response)
+                for row in json_object(response).get("records", ()):
+                    rows.setdefault(str(row["Id"]), {}).update(row)
+        return rows.values()
+
+
+def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts in lists that have _MAX_PORTION characters at most in a URL."""
+    portion: list[str] = []
+    length = 0
+    for text in texts:
+        size = len(quote_plus(f"{text}, "))
+        if portion and length + size > _MAX_PORTION:
+            yield portion
+            portion, length = [], 0
+        portion.append(text)
+        length += size
+    if portion:
+        yield portion
 
 
 def _short_id(remote_id: str) -> str:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -100,6 +101,27 @@ def test_two_hundred_in_a_call(
     calls = [request for request in asked(server) if request.method == "PATCH"]
     assert [len(call.body["records"]) for call in calls] == [200, 200, 50]
     assert len(salesforce.leads) == 450
+
+
+def test_many_ids_keys_and_names_fit_into_urls(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    names = [f"A_Field_Of_The_Company_{n}__c" for n in range(120)]
+    keys = [str(uuid4()) for _ in range(200)]
+    ids = [salesforce.add(Hive_Id__c=key, **dict.fromkeys(names, key)) for key in keys]
+    adapter = open_adapter(server.url(""))
+    stored_by_id = adapter.read_ids(ids, names)
+    assert [stored_by_id[each].fields for each in ids] == [dict.fromkeys(names, k) for k in keys]
+    stored_by_key = adapter.read(keys)
+    assert [stored_by_key[key].remote_id for key in keys] == ids
+    gone = [Record(key, 2, {}, True, i) for key, i in zip(keys, ids, strict=True)]
+    without_id = [replace(record, key=f"0{record.key}", remote_id="") for record in gone]
+    assert adapter.send([*gone, *without_id]) == [
+        *(Ok(i, False) for i in ids),
+        *[Ok("", False)] * 200,
+    ]
+    assert salesforce.leads == {}
+    assert not server.trouble
 
 
 def test_errors_of_single_records(
