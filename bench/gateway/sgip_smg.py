@@ -54,8 +54,7 @@ class Smg:
                 connection.respond(event)
                 self._due.append(event)
                 seen = event.message_content + event.user_numbers[0].encode()
-                # The SP counts its Submits in the first of two lanes: every other number.
-                self.submits.add(record(event.sequence[2] >> 1, seen))
+                self.submits.add(record(event.sequence[2], seen))
         # In the next turn of the loop, so that the responses of this one leave before Reports are
         # made.
         asyncio.get_running_loop().call_soon(self._pump)

@@ -45,9 +45,9 @@ class Sp:
         self.answers, self.reports = Records(), Records()
         self.rested = asyncio.Event()
         self._progress = progress
-        # Two lanes of counters, so that the counter of a Submit says which message it is.
-        self._sequences = SequenceSource(_NODE, lane=0, lanes=2)
-        self._logins = SequenceSource(_NODE, lane=1, lanes=2)
+        # The counter of a Submit says which message it is, so that of a Bind is far from them.
+        self._sequences = SequenceSource(_NODE)
+        self._logins = SequenceSource(_NODE, start=1 << 31)
         self._sent = self._answered = self._reported = 0
         self._stopping = False
         self.listener = Server(Side.SP, lambda _, bind: 0, self, limits=Limits(window=WINDOW))
@@ -73,7 +73,7 @@ class Sp:
                 self.answers.add(event.context << 32 | result)
                 self._answered += 1
             elif type(event) is Report:
-                number = event.submit_sequence[2] >> 1
+                number = event.submit_sequence[2]
                 self.reports.add(record(number, event.user_number.encode()) + event.state)
                 connection.respond(event)
                 reported += 1

@@ -55,19 +55,15 @@ def absolute_time(moment: datetime) -> str:
 
 
 class SequenceSource:
-    """Makes the sequences of one node id.
+    """Makes the sequences of one node id, with counters from `start`.
 
-    Processes that share a node id divide the counters among them: `lane` of `lanes`. A process that
-    starts again within a second must begin above its last counter.
+    A process that starts again within a second must begin above its last counter.
     """
 
-    def __init__(self, node: int, lane: int = 0, lanes: int = 1, start: int = 0) -> None:
-        if not 0 <= node < _WORD or not 0 <= lane < lanes or start < 0:
-            raise ValueError("a node id has 32 bits, and the lane is one of the lanes")
-        self._node, self._lane, self._lanes = node, lane, lanes
-        self._turn = start
-        # Use whole turns of the lanes, so that a wrap does not leave the lane.
-        self._turns = _WORD // lanes
+    def __init__(self, node: int, start: int = 0) -> None:
+        if not 0 <= node < _WORD or start < 0:
+            raise ValueError("a node id has 32 bits, and a counter is not negative")
+        self._node, self._counter = node, start
 
     def next(self, moment: datetime) -> SequenceNumber:
         """The next sequence; the counter wraps within 32 bits."""
@@ -75,12 +71,9 @@ class SequenceSource:
 
     def take(self, count: int, moment: datetime) -> list[SequenceNumber]:
         """The next `count` sequences, with one time."""
-        stamp, first = timestamp(moment), self._turn
-        self._turn = (first + count) % self._turns
-        return [
-            (self._node, stamp, (first + n) % self._turns * self._lanes + self._lane)
-            for n in range(count)
-        ]
+        stamp, first = timestamp(moment), self._counter
+        self._counter = (first + count) % _WORD
+        return [(self._node, stamp, (first + n) % _WORD) for n in range(count)]
 
 
 def spellings(number: str) -> tuple[str, ...]:
