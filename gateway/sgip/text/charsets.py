@@ -60,7 +60,8 @@ def alphabet_of(coding: int) -> Coding:
         return Coding.GBK
     if coding == Coding.SIM:
         return Coding.BINARY
-    if coding & 0xC0 == 0x00:  # general group: bits 2 and 3 are the alphabet
+    # General group, and the same for messages to delete once read: bits 2 and 3 are the alphabet.
+    if coding & 0x80 == 0x00:
         alphabets = (Coding.ASCII, Coding.BINARY, Coding.UCS2, Coding.BINARY)
         return alphabets[coding >> 2 & 3]
     if coding & 0xF0 == 0xF0:  # data coding and message class: bit 2 says whether it is 8 bit
