@@ -274,6 +274,11 @@ class TestIncoming:
         (found,) = proxy.sms.incoming(shop.key)
         assert (found["id"], found["text"]) == (one, "a\ufffdb\ufffd\ufffd")
 
+    def test_line_ends_come_as_they_were_sent(self, proxy: Any, shop: Caller) -> None:
+        sms_rows.incoming(shop.biz, 1)
+        SgipMo.objects.update(text="a\r\nb\rc\nd")
+        assert proxy.sms.incoming(shop.key)[0]["text"] == "a\r\nb\rc\nd"
+
     def test_whose_and_who_may(self, proxy: Any, shop: Caller) -> None:
         sms_rows.incoming(shop.biz, 1)
         assert proxy.sms.incoming(Caller("stock").key) == []
