@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,15 @@ class Seen:
 
 @dataclass
 class Receiver:
-    """`requests` counts what arrived, also while it does not answer."""
+    """`requests` counts what arrived, also while it does not answer. `rejected`: spans of each
+    request that are not taken. `retry_after`: seconds for which the next request asks to wait."""
 
     url: str = ""
     spans: list[Seen] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     requests: int = 0
+    rejected: int = 0
+    retry_after: int = 0
     is_answering: threading.Event = field(default_factory=threading.Event)
 
     def of(self, trace_id: str, name: str = "") -> list[Seen]:
@@ -59,10 +65,19 @@ class _Handler(BaseHTTPRequestHandler):
         assert self.path == "/v1/traces"
         assert self.headers["content-type"] == "application/x-protobuf"
         receiver.headers.append(dict(self.headers))
-        receiver.spans += _spans(ExportTraceServiceRequest.FromString(body))
-        self.send_response(200)
-        self.send_header("content-length", "0")
+        answer = ExportTraceServiceResponse()
+        if receiver.rejected:
+            answer.partial_success.rejected_spans = receiver.rejected
+            answer.partial_success.error_message = "too many spans"
+        self.send_response(503 if receiver.retry_after else 200)
+        if receiver.retry_after:
+            self.send_header("retry-after", str(receiver.retry_after))
+        else:
+            receiver.spans += _spans(ExportTraceServiceRequest.FromString(body))
+        receiver.retry_after = 0
+        self.send_header("content-length", str(answer.ByteSize()))
         self.end_headers()
+        self.wfile.write(answer.SerializeToString())
 
     def log_message(self, *_: object) -> None: ...
 

@@ -21,8 +21,10 @@ from functools import lru_cache
 from multiprocessing import util
 
 from django.conf import settings
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
@@ -30,6 +32,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from msgplatform.core import cells, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.http import engine as http
+from msgplatform.core.http.response import retry_after
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.tracing import figures
 from msgplatform.core.tracing.context import MAX_LINKS, Context, Kind, Value
@@ -42,6 +45,7 @@ EVERY_SECONDS, IDLE_SECONDS = 1.0, 60.0
 # Seconds that a process waits at its end for the export of its last spans.
 FLUSH_SECONDS = 3.0
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0
+_MAX_ASKED_PAUSE = 60.0  # of a Retry-After; a report of a failure holds longer
 # Statuses after which the same spans are sent again (OTLP, "Retryable Response Codes").
 _RETRYABLE = frozenset({0, 429, 502, 503, 504})
 _PATH = "/v1/traces"
@@ -117,6 +121,7 @@ class SpanQueue(SpanProcessor):
         self._is_shut = False
         self._dropped = 0
         self._lock = threading.Lock()
+        self._asked_pause = 0.0  # seconds that the collector asked to wait
         self._pause = Backoff(first=_FIRST_PAUSE, factor=2.0, cap=_MAX_PAUSE)
         self._tally = figures.Tally()
         self._loop = ThreadLoop("traces", self._turn, every=EVERY_SECONDS, last=self._flush)
@@ -149,7 +154,7 @@ class SpanQueue(SpanProcessor):
         while self._batch or self._spans:
             if not self._export(settings.OTEL_EXPORTER_OTLP_TIMEOUT / 1000):
                 self._report()
-                return self._pause.next()
+                return max(self._pause.next(), self._asked_pause)
             self._pause.reset()
         self._report()
         self._is_idle = True
@@ -169,25 +174,25 @@ class SpanQueue(SpanProcessor):
             self._batch.append(self._spans.popleft())
         try:
             body = encode_spans(self._batch).SerializeToString()
-            status, why = self._collector.post(body, seconds)
+            response = self._collector.post(body, seconds)
         except Exception:
             # Drop the batch, because its encoding would fail again.
             log.exception("spans_not_encoded", spans=len(self._batch))
             self._tally.dropped += len(self._batch)
             self._batch = []
             return True
-        if 200 <= status < 300:
-            self._tally.exported += len(self._batch)
-            if self._tally.failure:
-                self._tally.failure = ""
-                log.warning("traces_exported_again", dropped=self._tally.dropped)
-        else:
-            if not self._tally.failure:
-                log.warning("traces_not_exported", why=why)
-            self._tally.failure = why
-            if status in _RETRYABLE:
-                return False
-            self._tally.dropped += len(self._batch)
+        rejected_count, why = _rejection(response, len(self._batch))
+        if not why and self._tally.failure:
+            log.warning("traces_exported_again", dropped=self._tally.dropped)
+        elif why and not self._tally.failure:
+            log.warning("traces_not_exported", why=why)
+        self._tally.failure = why
+        if response.status in _RETRYABLE:
+            asked_pause = retry_after(response.headers, time.time())
+            self._asked_pause = min(asked_pause, _MAX_ASKED_PAUSE)
+            return False
+        self._tally.exported += len(self._batch) - rejected_count
+        self._tally.dropped += rejected_count
         self._batch = []
         return True
 
@@ -209,8 +214,8 @@ class Collector:
         ]
         self._engine: http.Engine | None = None
 
-    def post(self, body: bytes, seconds: float) -> tuple[int, str]:
-        """Post a body. The status of the answer (0: no answer), and the reason of a failure."""
+    def post(self, body: bytes, seconds: float) -> http.Response:
+        """Post a body; the answer's status is 0 if there is none."""
         if self._engine is None:
             self._engine = http.engine_from_settings(
                 guard=http.AddressGuard(_ANYWHERE), window=1, max_connections=1
@@ -218,6 +223,18 @@ class Collector:
         self._engine.submit(http.Request(self._url, body, self._headers, max(0.1, seconds)))
         while not (responses := self._engine.poll(seconds)):
             continue  # the engine ends the request in time
-        response = responses[0]
-        why = response.detail or response.error or f"HTTP {response.status}"
-        return response.status, why
+        return responses[0]
+
+
+def _rejection(response: http.Response, count: int) -> tuple[int, str]:
+    """The number of spans, of `count` sent ones, that the collector did not take, and the reason;
+    after a 2xx the answer names them (OTLP, "Partial Success")."""
+    if not 200 <= response.status < 300:
+        return count, response.detail or response.error or f"HTTP {response.status}"
+    try:
+        partial = ExportTraceServiceResponse.FromString(response.body).partial_success
+    except DecodeError:  # the page of a proxy, or JSON
+        return 0, ""
+    if partial.rejected_spans <= 0:
+        return 0, ""
+    return min(partial.rejected_spans, count), partial.error_message or "spans rejected"

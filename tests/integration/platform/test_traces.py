@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -165,6 +166,32 @@ if __name__ == "__main__":
     child.join()
     work("of a daemon")
 """
+
+
+def test_a_collector_that_rejects_spans_and_asks_to_wait(settings: Settings) -> None:
+    code = "import django, time; django.setup()\nfrom msgplatform.core.tracing import spans\n"
+    code += "for name in 'abc': spans.record(name, None, spans.now())\ntime.sleep(600)"
+    moments = []
+    with receiver() as seen:
+        seen.rejected, seen.retry_after = 1, 3
+        environment = {
+            **os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": seen.url, "REDIS_URL": settings.REDIS_URL
+        }  # fmt: skip
+        with subprocess.Popen(
+            [sys.executable, "-c", code], cwd=env.BASE_DIR, env=environment,
+            stderr=subprocess.PIPE, text=True,
+        ) as program:  # fmt: skip
+            for count in (1, 2):
+                while seen.requests < count:
+                    time.sleep(0.01)
+                moments.append(time.monotonic())
+            settings.OTEL_EXPORTER_OTLP_ENDPOINT = COLLECTOR
+            while not (counts := [sample.value for sample in figures.samples()])[0]:
+                time.sleep(0.01)
+            program.terminate()
+            _, log = program.communicate()
+    assert moments[1] - moments[0] > 2.5
+    assert counts == [2, 1], log  # exported, dropped
 
 
 def test_a_program_that_ends_hands_over_its_last_spans(settings: Settings) -> None:
