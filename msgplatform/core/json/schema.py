@@ -1,13 +1,16 @@
 """JSON Schema: check a schema, and find the fault of a value.
 
-Draft 2020-12, unless `$schema` names another draft. References may lead only to places of the same
-document: no document is fetched. `format` is not checked, as the specification allows.
+Draft 2020-12, unless `$schema` at the root names another draft. References may lead only to places
+of the same document: no document is fetched. `format` is not checked, as the specification allows.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from copy import deepcopy
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import unquote, urldefrag
 
 import msgspec
 from django.utils.translation import gettext_noop as _
@@ -15,7 +18,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import UnknownType, ValidationError, best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
-from referencing import Registry
+from referencing import Registry, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
@@ -29,6 +32,18 @@ _MAX_COMPARED = 20  # errors from which the best is chosen
 _MAX_CHARACTERS = 300  # of an error, which may quote the whole value
 _INSTRUCTIONS_A_STEP = 16  # of regular expressions that are compiled
 _REFERENCES = ("$ref", "$dynamicRef")
+_UNNAMED = "urn:schema"  # the address of a schema without `$id`
+# Keywords with schemas by name, and keywords with values of any kind, which look like schemas.
+_MAPPINGS = frozenset({
+    "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties",
+})  # fmt: skip
+_VALUES = frozenset({"const", "default", "enum", "examples"})
+# A reference that could make a schema of a value, or of such a mapping.
+_ODD_REFERENCE = re.compile(
+    rf"/({'|'.join(_VALUES)})(/|$)|/({'|'.join(map(re.escape, _MAPPINGS))})/*$"
+)
+# An object in a schema, and the resolver of its references.
+_Part: TypeAlias = tuple[dict[str, Any], Any]
 # A pattern that is the beginning, the end or a part of a name.
 _PLAIN_PATTERN = re.compile(r"\^?([\w .:/@#-]|\\[.^$-])*\$?")
 _TOO_MANY_STEPS = (
@@ -75,9 +90,16 @@ def compile_schema(schema: Mapping[str, Any]) -> Schema:
             where = error.json_path.removeprefix("$").lstrip(".")
             why = f"{where}: {_message(error)}" if error.absolute_path else _message(error)
             raise InvalidInput(lazy_message("This is not a JSON Schema. %(why)s", why=why))
-        _check_references(schema)
-        _check_patterns(schema)
-        validator: Validator = draft(schema, registry=Registry())
+        document = deepcopy(dict(schema))
+        registry, address = _register(document)
+        parts = _usable_parts(document, registry.resolver(address))
+        for part, _resolver in parts:
+            if isinstance(part.get("$schema"), str):
+                del part["$schema"]  # the library would take its own class there, without bounds
+        _check_references(parts)
+        _check_patterns([part for part, _resolver in parts])
+        # With the document as its root the validator would search it for each reference by name.
+        validator: Validator = draft({"$ref": address}, registry=registry)
         _best_error(validator, None)  # raises for a circular reference
     except RecursionError:
         words = lazy_message("The schema is nested too deeply, or refers to itself.")
@@ -128,33 +150,69 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0][:_MAX_CHARACTERS]
 
 
-def _check_references(schema: Mapping[str, Any]) -> None:
+def _register(document: Mapping[str, Any]) -> tuple[Registry[Any], str]:
+    """A registry with the document and what has an address or a name in it, and its address."""
+    root = DRAFT202012.detect(document).create_resource(document)
+    address = urldefrag(root.id() or "")[0] or _UNNAMED
+    registry: Registry[Any] = Registry().with_resource(address, root)
+    with suppress(AttributeError, TypeError):  # the library stumbles over arrays in `dependencies`
+        registry = registry.crawl()
+    return registry, address
+
+
+def _usable_parts(document: dict[str, Any], resolver: Any) -> list[_Part]:
+    """All objects that a validator may take for schemas."""
+    parts = list(_parts(document, resolver, DRAFT202012.detect(document), frozenset()))
+    references = {str(part[name]) for part, _ in parts for name in _REFERENCES if name in part}
+    # The libraries drop these characters.
+    if any(_ODD_REFERENCE.search(re.sub(r"[\t\r\n]", "", unquote(r))) for r in references):
+        return parts
+    return list(_parts(document, resolver, DRAFT202012.detect(document), _VALUES))
+
+
+def _parts(
+    part: Any, resolver: Any, specification: Specification[Any], skipped: Set[str],
+    is_mapping: bool = False,
+) -> Iterator[_Part]:  # fmt: skip
+    """The part, if it is an object, and the objects in it except in `skipped` keywords. If
+    `is_mapping`, the part holds schemas by name and has no keywords."""
+    if isinstance(part, list):
+        for below in part:
+            yield from _parts(below, resolver, specification, skipped)
+    if not isinstance(part, dict):
+        return
+    with suppress(AttributeError):  # its `$id` is no text: the part is no schema
+        resolver = resolver.in_subresource(specification.create_resource(part))
+    yield part, resolver
+    for name, below in part.items():
+        if is_mapping or name not in skipped:
+            is_next_mapping = not is_mapping and name in _MAPPINGS
+            yield from _parts(below, resolver, specification, skipped, is_next_mapping)
+
+
+def _check_references(parts: Sequence[_Part]) -> None:
     """Raises InvalidInput for a reference that leads nowhere or out of the document."""
-    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
-    references = {
-        part[name]
-        for part in _parts(schema)
-        for name in _REFERENCES
-        if isinstance(part.get(name), str)
-    }
-    for reference in references:
-        if not reference.startswith("#"):
-            words = _("%(reference)s: references to other documents are not followed.")
-            raise InvalidInput(lazy_message(words, reference=reference))
-        try:
-            target = resolver.lookup(reference).contents
-        except (Unresolvable, TypeError, ValueError):  # the last two: into a number, into a list
+    for part, resolver in parts:
+        for name in _REFERENCES:
+            if not isinstance(reference := part.get(name), str):
+                continue
             words = _("%(reference)s leads nowhere in this schema.")
-            raise InvalidInput(lazy_message(words, reference=reference)) from None
-        if not isinstance(target, Mapping | bool):
-            words = _("%(reference)s leads to what is no schema.")
-            raise InvalidInput(lazy_message(words, reference=reference))
+            try:
+                target = resolver.lookup(reference).contents
+            # TypeError: into a number. ValueError: into a list.
+            except (Unresolvable, TypeError, ValueError) as error:
+                if type(error) is Unresolvable:
+                    words = _("%(reference)s: references to other documents are not followed.")
+                raise InvalidInput(lazy_message(words, reference=reference)) from None
+            if not isinstance(target, Mapping | bool):
+                words = _("%(reference)s leads to what is no schema.")
+                raise InvalidInput(lazy_message(words, reference=reference))
 
 
-def _check_patterns(schema: Mapping[str, Any]) -> None:
+def _check_patterns(parts: Sequence[Mapping[str, Any]]) -> None:
     """Raises InvalidInput for a regular expression that cannot be matched in linear time."""
-    is_plain_only = any("unevaluatedProperties" in part for part in _parts(schema))
-    for part in _parts(schema):
+    is_plain_only = any("unevaluatedProperties" in part for part in parts)
+    for part in parts:
         if isinstance(pattern := part.get("pattern"), str):
             _check_pattern(pattern)
         by_pattern = part.get("patternProperties")
@@ -173,12 +231,3 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
 
 def _check_pattern(pattern: str) -> None:
     keywords.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)
-
-
-def _parts(part: Any) -> Iterator[Mapping[str, Any]]:
-    """The schema, if it is an object, and all objects in it."""
-    if isinstance(part, Mapping):
-        yield part
-    if isinstance(part, Mapping | list):
-        for below in part.values() if isinstance(part, Mapping) else part:
-            yield from _parts(below)

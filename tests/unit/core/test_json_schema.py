@@ -60,7 +60,12 @@ def test_what_is_wrong_with_a_value(value: Any, path: str | None, words: str) ->
         ({"$ref": "#/properties", "properties": {"type": {"not": {}}}}, "cannot be used"),
         (
             {"$ref": "#/$defs/a", "$defs": {"a": {"$id": "a", "$ref": "#/$defs/b"}, "b": {}}},
-            "cannot be used",
+            "leads nowhere",
+        ),
+        ({"$ref": "#/examples/0", "examples": [{"pattern": "(?=x)"}]}, "Look-ahead"),
+        (
+            {"$ref": "#/properties", "properties": {"properties": {"const": {"pattern": "(?=x)"}}}},
+            "Look-ahead",
         ),
         ({"$schema": 5}, "address of a draft"),
         ({"$schema": []}, "address of a draft"),
@@ -89,10 +94,6 @@ def test_schemas_that_cannot_be_used(schema: dict[str, Any], words: str) -> None
     ("schema", "value"),
     [
         (
-            {"properties": {"a": {"$id": "a", "$ref": "#/$defs/b"}}, "$defs": {"b": {}}},
-            {"a": 1},
-        ),
-        (
             {"properties": {"a": {"$ref": "#/properties"}, "type": {"not": {}}}},
             {"a": 1},
         ),
@@ -102,6 +103,39 @@ def test_a_value_for_which_the_schema_cannot_be_used(schema: dict[str, Any], val
     wrong = json_schema.first_error(json_schema.compile_schema(schema), value)
     assert wrong is not None
     assert "cannot be used for it" in wrong.reason
+
+
+NEWEST = "https://json-schema.org/draft/2020-12/schema"
+ADDRESS = {"type": "object", "properties": {"zip": {"$ref": "#/$defs/zip"}},
+           "$defs": {"zip": {"type": "string"}}}  # fmt: skip
+BUNDLE = {
+    "$id": "https://e.com/o",
+    "properties": {"to": {"$ref": "address"}, "parts": {"items": {"$ref": "https://e.com/o"}}},
+    "$defs": {"a": {"$schema": NEWEST, "$id": "https://e.com/address", **ADDRESS}},
+}  # fmt: skip
+DRAFT_7 = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "properties": {"to": {"$ref": "#address"}},
+    "definitions": {"a": {"$id": "#address", "type": "object"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "wrong_value"),
+    [
+        (DRAFT_7, {"to": {}}, {"to": 1}),
+        (BUNDLE, {"to": {"zip": "1"}, "parts": [{}]}, {"parts": [{"to": {"zip": 1}}]}),
+        ({"properties": {"a": {"type": "object"}}, "examples": [{"a": {"$ref": "https://e.com/"}}],
+          "default": {"pattern": "(?=x)"}}, {"a": {}}, {"a": 1}),
+    ],
+)  # fmt: skip
+def test_schemas_as_their_drafts_have_them(
+    schema: dict[str, Any], value: Any, wrong_value: Any
+) -> None:
+    """Names and addresses in a document, and values that look like schemas."""
+    compiled = json_schema.compile_schema(schema)
+    assert json_schema.first_error(compiled, value) is None
+    assert json_schema.first_error(compiled, wrong_value) is not None
 
 
 def test_a_property_may_be_named_like_a_keyword() -> None:
@@ -184,6 +218,24 @@ def test_a_validation_that_would_take_too_long_is_ended(schema: Any, value: Any)
     assert wrong is not None
     assert "takes too long" in wrong.reason
     assert time.thread_time() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ({"$schema": NEWEST, "pattern": "^(a+)+$"}, ["a" * 30 + "!"]),
+        ({"type": "string"}, ["x"] * 1_000 + [1]),
+    ],
+    ids=["address of a draft", "name of a place"],
+)
+def test_a_part_with_an_address_or_a_name_takes_no_longer(part: Any, value: Any) -> None:
+    """The library has its own classes by address, and would look for the name in all parts."""
+    parts = {"a": {"$anchor": "a", **part}, **{f"b{n}": {} for n in range(4_000)}}
+    schema = {"$schema": NEWEST, "items": {"$ref": "#a"}, "$defs": parts}
+    validator = json_schema.compile_schema(schema)
+    began = time.thread_time()
+    assert json_schema.first_error(validator, value) is not None
+    assert time.thread_time() - began < 2
 
 
 def test_a_payload_of_the_largest_size_is_validated() -> None:
