@@ -62,6 +62,7 @@ _BYTES_A_STEP = 32  # encoded
 _BITS_A_STEP = 4096  # divided
 # Digits of a quotient: JSON's integers have 4,300 at most, floats up to 324 behind the point.
 _DECIMALS = Context(prec=5_000)
+_MAX_WHOLE = 2**53  # below it a float holds each integer
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
@@ -150,9 +151,21 @@ def _additional_properties(
 def _unique_items(_validator: Any, value: Any, items: Any, _schema: Any) -> _Errors:
     if value and isinstance(items, list):
         texts = [msgspec.json.encode(item, order="deterministic") for item in items]
+        if any(b".0" in text for text in texts):  # 1 and 1.0 are one number
+            texts = [msgspec.json.encode(_whole(item), order="deterministic") for item in items]
         spend(sum(map(len, texts)) // _BYTES_A_STEP)
         if len(set(texts)) < len(items):
             yield ValidationError("the items of this list are not all different")
+
+
+def _whole(value: Any) -> Any:
+    """The value with an integer for each float that is a whole number."""
+    if isinstance(value, dict):
+        return {name: _whole(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_whole(below) for below in value]
+    is_whole = isinstance(value, float) and abs(value) < _MAX_WHOLE and value.is_integer()
+    return int(value) if is_whole else value
 
 
 def _multiple_of(_validator: Any, factor: Any, number: Any, _schema: Any) -> _Errors:

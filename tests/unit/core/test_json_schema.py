@@ -127,12 +127,13 @@ DRAFT_7 = {
         (BUNDLE, {"to": {"zip": "1"}, "parts": [{}]}, {"parts": [{"to": {"zip": 1}}]}),
         ({"properties": {"a": {"type": "object"}}, "examples": [{"a": {"$ref": "https://e.com/"}}],
           "default": {"pattern": "(?=x)"}}, {"a": {}}, {"a": 1}),
+        ({"uniqueItems": True}, [1, 2.0, "1.0"], [{"n": [1]}, {"n": [1.0]}]),
     ],
 )  # fmt: skip
 def test_schemas_as_their_drafts_have_them(
     schema: dict[str, Any], value: Any, wrong_value: Any
 ) -> None:
-    """Names and addresses in a document, and values that look like schemas."""
+    """Names and addresses in a document, values that look like schemas, and equal numbers."""
     compiled = json_schema.compile_schema(schema)
     assert json_schema.first_error(compiled, value) is None
     assert json_schema.first_error(compiled, wrong_value) is not None
