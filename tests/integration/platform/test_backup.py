@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
-from msgplatform.core.data import engines
+from crmsync import copies, orders
+from crmsync.models import Operation, Policy
+from msgplatform.core.data import engines, sql
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.models import Biz
@@ -26,10 +29,11 @@ from msgplatform.operation.backup import backup, restore
 from msgplatform.operation.supervision.run import Lock, is_running
 from notify.models import ColdBizMsg
 from tests import servers as own_servers
+from tests.integration.crmsync import sync_support
 from tests.program_host import run_program
 from tests.redis_client import connect
 from tests.servers import Servers
-from tests.support.archive_support import cold_database
+from tests.support.archive_support import cold_database, old_id
 from tests.support.hanging_servers import hanging
 from tests.waiting import freeze
 
@@ -43,11 +47,15 @@ NAMES = """
 import django
 django.setup()
 from django.contrib.sessions.models import Session
+from crmsync.models import Record
 from msgplatform.models import Biz
 from notify.models import ColdBizMsg
 print(*Biz.objects.values_list("name", flat=True), *ColdBizMsg.objects.values_list("payload"),
-    *Session.objects.values_list("session_key", flat=True))
+    *Session.objects.values_list("session_key", flat=True),
+    *Record.objects.values_list("key", "state"))
 """
+TABLES = "from django.db import connection; print(connection.introspection.table_names())"
+ERASURES = '{"key": "a", "cancelled": true}\n'
 
 
 @pytest.fixture
@@ -63,13 +71,23 @@ def archive(servers: Servers, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def policy() -> Policy:
+    return sync_support.policy(sync_support.crm())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, settings: Any) -> Path:
+    """A backup, with its keys in another folder."""
+    settings.STATE_DIR, settings.AUDIT_SIGNING_KEYS = tmp_path / "old", ("new", "old")
+    settings.STATE_DIR.mkdir()
+    (settings.STATE_DIR / backup.ERASURES).write_text(ERASURES)
     Biz.objects.create(name="shop")
     if engines.of() is engines.SQLITE:  # its statistics are tables that no dump has
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
-    folder = tmp_path / "backup"
-    backup.make(folder, None, lambda text: None)
+    folder, dumped_at = tmp_path / "backup", []
+    manifest = backup.make(folder, tmp_path / "keys", lambda text: dumped_at.append(sql.now()))
+    assert datetime.fromisoformat(manifest["began_at"]) < dumped_at[0]
     return folder
 
 
@@ -77,6 +95,25 @@ def empty_database(servers: Servers, tmp_path: Path, name: str) -> str:
     if own_servers.DATABASE == "sqlite":
         return f"sqlite:///{tmp_path / f'{name}.db'}"
     return servers.mariadb().create(name)
+
+
+def run(environment: dict[str, str], *words: str) -> tuple[int, str]:
+    done = run_program([sys.executable, *words], environment, 600)
+    return done.returncode, done.stdout + done.stderr
+
+
+def be_older(folder: Path, policy: Policy) -> None:
+    """The backup began three hours ago, and an operation a little later: it is not in the backup,
+    and Redis has its copy."""
+    manifest = json.loads((folder / backup.MANIFEST).read_text())
+    began_at = sql.now() - timedelta(hours=3)
+    manifest["began_at"] = began_at.isoformat()
+    (folder / backup.MANIFEST).write_text(json.dumps(manifest))
+    data = orders.dump(sync_support.requests(["a"]))
+    start_at = int(began_at.timestamp() * 1000) + 1000
+    copies.keep(
+        Operation(id=old_id(0.12), policy_id=policy.pk, data=data, records=1, start_at=start_at)
+    )
 
 
 def add_session(folder: Path) -> None:
@@ -94,47 +131,49 @@ def add_session(folder: Path) -> None:
     (folder / backup.MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_it_comes_back(archive: str, folder: Path, servers: Servers, tmp_path: Path) -> None:
-    """The database, the archive in one of its own, and the list of erasures. A session that was
-    ended stays so."""
-    (folder / backup.ERASURES).write_text('{"key": "a", "cancelled": true}\n')
+def test_it_comes_back(
+    archive: str, policy: Policy, folder: Path, servers: Servers, tmp_path: Path
+) -> None:
+    """The database, the archive in one of its own, the list of erasures, and what CRMs got since
+    the backup began. A session that was ended stays so."""
     add_session(folder)
+    be_older(folder, policy)
     assert folder.stat().st_mode & 0o777 == 0o700
     environment = {
         **os.environ, "STATE_DIR": str(tmp_path / "state"),
         "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
         "COLD_DATABASE_URL": empty_database(servers, tmp_path, "restored_archive"),
     }  # fmt: skip
-
-    def run(*words: str) -> tuple[int, str]:
-        done = run_program([sys.executable, *words], environment, 600)
-        return done.returncode, done.stdout + done.stderr
-
-    code, said = run("manage.py", "restore", str(folder))
+    code, said = run(environment, "manage.py", "restore", str(folder))
     assert code == 0, said
     for step in ("loaded", "migrated", "sync_recover --since", "emptied", "sms_recover"):
         assert step in said
     assert max(said.index("sync_recover"), said.index("sms_recover")) < said.index("emptied")
-    assert run("-c", NAMES) == (0, "shop (b'old',)\n")
-    assert (tmp_path / "state" / backup.ERASURES).exists()
-    code, said = run("manage.py", "restore", str(folder))
+    assert run(environment, "-c", NAMES) == (0, "shop (b'old',) ('a', 0)\n")
+    assert (tmp_path / "state" / backup.ERASURES).read_text() == ERASURES
+    code, said = run(environment, "manage.py", "restore", str(folder))
     assert (code, "is not empty" in said) == (1, True), said
 
 
 def test_a_restore_that_failed_leaves_the_work_redis(
     folder: Path, servers: Servers, tmp_path: Path, work_redis: Any
 ) -> None:
-    """What CRMs got since the backup is only there, and a repeated restore reads it once more."""
+    """What CRMs got since the backup is only there, and a repeated restore reads it once more. This
+    machine's list of erasures is newer than the backup's, and stays."""
     work_redis.set("fact", 1)
+    erasures = private_directory(tmp_path / "state") / backup.ERASURES
+    erasures.write_text("newer\n")
     environment = {
         **os.environ, "STATE_DIR": str(tmp_path / "state"),
         "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
-        "SMS_REDIS_URL": "redis://127.0.0.1:1/0",
     }  # fmt: skip
-    command = [sys.executable, "manage.py", "restore", str(folder)]
-    done = run_program(command, environment, 600)
-    assert (done.returncode, "sms_recover" in done.stdout) == (1, True), done.stderr
+    command = ("manage.py", "restore", str(folder))
+    code, said = run({**environment, "SMS_REDIS_URL": "redis://127.0.0.1:1/0"}, *command)
+    assert (code, "sms_recover" in said) == (1, True), said
     assert work_redis.exists("fact")
+    environment["DATABASE_URL"] = empty_database(servers, tmp_path, "once_more")
+    code, said = run(environment, *command)
+    assert (code, work_redis.exists("fact"), erasures.read_text()) == (0, 0, "newer\n"), said
 
 
 def test_the_manifest_names_every_table(folder: Path) -> None:
@@ -144,6 +183,16 @@ def test_the_manifest_names_every_table(folder: Path) -> None:
     assert {"redis-sms", database["file"].split("/")[0]} <= {
         name.split("/")[0] for name in manifest["files"]
     }
+
+
+def test_each_key_has_a_file(folder: Path, tmp_path: Path, settings: Any) -> None:
+    """With the name that the settings look for in STATE_DIR."""
+    files = list((tmp_path / "keys").iterdir())
+    assert {path.name: path.read_text() for path in files} == {
+        "secret_key": f"{settings.SECRET_KEY}\n", "audit_signing_key": "new,old\n",
+        "encryption_key": f"{','.join(settings.ENCRYPTION_KEYS)}\n",
+    }  # fmt: skip
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
 def test_nobodys_session_is_in_it(admin_client: Client, tmp_path: Path) -> None:
@@ -169,6 +218,11 @@ def be_newer(folder: Path, manifest: dict[str, Any]) -> None:
     (folder / backup.MANIFEST).write_text(json.dumps(manifest))
 
 
+def be_of_another_engine(folder: Path, manifest: dict[str, Any]) -> None:
+    manifest["databases"]["default"]["is_file"] ^= True
+    (folder / backup.MANIFEST).write_text(json.dumps(manifest))
+
+
 def be_of_two(folder: Path, manifest: dict[str, Any]) -> None:
     manifest["databases"]["cold"] = manifest["databases"]["default"]
     (folder / backup.MANIFEST).write_text(json.dumps(manifest))
@@ -182,7 +236,7 @@ def end_early(folder: Path, manifest: dict[str, Any]) -> None:
     ("change", "said"),
     [
         (damage, "is not what was backed up"), (be_of_two, "set COLD_DATABASE_URL"),
-        (end_early, "is no whole backup"), (be_newer, "is not empty"),
+        (end_early, "is no whole backup"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(folder: Path, change: Any, said: str) -> None:
@@ -190,6 +244,21 @@ def test_what_does_not_fit_is_refused(folder: Path, change: Any, said: str) -> N
     with pytest.raises(backup.BackupRefused, match=said):
         restore.restore(folder, lambda text: None)
     assert Biz.objects.get().name == "shop"
+
+
+def test_an_empty_database_takes_no_backup_of_others(
+    folder: Path, servers: Servers, tmp_path: Path
+) -> None:
+    environment = {
+        **os.environ, "STATE_DIR": str(tmp_path / "state"),
+        "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
+    }  # fmt: skip
+    manifest = (folder / backup.MANIFEST).read_text()
+    for change, text in ((be_newer, "of a newer release"), (be_of_another_engine, "is one of")):
+        change(folder, json.loads(manifest))
+        code, said = run(environment, "manage.py", "restore", str(folder))
+        assert (code, text in said) == (1, True), said
+    assert run(environment, "-c", f"import django; django.setup(); {TABLES}") == (0, "[]\n")
 
 
 def test_a_tool_that_hangs_is_ended(tmp_path: Path) -> None:
