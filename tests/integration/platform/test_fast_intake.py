@@ -131,6 +131,27 @@ def test_the_same_as_django(
     assert both.fast_intake.served >= expected
 
 
+@pytest.mark.parametrize("path", BODIES)
+def test_a_key_that_it_knows_needs_the_scope(
+    work_redis: object, sms_redis: object, settings: Any, path: str
+) -> None:
+    # Without a limit each key is far from it: no request goes to Django for that.
+    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": {}}
+    both, body = Both(), json.dumps(BODIES[path]).encode()
+    both.keys[0]["management"] = keys.create(None, "files", ["manage:systems"])[1]
+    statuses, served = [], []
+    try:
+        for name in ("good", "good", "without scope", "management"):
+            assert keys.verify(both.keys[0][name])
+            headers = plain(body, authorization=f"Bearer {{{name}}}")
+            statuses.append(both.ask("POST", path, headers, body)[0].status)
+            served.append(both.fast_intake.served)
+    finally:
+        both.loop.close()
+    assert statuses == [202, 202, 403, 403]
+    assert 0 < served[1] == served[3]  # a system's first request may go to Django
+
+
 CONFLICT = Verdict.duplicate_or_conflict(is_same_payload=False)
 ENDINGS: list[tuple[Verdict | None, Exception | None, int, str | None]] = [
     (Verdict("created", 7), None, 202, None),
