@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from django.apps import apps
+from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
-from django.test import Client
+from django.test import Client, RequestFactory
 
 from gateway.models import SgipMt
 from msgplatform import roles
@@ -12,7 +14,7 @@ from msgplatform.core import flows
 from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin.platform.systems import scope_permissions as permissions_of
 from msgplatform.doors.api.access import keys
-from msgplatform.models import Biz, Role
+from msgplatform.models import AuditLog, Biz, Role
 from notify.models import BizMsg, BizReceive, Receive
 from tests.support import everything
 from tests.support.console_walk import Walk
@@ -101,6 +103,26 @@ class TestWhatIsRefused:
         assert viewer.get(guess).status_code == 400
         number = f"/admin/gateway/sgipmo/?q={everything.NUMBER}"
         assert operator.get(number).context["cl"].result_count == 1
+
+    def test_a_list_does_nothing_for_people_who_only_see_it(self, tmp_path: Path) -> None:
+        """Each action of each list, also one that the page does not offer."""
+        everything.make(tmp_path)
+        viewer = User.objects.create_user("a viewer", is_staff=True)
+        viewer.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+        client, request = Client(), RequestFactory().get("/")
+        client.force_login(viewer)
+        request.user = User.objects.create_superuser("root")
+        actions = 0
+        for model in filter(admin.site.is_registered, apps.get_models()):
+            rows = model._default_manager.order_by("pk")
+            before = list(rows.values())
+            for action in admin.site.get_model_admin(model).get_actions(request) if before else ():
+                form = {"action": action, "_selected_action": rows[0].pk, "post": "yes"}
+                client.post(f"/admin/{model._meta.label_lower.replace('.', '/')}/", form)
+                assert list(rows.values()) == before, (model, action)
+                actions += action != "delete_selected"
+        assert actions > 8
+        assert not AuditLog.objects.filter(actor="a viewer").exists()
 
     def test_an_operator_acts_and_changes_no_setting(self, tmp_path: Path) -> None:
         everything.make(tmp_path)
