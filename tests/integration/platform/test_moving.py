@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,18 @@ def event(biz: Biz, key: str, payload: bytes = b"{}") -> intake.Event:
 
 
 def test_everything_moves_and_the_work_waits_until_it_is_resumed(move: Move) -> None:
+    now = timezone.now()
+    revoked, ended, lasting = (keys.create(move.biz, name, ["events:write"]) for name in "abc")
+    keys.revoke(revoked[0])
+    for (key, _), days in ((ended, -1), (lasting, 365)):
+        ApiKey.objects.filter(pk=key.pk).update(expires_at=now + timedelta(days=days))
+    key_ends = ApiKey.objects.order_by("prefix").values_list("prefix", "revoked_at", "expires_at")
+    before = list(key_ends)
     move.export()
     move.leave_and_enter(5)
     assert move.run() == 0
+    assert list(key_ends.all()) == before
+    assert [bool(keys.verify(plain)) for _, plain in (revoked, ended, lasting)] == [0, 0, 1]
     biz = Biz.objects.get(name="orders")
     assert biz.pk != move.biz.pk
     assert (biz.title, biz.validates_events, biz.enabled) == ("Web shop", True, True)
@@ -150,6 +160,14 @@ def test_everything_moves_and_the_work_waits_until_it_is_resumed(move: Move) -> 
     books.refresh_from_db()
     assert (warehouse.status, books.status) == (_Status.NORMAL, _Status.PAUSED)
     assert importing.resume(move.path) == 1  # a second time it changes nothing
+
+
+def test_a_system_that_was_switched_off_stays_so(move: Move) -> None:
+    Biz.objects.update(enabled=False)
+    move.export()
+    move.leave_and_enter(5)
+    move.run()
+    assert not Biz.objects.get(name="orders").enabled
 
 
 @pytest.mark.parametrize("is_archived", [False, True])
