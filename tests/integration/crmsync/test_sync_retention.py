@@ -80,12 +80,13 @@ def test_what_is_old_and_has_ended_is_deleted(policy: Policy) -> None:
         make(OLD, policy)
         make(OLD + 60, policy)
     failed_call(OLD)
+    run_on_the_last_day = run(89.99, policy)  # in a month that began before what is kept
     stay = run(10, policy), operation(10, policy), failed_call(10)
     records = dead(policy, "a")
 
     keep_house()
 
-    assert kept(Run) == {stay[0]}
+    assert kept(Run) == {run_on_the_last_day, stay[0]}
     assert kept(Operation) == {stay[1], records[0].operation_id}
     assert [item.operation_id for item in Item.objects.all()] == [stay[1]]
     assert kept(ExceptionEntry) == {stay[2]}
