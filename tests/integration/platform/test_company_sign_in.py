@@ -383,10 +383,12 @@ def test_a_provider_inside_is_called_if_it_is_allowed_only(
     provider: OidcProvider, settings: Settings
 ) -> None:
     settings.OUTBOUND_ALLOW = []
-    page = Client().get(LOGIN)
-    assert page.status_code == 503
-    assert provider.paths == []
-    assert AuditLog.objects.get(action="sign_in_refused").target == "address_forbidden"
+    for scheme in ("http", "https"):
+        settings.OIDC_ISSUER = settings.OIDC_ISSUER.replace("http", scheme)
+        assert Client().get(LOGIN).status_code == 503
+        assert provider.paths == []
+        entry = AuditLog.objects.filter(action="sign_in_refused").latest("id")
+        assert entry.target == "address_forbidden"
     settings.OUTBOUND_ALLOW, settings.OUTBOUND = ["127.0.0.0/8"], False
     assert Client().get(LOGIN).status_code == 503
     assert provider.paths == []
