@@ -1,6 +1,7 @@
 """Who guesses passwords is slowed down; who knows theirs gets in."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,8 +36,17 @@ def is_in(response: Any) -> bool:
     return bool(response.status_code == 302)
 
 
+def test_the_limits_are_those_of_the_page() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    assert (
+        f"| login | {login.WRONG_FOR_NAME_AND_ADDRESS} wrong passwords for a name from one address,"
+        f" {login.WRONG_FROM_ADDRESS} from an address, {login.WRONG_FOR_NAME} for a name,"
+        f" within {login.WINDOW_SECONDS // 60} minutes;"
+    ) in page
+
+
 def test_five_wrong_passwords_keep_this_address_away_from_this_name() -> None:
-    for _ in range(login.WRONG_FOR_NAME_AND_ADDRESS):
+    for _ in range(5):
         assert TOO_MANY not in log_in().content.decode()
     refused = log_in(password=PASSWORD)
     assert not is_in(refused)
