@@ -32,7 +32,7 @@ from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
 from notify.sender import in_flight
 from notify.sender.claimer import OrderClaimer
-from notify.sender.in_flight import ClaimedOrder
+from notify.sender.in_flight import ClaimedOrder, patience
 from notify.sender.sender import Sender
 from tests.support.http_sinks import Sink, answering, refusing_port
 from tests.support.suspension import suspend
@@ -677,6 +677,7 @@ class TestDeadSender:
         self.report(alive, {})
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (0, 1)}
         assert timeouts == [7.0]
+        assert (patience(2), patience(30)) == (7, 30)
         dead._next_renewal.at_once()
         dead._keep()  # it had only stood still
         monkeypatch.setattr(in_flight, "patience", lambda timeout: 0.0)
