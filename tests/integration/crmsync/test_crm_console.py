@@ -750,7 +750,6 @@ def test_who_may_do_what(crm: Crm, url: str) -> None:
         for client in (viewer, guest):
             assert client.post(ADMIN + path, {"kind": "full"}).status_code == 403, path
         assert viewer.get(ADMIN + path).status_code in (403, 405), path
-    assert Client(enforce_csrf_checks=True).post(f"{ADMIN}crm/test/").status_code in (302, 403)
     assert not AuditLog.objects.exists()
 
 
