@@ -59,7 +59,9 @@ class LeadListView(MessageListView):
     # A page hosted elsewhere has no key; `post` checks its origin.
     permission_classes = [cors.KeyOrPage, HasKnownParts]
     accepts_idempotency_key = True
-    write_parameters = ("appkey",)  # by which a proxy in front of cells finds the page's cell
+    # A proxy in front of cells finds the page's cell by `appkey`, and a page's script may pass on
+    # what its advertisement added: a lead is not lost for that.
+    write_parameters = None
     serializer_class = LeadSerializer
     max_body_bytes = MAX_LEAD_BYTES
 

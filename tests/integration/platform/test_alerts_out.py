@@ -915,7 +915,7 @@ def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
     assert "url" not in created.json()
     assert manager.send("PUT", "alert-channels/ops", {}).status_code == 200, "it keeps the address"
     assert manager.send("PUT", "alert-rules/all", {"channels": ["ops"]}).status_code == 201
-    for path, body, field in (
+    bodies: list[tuple[str, dict[str, object], str]] = [
         ("alert-rules/none", {"channels": []}, "channels"),
         ("alert-rules/kinds", {"channels": ["ops"], "kinds": ["sms.*", "notify.fail"]}, "kinds"),
         (
@@ -923,14 +923,15 @@ def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
             {"heartbeat_seconds": 60, "url": "https://ping.example.com/a"},
             "heartbeat_seconds",
         ),
-    ):
-        refused = problem(manager.send("PUT", path, body), 400, "invalid-input")
-        assert [error["field"] for error in refused["errors"]] == [field]
+    ]
+    for path, body, field in bodies:
+        answer = problem(manager.send("PUT", path, body), 400, "invalid-input")
+        assert [error["field"] for error in answer["errors"]] == [field]
     kept = problem(manager.send("DELETE", "alert-channels/ops"), 409, "not-now")
     assert "It is the only channel of all" in kept["detail"]
     AlertRule.objects.update(kinds=["left.*"])  # those of a flow that left FLOWS
-    body = {"channels": ["ops"], "kinds": ["left.*"], "min_severity": "info"}
-    assert manager.send("PUT", "alert-rules/all", body).status_code == 200
+    left = {"channels": ["ops"], "kinds": ["left.*"], "min_severity": "info"}
+    assert manager.send("PUT", "alert-rules/all", left).status_code == 200
     assert manager.send("POST", "alert-channels/ops/tests").json() == {"sent": True, "error": ""}
     robots.modes[DINGTALK] = "refuses"
     tested = manager.send("POST", "alert-channels/ops/tests").json()

@@ -6,7 +6,7 @@ somebody else would be lost.
 A view names what it knows:
 
 - `parameter_names`: the query parameters of its GET (`api/query.py`)
-- `write_parameters`: those of its other methods
+- `write_parameters`: those of its other methods; None: whatever is sent
 - `accepts_idempotency_key`: True if its POST takes the header
 - `preconditions`: method → the headers that it takes
 """
@@ -36,7 +36,9 @@ class HasKnownParts(BasePermission):
         if method in SAFE_METHODS:
             _check_parameters(request, getattr(view, "parameter_names", ()))
             return True
-        _check_parameters(request, getattr(view, "write_parameters", ()))
+        write_parameters = getattr(view, "write_parameters", ())
+        if write_parameters is not None:
+            _check_parameters(request, write_parameters)
         takes_key = getattr(view, "accepts_idempotency_key", False)
         if method == "POST" and "Idempotency-Key" in request.headers and not takes_key:
             raise InvalidInput(
