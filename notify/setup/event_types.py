@@ -4,12 +4,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db.models import Q, QuerySet
-from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
 from msgplatform.models import Biz
-from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import ObjectField, WholeSerializer
 from msgplatform.setup.resource import Resource, system_of
 from notify.intake import catalogue
@@ -124,12 +122,6 @@ class SharedEventType(Resource):
         """The row's values. `personal_fields` NULL is shown as an empty list."""
         values = super().values(row)
         return {**values, "personal_fields": values["personal_fields"] or []}
-
-    def faults(self, row: EventType, before: Before | None) -> Faults:
-        # As in every other address, the slash is a slip: the entry would not hold for the type
-        # that was meant.
-        if before is None and row.name.endswith("/") and not self.is_moved:
-            yield "name", _("Leave out the slash at its end.")
 
     @classmethod
     def forget_cached(cls) -> None:

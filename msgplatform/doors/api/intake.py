@@ -28,10 +28,10 @@ from msgplatform.doors.api.json import MEDIA_TYPE, decode_item, parse, read_json
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 _RECIPIENTS = "0 for an event that is stored and to which nobody subscribes; else left out"
 _ESCAPED = re.compile(r'\\(["\\])')
-# The escape of half a surrogate pair, behind the escaped backslashes before it.
-_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+# Escaped backslashes, a surrogate pair, or (group 1) half of one.
+_HEX = r"[\da-fA-F]{2}"
 _HALF_CHARACTER = re.compile(
-    rf"(?<!\\)((?:\\\\)*)(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})".encode()
+    rf"\\(?:\\(?:\\\\)*|u[dD][89abAB]{_HEX}\\u[dD][c-fC-F]{_HEX}|(u[dD][89a-fA-F]{_HEX}))".encode()
 )
 
 
@@ -139,8 +139,9 @@ def _mark_half_characters(body: bytes) -> tuple[bytes, bytes]:
     """The body with each half of a surrogate pair replaced by a mark, and the mark. JavaScript
     writes such halves when it cuts a text; msgspec refuses them even in items that it keeps raw,
     and one item would refuse all the others."""
+    # The function lets other threads run: a pattern alone would hold the lock for 16 MiB.
     mark = secrets.token_hex(8).encode()  # random: no item has it by chance
-    return _HALF_CHARACTER.sub(rb"\g<1>" + mark, body), mark
+    return _HALF_CHARACTER.sub(lambda match: mark if match[1] else match[0], body), mark
 
 
 @lru_cache

@@ -540,7 +540,6 @@ def test_wrong_values_are_named_as_in_the_console(manager: Manager) -> None:
         ("subscriptions/orders/warehouse", {"schedule": [5, -1]}, "schedule"),
         ("subscriptions/orders/warehouse", {"in_flight_limit": 0}, "in_flight_limit"),
         ("event-types/order%20paid", {}, "name"),
-        ("event-types/order.paid/", {}, "name"),
         ("event-types/order.paid", {"schema": {"type": "text"}}, "schema"),
         ("event-types/order.paid", {"schema": {"type": "array"}, "example": {}}, "example"),
         ("systems/orders/keys/k", {"scopes": []}, "scopes"),

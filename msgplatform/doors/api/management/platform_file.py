@@ -2,6 +2,7 @@
 are those of the OpenAPI document."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -152,10 +153,10 @@ class PlatformView(QueryView):
         with comments for `Accept: application/yaml`. A key that is limited to business systems
         gets what belongs to them.
         """
-        sections = _names(self.query_values.get("section", ""))
+        sections = _names(self.query_values, "section")
         if unknown := sorted(sections - kinds.sections().keys()):
             raise InvalidInput(f"There is no section {', '.join(unknown)}.", "section")
-        systems, limit = _names(self.query_values.get("system", "")), caller_of(request).systems
+        systems, limit = _names(self.query_values, "system"), caller_of(request).systems
         if limit and (unknown := sorted(systems - limit)):
             raise InvalidInput(f"The key is limited, and not to {', '.join(unknown)}.", "system")
         systems = systems or limit
@@ -293,6 +294,10 @@ def _move_references(schema: Any, document: Any, definitions: dict[str, Any]) ->
     return {key: _move_references(value, document, definitions) for key, value in schema.items()}
 
 
-def _names(value: str) -> frozenset[str]:
-    """The names of a parameter, separated by commas."""
-    return frozenset(name for name in value.split(",") if name)
+def _names(query: Mapping[str, str], parameter: str) -> frozenset[str]:
+    """The names of a parameter, separated by commas. Raises InvalidInput for one without names: the
+    answer would be everything."""
+    names = frozenset(query.get(parameter, "").replace(",", " ").split())
+    if parameter in query and not names:
+        raise InvalidInput("Give at least one name, or leave it out.", parameter)
+    return names
