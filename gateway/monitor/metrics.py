@@ -22,7 +22,7 @@ from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.lazy_text import lazy_message
 
 _PRIORITIES = range(10)
-# Read the front of a list, where the oldest are; only scheduled messages and retries come before.
+# Read the front of a list, where the oldest are; only messages that came back stand before them.
 _MAX_READ = 1000
 _READ_AT_ONCE = 100  # usually the first portion is enough
 # Messages between the gateways and the archive: name → (kind of key, key) whose sizes add up.

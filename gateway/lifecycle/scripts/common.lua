@@ -109,14 +109,21 @@ local function queue_first(id)
   if m[1] then push('RPUSH', pending_key(m[1], m[2]), id) end
 end
 
--- What may be sent by now, to the front; a thousand at once. Returns how many.
+-- What may be sent by now, a thousand at once: first sends behind what waits, in the order of their times,
+-- and what was in a Submit before to the front. Returns how many.
 local function queue_due(gateway)
-  local scheduled = P .. 'zset:schedule-' .. gateway
+  local scheduled, returned = P .. 'zset:schedule-' .. gateway, {}
   local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', STAMP, 'LIMIT', 0, 1000)
-  for i = #due, 1, -1 do  -- the first one last
-    zrem(scheduled, due[i])
-    queue_first(due[i])
+  for _, id in ipairs(due) do
+    zrem(scheduled, id)
+    local m = redis.call('HMGET', P .. 'mt:' .. id, 'gateway', 'priority', 'submits')
+    if m[3] then
+      returned[#returned + 1] = id
+    elseif m[1] then
+      push('LPUSH', pending_key(m[1], m[2]), id)
+    end
   end
+  for i = #returned, 1, -1 do queue_first(returned[i]) end  -- the first one last
   settle()
   return #due
 end

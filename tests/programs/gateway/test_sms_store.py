@@ -172,6 +172,20 @@ class TestIntake:
         accept(mt(1, schedule_at=4e9), mt(2, schedule_at=1.0))
         assert [c.mt.id for c in claim()] == [mt(2).id]
 
+    def test_scheduled_ones_go_out_by_their_times_behind_those_that_wait(
+        self, sms_redis: Any
+    ) -> None:
+        """A claim takes few of the 3,000 that are due; a message that comes back is the first."""
+        numbers = range(1, 3001)
+        accept(mt(0), *(mt(n, schedule_at=4e9) for n in numbers))
+        sms_redis.zadd(keys.scheduled(GATEWAY), {mt(n).id: n for n in numbers})
+        claimed_ids = [c.mt.id for _ in range(4) for c in claim(most=26)]
+        submit(mt(0), seqno=1)
+        respond(1, "again", 11)
+        while claimed := claim(most=26):
+            claimed_ids += [c.mt.id for c in claimed]
+        assert claimed_ids == [mt(n).id for n in (*range(104), 0, *range(104, 3001))]
+
 
 class TestClaims:
     def test_a_lost_lease_is_taken_up_and_the_first_holder_shut_out(self) -> None:
