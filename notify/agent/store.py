@@ -27,6 +27,7 @@ from notify.agent.models import Outbox
 ALIAS = "outbox"
 MAX_COUNTED = 20_000  # rows of a table
 _TEXT_LENGTH = 500  # of last_error and reason
+_MAX_PAGES = 20  # of a claim; more than one only beside locked rows
 _REPAIRS = {
     Fault.NO_TABLE: "the database has no table outbox: load notify/agent/ddl/mysql.sql or "
     "sqlite.sql, or migrate the Django app notify.agent",
@@ -168,15 +169,21 @@ class Store:
 
     # -- statements ------------------------------------------------------------------------------
     def _claim(self, due: QuerySet[Outbox], limit: int, lease: float) -> claims.Claim:
-        """Claim due rows. Rows that the business system's transactions have locked are skipped."""
+        """Claim due rows. Rows that the business system's transactions have locked are skipped,
+        up to _MAX_PAGES pages of these."""
         rows = due.filter(next_at__lte=Now())
-        ids = list(rows.values_list("id", flat=True)[:limit])
         with transaction.atomic(using=self.alias):
             free_rows = rows.select_for_update(skip_locked=True)
-            free_ids = [
-                row_id for page in chunks(ids, claims.CHUNK)
-                for row_id in free_rows.filter(id__in=page).values_list("id", flat=True)
-            ]  # fmt: skip
+            free_ids: list[int] = []
+            following_rows = rows
+            for _ in range(_MAX_PAGES):
+                page_size = limit - len(free_ids)
+                ids = list(following_rows.values_list("id", flat=True)[:page_size])
+                for chunk in chunks(ids, claims.CHUNK):
+                    free_ids += free_rows.filter(id__in=chunk).values_list("id", flat=True)
+                if len(ids) < page_size or len(free_ids) == limit:
+                    break
+                following_rows = rows.filter(id__gt=ids[-1])
             return claims.claim_ids(rows, free_ids, lease=lease, until="next_at")
 
     def _lock_rows(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:

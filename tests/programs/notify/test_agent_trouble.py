@@ -384,3 +384,14 @@ def test_a_row_that_a_transaction_has_locked_waits_alone(
         somebody.rollback()
         intake.script = accept
         until_empty(relay, shop)
+
+
+def test_pages_of_rows_that_a_transaction_has_locked_hide_no_others(
+    mariadb_shop: Shop, intake: Intake
+) -> None:
+    shop = mariadb_shop
+    shop.insert(9)
+    with closing(shop.connect()) as somebody, agent_support.relays(shop, intake.url) as make:
+        somebody.cursor().execute("SELECT * FROM outbox WHERE id IN (1, 2, 3, 4, 5) FOR UPDATE")
+        make(batch=2).turn()
+        assert shop.column("id") == [1, 2, 3, 4, 5, 8, 9], "a request is full"
