@@ -71,17 +71,21 @@ def claim(
     lost connection.
     """
     free, new_claim, values = _begin(queryset, lease, changes or {}, until)
-    while len(new_claim.ids) < limit:
+    passed_ids: list[Any] = []  # locked, or claimed
+    while len(new_claim.ids) < limit and len(passed_ids) < CHUNK:
         page_size = min(CHUNK, limit - len(new_claim.ids))
+        rows = free.exclude(pk__in=passed_ids)
         # No lock: other claims may choose the same rows, and the UPDATE decides.
         ids: list[Any] = transactions.retrying(
-            partial(list, free.values_list("pk", flat=True)[:page_size]), queryset.db
+            partial(list, rows.values_list("pk", flat=True)[:page_size]), queryset.db
         )
         if not ids:
             break
         _take(new_claim, free, ids, values, until)
-        if len(ids) < page_size or _is_passing(queryset.model):  # no more were free
+        if len(ids) < page_size:  # no more were free
             break
+        if _is_passing(queryset.model):
+            passed_ids += ids
     return new_claim
 
 

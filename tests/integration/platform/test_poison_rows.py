@@ -437,6 +437,15 @@ def test_archiver_beside_a_lock() -> None:
         work_until(archiver.turn, lambda: is_named("notify.archive", ids[2]))
 
 
+def test_claim_beside_a_lock() -> None:
+    if not IS_SERVER:
+        return
+    first, second = (BulkJob.objects.create(flow="notify").pk for _ in range(2))
+    table = BulkJob._meta.db_table
+    with holding(f"SELECT id FROM {table} WHERE id = %s FOR UPDATE", [first]):
+        assert claims.claim(BulkJob.objects.order_by("id"), limit=1, lease=60).ids == [second]
+
+
 # -- the doors -----------------------------------------------------------------------------------
 def test_a_value_that_a_column_cannot_hold_is_the_callers_error() -> None:
     """Not "repeat later": it would be repeated for ever. SQLite takes every character."""
