@@ -116,19 +116,26 @@ def register_provider(address: Callable[[HttpRequest], str]) -> None:
 @require_POST
 @never_cache
 def log_out(request: HttpRequest) -> HttpResponse:
-    """The theme's page. A session of the provider gets a page with a link to it, because the
-    browser lets no form lead to another site."""
+    """The theme's page. A session of the provider gets a page that leads there."""
     url = next(filter(None, (address(request) for address in _provider_addresses)), "")
     if not url:
         return admin.site.logout(request)
     logout(request)
-    context = {**admin.site.each_context(request), "site_url": "", "continue_url": url}
-    return render(request, "console/signing_out.html", context)
+    text = _("Now the company's provider signs you out, too.")
+    return _lead_to_provider(request, url, _("You are signed out"), text)
+
+
+def _lead_to_provider(request: HttpRequest, url: str, title: str, text: str) -> HttpResponse:
+    """A page that goes on to the provider by itself. A redirect would not arrive after a form: the
+    browser lets no form lead to another site."""
+    context = {**admin.site.each_context(request), "site_url": "", "continue_url": url,
+               "title": title, "text": text}  # fmt: skip
+    return render(request, "console/to_provider.html", context)
 
 
 @staff_member_required
 def confirm(request: HttpRequest) -> HttpResponseBase:
-    """Redirect to the page of the first proof that this person has. People without any proof log in
+    """Lead to the page of the first proof that this person has. People without any proof log in
     again."""
     next_url = next_page(request) or reverse("console:overview")
     if confirmation.is_recent(request):
@@ -139,7 +146,11 @@ def confirm(request: HttpRequest) -> HttpResponseBase:
         advice, who = _(accounts.ASK_FOR_LINK), request.user.get_username()
         return refuse(request, "chat_proves_nothing", text, advice=advice, who=who)
     if methods:
-        return redirect(f"{methods[0]['url']}?{urlencode({'next': next_url})}")
+        url = f"{methods[0]['url']}?{urlencode({'next': next_url})}"
+        if methods[0]["id"] == "company":
+            text = _("Now the company's provider asks who you are.")
+            return _lead_to_provider(request, url, _("Confirm that it is you"), text)
+        return redirect(url)
     logout(request)
     messages.info(request, _("Log in once more, to confirm that it is you."))
     return redirect_to_login(next_url, reverse("admin:login"))

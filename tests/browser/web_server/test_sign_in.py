@@ -29,7 +29,7 @@ from django.contrib.auth.models import User
 person = User.objects.get(username="anna")
 print(json.dumps([person.email, person.is_staff, [each.name for each in person.groups.all()]]))
 """
-OLD = """
+PROOF = """
 import json
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
@@ -38,7 +38,7 @@ person = User.objects.get(username={name!r})
 for row in Session.objects.all():
     store = SessionStore(row.pk)
     if store.get("_auth_user_id") == str(person.pk):
-        store["confirmed_at"] = 0.0
+        store["confirmed_at"] = {at}
         store.save()
 print(json.dumps(True))
 """
@@ -112,6 +112,19 @@ def test_by_the_provider_and_out_at_both(platform: Cluster, page: Page) -> None:
     expect(page.get_by_text("You are signed out, here and at the provider.")).to_be_visible()
     page.click("#company")
     expect(page.locator("[name=password]")).to_be_visible()  # the provider asks again
+
+
+def test_a_form_leads_to_the_proof_at_the_provider(platform: Cluster, page: Page) -> None:
+    """The browser stops a redirect to another site after a form."""
+    sign_in_there(page, platform.base_url, "emil.staff")
+    page.wait_for_url("**/console/")
+    platform.script(PROOF.format(name="emil", at=time.time()))
+    page.goto(f"{platform.base_url}{FACTORS}totp/activate/")
+    platform.script(PROOF.format(name="emil", at=0))
+    page.fill("[name=code]", "000000")
+    page.get_by_role("button", name="Activate").click()
+    page.wait_for_url(f"{platform.environment['OIDC_ISSUER']}/**")
+    expect(page.locator("[name=password]")).to_be_visible()
 
 
 def test_the_provider_ends_the_session(platform: Cluster, page: Page) -> None:
@@ -194,7 +207,7 @@ def test_an_authenticator_app_and_recovery_codes(platform: Cluster, page: Page) 
     page.get_by_role("button", name="Sign In").click()
     page.wait_for_url("**/console/")
 
-    platform.script(OLD.format(name="app"))
+    platform.script(PROOF.format(name="app", at=0))
     page.goto(f"{platform.base_url}/admin/auth/user/add/")
     page.wait_for_url("**/reauthenticate/**")
     look(page, "confirm")
@@ -236,7 +249,7 @@ def test_a_security_key(platform: Cluster, page: Page) -> None:
     page.set_viewport_size(TELEPHONE)
     page.get_by_role("button", name="Use a security key").click()
     page.wait_for_url("**/console/")
-    platform.script(OLD.format(name="key"))
+    platform.script(PROOF.format(name="key", at=0))
     page.goto(f"{platform.base_url}/admin/auth/user/add/")
     page.wait_for_url("**/reauthenticate/**")
     page.get_by_role("link", name="Use a security key").click()
