@@ -12,6 +12,7 @@ from csp.decorators import csp_replace
 from django.db.utils import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
@@ -27,7 +28,7 @@ from crmsync.lead_fields import LeadField
 from crmsync.models import LandingPage
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
-from msgplatform.core.errors import Temporary
+from msgplatform.core.errors import UNAVAILABLE, Temporary
 from msgplatform.doors.api.access.throttling import client_address
 
 log = logging.get(__name__)
@@ -57,14 +58,23 @@ class PublicPage(View):
     answers_limited_people = True  # it is for everybody
 
     def dispatch(self, request: HttpRequest, *args: Any, appkey: str, **kwargs: Any) -> Any:
-        page = directory.page(appkey)
-        code = language_of(request, page.language if page else "")
-        with translation.override(code):
-            if page is None:
-                status = HTTPStatus.NOT_FOUND
-                response: Any = render(request, "crmsync/not_found.html", status=status)
-            else:
-                response = super().dispatch(request, *args, page=page, **kwargs)
+        code = language_of(request)
+        try:
+            page = directory.page(appkey)
+            code = language_of(request, page.language if page else "")
+            with translation.override(code):
+                if page is None:
+                    status = HTTPStatus.NOT_FOUND
+                    response: Any = render(request, "crmsync/not_found.html", status=status)
+                else:
+                    response = super().dispatch(request, *args, page=page, **kwargs)
+        except UNAVAILABLE as error:
+            log.warning("landing_page_unavailable", appkey=appkey, why=str(error)[:200])
+            with translation.override(code):
+                # No request and no context processors: these may use the database.
+                text = render_to_string("crmsync/unavailable.html")
+            response = HttpResponse(text, status=HTTPStatus.SERVICE_UNAVAILABLE)
+            response["Retry-After"] = "60"
         response["Content-Language"] = code
         patch_vary_headers(response, ["Accept-Language"])
         # The form holds a key that belongs to one visitor.
@@ -72,7 +82,7 @@ class PublicPage(View):
         return response
 
 
-@method_decorator(csrf_exempt, name="dispatch")  # `post` asks for the token, after its limit
+@method_decorator(csrf_exempt, name="dispatch")  # `_store` asks for the token, after the limit
 class LandingPageView(PublicPage):
     """The form of a landing page, and the requests that it sends."""
 
@@ -85,8 +95,17 @@ class LandingPageView(PublicPage):
     def get(self, request: HttpRequest, page: LandingPage) -> HttpResponse:
         return self._form(request, page, {}, {})
 
-    @method_decorator(csrf_protect)
     def post(self, request: HttpRequest, page: LandingPage) -> HttpResponse:
+        response: HttpResponse = self._store(request, page)
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            # By `csrf_protect`, whose page is written for people of the console.
+            problem = _("Nothing was sent yet. Please allow cookies and press the button again.")
+            status = HTTPStatus.FORBIDDEN
+            response = self._form(request, page, request.POST, {}, problem, status)
+        return response
+
+    @method_decorator(csrf_protect)
+    def _store(self, request: HttpRequest, page: LandingPage) -> HttpResponse:
         form_values = request.POST
         address = client_address(request)
         if wait := limits.wait_of_address(address):

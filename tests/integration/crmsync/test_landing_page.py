@@ -100,8 +100,15 @@ def test_headers_and_cookies(page: LandingPage) -> None:
 
 def test_without_the_token_nothing_is_stored(page: LandingPage) -> None:
     visitor = Visitor()
-    assert visitor.client.post(visitor.path, GOOD).status_code == 403
+    response = visitor.client.post(visitor.path, GOOD)
+    assert response.status_code == 403
     assert not stored()
+    # The same form again, for a visitor whose cookie is gone.
+    visitor.form = response.content.decode()
+    assert "console" not in visitor.form
+    assert shown_value(visitor.form, "name") == "王小明"
+    assert visitor.send(**GOOD).status_code == 303
+    assert len(stored()) == 1
 
 
 def test_errors_stand_beside_the_fields_and_what_was_typed_stays(page: LandingPage) -> None:
@@ -313,18 +320,24 @@ def test_the_limit_lets_pass_while_redis_is_unavailable(page: LandingPage, serve
 
 
 def test_a_visitor_while_the_database_is_away_writes_one_line(page: LandingPage) -> None:
-    """Each visitor causes it: no line is an error, and none has a traceback."""
+    """Each visitor causes it: no line is an error, and none has a traceback. The page is for
+    visitors, and loading it again sends their form."""
+    visitor = Visitor(accept_language="zh")
+    visitor.open()
     name = connection.settings_dict["NAME"]
     connection.close()
     connection.settings_dict["NAME"] = "/no/such/place"
     try:
         with capture_logs() as lines:
-            answer = Client(raise_request_exception=False).get(f"/l/{page.appkey}")
+            answers = [visitor.client.get(visitor.path), visitor.send(**GOOD)]
     finally:
         connection.close()
         connection.settings_dict["NAME"] = name
-    assert answer.status_code == 503
-    assert [(line["event"], line["log_level"]) for line in lines] == [
-        ("request_unavailable", "warning")
-    ]
-    assert "exc_info" not in lines[0]
+    for answer, line in zip(answers, lines, strict=True):
+        assert (answer.status_code, answer["Retry-After"]) == (503, "60")
+        assert answer["Content-Language"] == "zh-hans"
+        assert "console" not in answer.content.decode()
+        assert (line["event"], line["log_level"]) == ("landing_page_unavailable", "warning")
+        assert "exc_info" not in line
+    assert visitor.send(**GOOD).status_code == 303
+    assert len(stored()) == 1
