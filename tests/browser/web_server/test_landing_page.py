@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.cluster import Cluster
+from tests.cluster import ROOT, Cluster
 
 LEADS = """
 import json
@@ -22,10 +22,11 @@ from crmsync.models import LandingPage
 from msgplatform.models import Biz
 biz, _ = Biz.objects.get_or_create(name="cars")
 fields = [("name", True, ""), ("phone", True, ""), ("email", False, ""),
-          ("budget", False, "预算（万元）"), ("message", False, "")]
+          ("budget", False, "预算（万元）"), ("message", False, ""), ("city", False, "")]
 LandingPage.objects.update_or_create(appkey="phone", defaults={
     "biz": biz, "title": "预约试驾 · Book a test drive",
     "text": "周末两天，专人陪同。\\n\\nTwo days, with somebody beside you.",
+    "allowed_origins": ["http://shop.test"],
     "form_fields": [{"name": n, "required": r, "label": l} for n, r, l in fields]})
 print(json.dumps(True))
 """
@@ -103,6 +104,37 @@ def test_a_visitor_fills_it_in(phone: tuple[Page, str], platform: Cluster, tmp_p
     assert json.dumps(stored, sort_keys=True) == json.dumps(
         [["王小明", "13800000000", extra]], sort_keys=True
     )
+
+
+def test_the_script_of_the_documents_on_a_page_without_https(
+    platform: Cluster, browser: Browser
+) -> None:
+    """Copied as it stands; with an answer, and without."""
+    document = (ROOT / "docs" / "crm-sync.md").read_text().partition("```js\n")[2]
+    script = document.partition("```")[0].replace("5f1c0a9be2d34786", "phone")
+    platform.script(PAGE)
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    fields = {"name": "Ann", "phone": "13800000000", "city": "X"}
+    inputs = "".join(f"<input name={name} value={value}>" for name, value in fields.items())
+    html = f"<!doctype html><form>{inputs}</form><script>{script}</script>"
+    messages = "https://messages.example.com/api/v1/leads"
+    api = f"{platform.base_url}/api/v1/leads"
+    page.route(
+        "http://shop.test/", lambda route: route.fulfill(body=html, content_type="text/html")
+    )
+    page.route(messages, lambda route: route.fulfill(response=route.fetch(url=api)))
+    page.goto("http://shop.test/")
+    assert not page.evaluate("isSecureContext")
+    send = "send(document.forms[0])"
+    assert [page.evaluate(send) for _ in range(2)] == ["", ""]
+    assert platform.script(LEADS) == [["Ann", "13800000000", {"city": "X"}]]
+    page.unroute(messages)
+    page.route(messages, lambda route: route.abort())
+    assert "could not be sent" in page.evaluate(send)
+    context.close()
+    platform.script(FORGET)
 
 
 def test_a_wrong_link(platform: Cluster, browser: Browser) -> None:
