@@ -1,5 +1,5 @@
 // A part of a page that could not be fetched because the session has ended: say so once, with a
-// link to the login that leads back here. Nothing on the page is lost.
+// link to the login in another tab. Nothing on the page is lost.
 (() => {
   let shown = false;
 
@@ -9,7 +9,9 @@
     const link = document.createElement("a");
     link.href = "/admin/login/?next=" + encodeURIComponent(location.pathname + location.search);
     link.textContent = text;
+    link.target = "_blank";
     const bar = document.createElement("div");
+    link.addEventListener("click", () => { bar.remove(); shown = false; });
     bar.className = "session-ended";
     bar.setAttribute("role", "alert");
     bar.append(link);
@@ -31,6 +33,12 @@
     return send.apply(this, given);
   };
 })();
+
+// A login in another tab changes the token of forms: a page from before sends the browser's own.
+document.addEventListener("formdata", ({ formData }) => {
+  const token = document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1];
+  if (token && formData.has("csrfmiddlewaretoken")) formData.set("csrfmiddlewaretoken", token);
+});
 
 // A form is sent once for a double click: of two answers a browser shows the second alone, and the
 // secret in the first one would stay unseen. Buttons stay enabled, since a disabled one sends no

@@ -134,14 +134,30 @@ def test_a_person_chooses_and_comes_back(platform: Cluster, tab: Tab) -> None:
         page.select_option("[name=time_zone]", "UTC")
         page.context.clear_cookies(name="sessionid")
         page.evaluate("fetch('/console/preferences')")
-        expect(page.get_by_role("alert")).to_contain_text("Your session has ended.")
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("Your session has ended.")
+        with page.expect_popup() as popup:
+            alert.get_by_role("link").click()
+        log_in(popup.value)
+        popup.value.close()
+        # The page stayed as it was, and its form is sent with the token of the new session.
+        expect(alert).to_have_count(0)
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("Your preferences are saved.")).to_be_visible()
+        expect(page.locator(".zone-of-page")).to_have_text("UTC")
+        page.select_option("[name=time_zone]", "Asia/Shanghai")
+        page.context.clear_cookies(name="sessionid")
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_text("nothing was done")).to_be_visible()
-        page.fill("[name=username]", "operator")
-        page.fill("[name=password]", PASSWORD)
-        page.click("[type=submit]")
-        page.wait_for_url("**/console/preferences")
-        expect(page.locator("[name=time_zone]")).to_have_value("Asia/Shanghai")
+        log_in(page)
+        expect(page.locator("[name=time_zone]")).to_have_value("UTC")
+
+
+def log_in(page: Page) -> None:
+    page.fill("[name=username]", "operator")
+    page.fill("[name=password]", PASSWORD)
+    page.click("[type=submit]")
+    page.wait_for_url("**/console/preferences")
 
 
 def test_the_api_docs_are_used(platform: Cluster, browser: Browser) -> None:

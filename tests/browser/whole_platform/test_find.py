@@ -108,7 +108,7 @@ def test_a_job_is_watched_across_the_end_of_a_session(
     platform: Cluster, browser: Browser, signed_in: StorageState
 ) -> None:
     """The keyboard stays where it is; once the session has ended the page asks no more, and leads
-    to the login and back."""
+    to the login in another tab."""
     pk = platform.script(PAUSED)
     address = f"{platform.base_url}/console/bulk/jobs/{pk}"
     asked: list[str] = []
@@ -127,14 +127,16 @@ def test_a_job_is_watched_across_the_end_of_a_session(
         before = len(asked)
         page.clock.run_for(60_000)
         assert len(asked) == before
-        page.get_by_role("alert").get_by_role("link").click()
-        page.fill("[name=username]", "admin")
-        page.fill("[name=password]", PASSWORD)
-        page.click("[type=submit]")
-        page.wait_for_url(address)
+        with page.expect_popup() as popup:
+            page.get_by_role("alert").get_by_role("link").click()
+        other = popup.value
+        other.fill("[name=username]", "admin")
+        other.fill("[name=password]", PASSWORD)
+        other.click("[type=submit]")
+        other.wait_for_url(address)
         platform.script(CANCELLED.format(pk=pk))
-        page.clock.run_for(3_000)
-        expect(page.locator("#job")).to_have_attribute("data-state", "cancelled")
+        other.clock.run_for(3_000)
+        expect(other.locator("#job")).to_have_attribute("data-state", "cancelled")
 
 
 def _find_by_text(page: Page, platform: Cluster, id: str) -> None:
