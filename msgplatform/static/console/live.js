@@ -104,8 +104,13 @@
     else end();
   }
 
-  // Whoever was on a link or a button of the part is on the same one of the new part, its boxes stay
-  // scrolled to where they were, and details with an id stay open or closed.
+  // An id, address, or name and value, by which an element is found in the new part.
+  const identity = (element) => element.id || element.href
+    || (element.name && `${element.name}=${element.value}`)
+    || (element.matches("details[id] > summary") && `summary of ${element.parentElement.id}`);
+
+  // Whoever was on a link, a button or a summary of the part is on the same one of the new part, its
+  // boxes stay scrolled to where they were, and details with an id stay open or closed.
   function swap(part, next) {
     const active = part.contains(document.activeElement) ? document.activeElement : null;
     const boxes = () => [...part.querySelectorAll(".scroll, .tall")];
@@ -118,8 +123,8 @@
     }
     boxes().forEach((box, place) => box.scrollTo(...(scrolled[place] || [0, 0])));
     if (!active) return;
-    const same = [...part.querySelectorAll("a[href], button")].find((one) =>
-      active.id ? one.id === active.id : one.href && one.href === active.href);
+    const same = [...part.querySelectorAll("a[href], button, summary")].find((element) =>
+      identity(active) && identity(element) === identity(active));
     (same || button).focus({ preventScroll: true });
   }
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, StorageState, ViewportSize, expec
 
 from tests.browser.conftest import PASSWORD
 from tests.browser.pages import LOOK, wrong_with
-from tests.browser.tabs import NOBODY, Tab, sign_in
+from tests.browser.tabs import NOBODY, Tab, page_of_its_own, sign_in
 from tests.cluster import Cluster
 
 # Beside what the side bar leads to: pages of one row, forms, pages with errors.
@@ -158,6 +158,38 @@ def log_in(page: Page) -> None:
     page.fill("[name=password]", PASSWORD)
     page.click("[type=submit]")
     page.wait_for_url("**/console/preferences")
+
+
+ERASURE = """
+import json
+from msgplatform.company.person_data.models import Erasure
+from msgplatform.core.data import sql
+rows = Erasure.objects.filter(key="watched")
+if not rows.update(passes=2):
+    Erasure.objects.create(key="watched", created_at=sql.now(), created_by="x", reason="x")
+print(json.dumps(True))
+"""
+END = """
+import json
+from msgplatform.company.person_data.models import Erasure
+print(json.dumps(Erasure.objects.filter(key="watched").delete()[0]))
+"""
+
+
+def test_the_keyboard_stays_on_a_button_of_a_part_that_is_renewed(
+    platform: Cluster, browser: Browser, administrator: StorageState
+) -> None:
+    """A button without an id, beside another one."""
+    platform.script(ERASURE)
+    with page_of_its_own(browser, administrator) as page:
+        page.clock.install()
+        page.goto(f"{platform.base_url}/console/person-data/erasures/watched")
+        page.locator("[name=cancel]").focus()
+        platform.script(ERASURE)
+        page.clock.run_for(4_000)
+        expect(page.locator("#live-erasure dl")).to_contain_text("2")
+        expect(page.locator("[name=cancel]")).to_be_focused()
+    platform.script(END)
 
 
 def test_the_api_docs_are_used(platform: Cluster, browser: Browser) -> None:
