@@ -40,7 +40,11 @@ if (panel) {
     });
     if (answer.redirected) { location.reload(); return false; } // signed out meanwhile
     const piece = await answer.json();
-    if (!answer.ok) { say(lane, piece.problem); return false; }
+    if (!answer.ok) {
+      say(lane, piece.problem);
+      running = running && answer.status < 500; // a server that is away comes back: "Go on" asks again
+      return answer.status >= 500;
+    }
     const rows = append(lane, piece.rows);
     say(lane, piece.range);
     lane.cursor = piece.cursor;

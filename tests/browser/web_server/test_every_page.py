@@ -160,6 +160,20 @@ def log_in(page: Page) -> None:
     page.wait_for_url("**/console/preferences")
 
 
+def test_a_search_goes_on_after_a_server_was_away(
+    platform: Cluster, tab: Tab, administrator: StorageState
+) -> None:
+    with tab.of(administrator, {503}) as page:
+        away = {"problem": "A server does not answer at present."}
+        page.route("**/console/texts/notify?*", lambda route: route.fulfill(status=503, json=away),
+                   times=1)  # fmt: skip
+        page.goto(f"{platform.base_url}/console/search?q=no-such-text")
+        notify = page.locator("[data-flow=notify]")
+        expect(notify).to_contain_text(away["problem"])
+        page.get_by_role("button", name="Go on").click()
+        expect(notify).to_contain_text("all searched")
+
+
 ERASURE = """
 import json
 from msgplatform.company.person_data.models import Erasure
