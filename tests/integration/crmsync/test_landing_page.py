@@ -86,6 +86,24 @@ def test_a_person_sends_the_form(page: LandingPage) -> None:
     assert row.extra == {"email": "w@example.com", "budget": "20 万"}
 
 
+def luminance(colour: str) -> float:
+    """WCAG's relative luminance of #rgb or #rrggbb."""
+    digits = colour if len(colour) == 6 else "".join(digit * 2 for digit in colour)
+    parts = [part / 255 for part in bytes.fromhex(digits)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_borders_show_where_a_field_is(page: LandingPage) -> None:
+    """3 : 1 by day and by night (WCAG 1.4.11), which axe does not look at."""
+    html = Visitor().open()
+    cards, lines = (re.findall(rf"--{name}: #(\w+)", html) for name in ("card", "line"))
+    assert len(cards) == len(lines) == 2
+    for pair in zip(cards, lines, strict=True):
+        dark, bright = sorted(map(luminance, pair))
+        assert (bright + 0.05) / (dark + 0.05) >= 3
+
+
 def test_headers_and_cookies(page: LandingPage) -> None:
     visitor = Visitor()
     response = visitor.client.get(visitor.path)
