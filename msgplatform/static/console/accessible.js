@@ -11,7 +11,7 @@
       name(nav, (nav.querySelector(".on") || nav.querySelector("a"))?.textContent);
     });
     document.querySelectorAll(".simplebar-content-wrapper").forEach((box, number) => {
-      name(box, `scrollable content ${number + 1}`);
+      name(box, `${document.getElementById("page").dataset.scrollName} ${number + 1}`);
     });
     document.querySelectorAll("span.help-tooltip").forEach((mark) => mark.setAttribute("role", "img"));
     document.querySelectorAll(".console .scroll, .console .tall, .console pre").forEach((box) => {

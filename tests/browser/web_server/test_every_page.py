@@ -128,6 +128,8 @@ def test_a_person_chooses_and_comes_back(platform: Cluster, tab: Tab) -> None:
         page.select_option("[name=language]", "zh-hans")
         page.get_by_role("button", name="Save").click()
         expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+        box = page.locator(".simplebar-content-wrapper").first
+        expect(box).to_have_attribute("aria-label", re.compile(r"^[^A-Za-z]+ \d+$"))
         page.select_option("[name=language]", "en")
         page.locator("button.primary").click()
         expect(page.locator("html")).to_have_attribute("lang", "en")
