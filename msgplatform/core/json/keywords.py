@@ -11,6 +11,7 @@ from decimal import Context, Decimal
 from functools import lru_cache, partial
 from typing import Any
 
+import attrs
 import msgspec
 from jsonschema import TypeChecker
 from jsonschema.exceptions import ValidationError
@@ -86,7 +87,11 @@ def bounded_class(draft: Any) -> Any:
     }
     # jsonschema's own searches below `unevaluated…` begin with a test for a boolean.
     checker: TypeChecker = draft.TYPE_CHECKER.redefine("boolean", _is_boolean)
-    return extend(draft, keywords, type_checker=checker)
+    validator_class: Any = extend(draft, keywords, type_checker=checker)
+    # The library's `evolve` takes the library's own class for a part with `$schema`. This one keeps
+    # the class, so the bounds hold wherever a reference leads.
+    validator_class.evolve = attrs.evolve
+    return validator_class
 
 
 def _count_steps(

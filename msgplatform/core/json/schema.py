@@ -5,12 +5,11 @@ of the same document: no document is fetched. `format` is not checked, as the sp
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
-from urllib.parse import unquote, urldefrag
+from urllib.parse import urldefrag
 
 import msgspec
 from django.utils.translation import gettext_noop as _
@@ -38,12 +37,8 @@ _MAPPINGS = frozenset({
     "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties",
 })  # fmt: skip
 _VALUES = frozenset({"const", "default", "enum", "examples"})
-# A reference that could make a schema of a value, or of such a mapping.
-_ODD_REFERENCE = re.compile(
-    rf"/({'|'.join(_VALUES)})(/|$)|/({'|'.join(map(re.escape, _MAPPINGS))})/*$"
-)
-# An object in a schema, and the resolver of its references.
-_Part: TypeAlias = tuple[dict[str, Any], Any]
+# An object in a schema, and the resolver of its references: None below a keyword of _VALUES.
+_Part: TypeAlias = tuple[Mapping[str, Any], Any]
 # A pattern that is the beginning, the end or a part of a name.
 _PLAIN_PATTERN = re.compile(r"\^?([\w .:/@#-]|\\[.^$-])*\$?")
 _TOO_MANY_STEPS = (
@@ -90,14 +85,10 @@ def compile_schema(schema: Mapping[str, Any]) -> Schema:
             where = error.json_path.removeprefix("$").lstrip(".")
             why = f"{where}: {_message(error)}" if error.absolute_path else _message(error)
             raise InvalidInput(lazy_message("This is not a JSON Schema. %(why)s", why=why))
-        document = deepcopy(dict(schema))
-        registry, address = _register(document)
-        parts = _usable_parts(document, registry.resolver(address))
-        for part, _resolver in parts:
-            if isinstance(part.get("$schema"), str):
-                del part["$schema"]  # the library would take its own class there, without bounds
+        registry, address = _register(schema)
+        parts = list(_parts(schema, registry.resolver(address), DRAFT202012.detect(schema)))
         _check_references(parts)
-        _check_patterns([part for part, _resolver in parts])
+        _check_patterns(parts)
         # With the document as its root the validator would search it for each reference by name.
         validator: Validator = draft({"$ref": address}, registry=registry)
         _best_error(validator, None)  # raises for a circular reference
@@ -160,41 +151,32 @@ def _register(document: Mapping[str, Any]) -> tuple[Registry[Any], str]:
     return registry, address
 
 
-def _usable_parts(document: dict[str, Any], resolver: Any) -> list[_Part]:
-    """All objects that a validator may take for schemas."""
-    parts = list(_parts(document, resolver, DRAFT202012.detect(document), frozenset()))
-    references = {str(part[name]) for part, _ in parts for name in _REFERENCES if name in part}
-    # The libraries drop these characters.
-    if any(_ODD_REFERENCE.search(re.sub(r"[\t\r\n]", "", unquote(r))) for r in references):
-        return parts
-    return list(_parts(document, resolver, DRAFT202012.detect(document), _VALUES))
-
-
 def _parts(
-    part: Any, resolver: Any, specification: Specification[Any], skipped: Set[str],
-    is_mapping: bool = False,
-) -> Iterator[_Part]:  # fmt: skip
-    """The part, if it is an object, and the objects in it except in `skipped` keywords. If
-    `is_mapping`, the part holds schemas by name and has no keywords."""
+    part: Any, resolver: Any, specification: Specification[Any], is_mapping: bool = False
+) -> Iterator[_Part]:
+    """The part, if it is an object, and the objects in it. If `is_mapping`, the part holds schemas
+    by name and has no keywords."""
     if isinstance(part, list):
         for below in part:
-            yield from _parts(below, resolver, specification, skipped)
-    if not isinstance(part, dict):
+            yield from _parts(below, resolver, specification)
+    if not isinstance(part, Mapping):
         return
-    with suppress(AttributeError):  # its `$id` is no text: the part is no schema
+    with suppress(
+        AttributeError
+    ):  # its `$id` is no text: the part is no schema; or it is in a value
         resolver = resolver.in_subresource(specification.create_resource(part))
     yield part, resolver
     for name, below in part.items():
-        if is_mapping or name not in skipped:
-            is_next_mapping = not is_mapping and name in _MAPPINGS
-            yield from _parts(below, resolver, specification, skipped, is_next_mapping)
+        is_value = not is_mapping and name in _VALUES
+        is_next_mapping = not is_mapping and name in _MAPPINGS
+        yield from _parts(below, None if is_value else resolver, specification, is_next_mapping)
 
 
 def _check_references(parts: Sequence[_Part]) -> None:
     """Raises InvalidInput for a reference that leads nowhere or out of the document."""
     for part, resolver in parts:
         for name in _REFERENCES:
-            if not isinstance(reference := part.get(name), str):
+            if resolver is None or not isinstance(reference := part.get(name), str):
                 continue
             words = _("%(reference)s leads nowhere in this schema.")
             try:
@@ -209,17 +191,24 @@ def _check_references(parts: Sequence[_Part]) -> None:
                 raise InvalidInput(lazy_message(words, reference=reference))
 
 
-def _check_patterns(parts: Sequence[Mapping[str, Any]]) -> None:
+def _check_patterns(parts: Sequence[_Part]) -> None:
     """Raises InvalidInput for a regular expression that cannot be matched in linear time."""
-    is_plain_only = any("unevaluatedProperties" in part for part in parts)
-    for part in parts:
-        if isinstance(pattern := part.get("pattern"), str):
-            _check_pattern(pattern)
+    # A reference may lead into a value, so its expressions count, too. An expression there that RE2
+    # does not know is no fault until then: only our functions match it, and refuse it.
+    is_plain_only = any("unevaluatedProperties" in part for part, _resolver in parts)
+    for part, resolver in parts:
         by_pattern = part.get("patternProperties")
-        if not isinstance(by_pattern, Mapping):
-            continue
-        for pattern in by_pattern:
-            _check_pattern(pattern)
+        names = list(by_pattern) if isinstance(by_pattern, Mapping) else []
+        pattern = part.get("pattern")
+        for expression in [*names, pattern] if isinstance(pattern, str) else names:
+            try:
+                instructions = patterns.instructions(expression)
+            except InvalidInput:
+                if resolver is not None:
+                    raise
+                continue
+            keywords.spend(1 + instructions // _INSTRUCTIONS_A_STEP)
+        for pattern in names:
             # The library matches names for unevaluatedProperties with a backtracking engine.
             if is_plain_only and not _PLAIN_PATTERN.fullmatch(pattern):
                 words = _(
@@ -227,7 +216,3 @@ def _check_patterns(parts: Sequence[Mapping[str, Any]]) -> None:
                     "name the beginning, the end or a part of a name, such as ^x-"
                 )
                 raise InvalidInput(lazy_message(words, pattern=repr(pattern)))
-
-
-def _check_pattern(pattern: str) -> None:
-    keywords.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)

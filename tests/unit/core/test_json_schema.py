@@ -8,6 +8,8 @@ import pytest
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import schema as json_schema
 
+NEWEST = "https://json-schema.org/draft/2020-12/schema"
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 ORDER = {
     "type": "object",
     "required": ["order"],
@@ -62,20 +64,23 @@ def test_what_is_wrong_with_a_value(value: Any, path: str | None, words: str) ->
             {"$ref": "#/$defs/a", "$defs": {"a": {"$id": "a", "$ref": "#/$defs/b"}, "b": {}}},
             "leads nowhere",
         ),
-        ({"$ref": "#/examples/0", "examples": [{"pattern": "(?=x)"}]}, "Look-ahead"),
-        (
-            {"$ref": "#/properties", "properties": {"properties": {"const": {"pattern": "(?=x)"}}}},
-            "Look-ahead",
-        ),
         ({"$schema": 5}, "address of a draft"),
         ({"$schema": []}, "address of a draft"),
         ({"$schema": "http://["}, "address of a draft"),
         ({"pattern": "^(?=.*x)"}, "Look-ahead"),
         ({"properties": {"a": {"patternProperties": {r"(a)\1": {}}}}}, "back-references"),
         ({"pattern": "("}, "missing"),
-        ({"$schema": "http://json-schema.org/draft-04/schema#", "pattern": "(?<!a)b"}, "cannot be"),
+        ({"$schema": DRAFT_4, "pattern": "(?<!a)b"}, "cannot be"),
         (
             {"unevaluatedProperties": False, "allOf": [{"patternProperties": {"^(x+)+$": {}}}]},
+            "unevaluatedProperties",
+        ),
+        (
+            {
+                "unevaluatedProperties": False,
+                "$ref": "urn:schema#/%\t65xamples/0",
+                "examples": [{"patternProperties": {"^(x+)+$": {}}}],
+            },
             "unevaluatedProperties",
         ),
         (
@@ -97,6 +102,7 @@ def test_schemas_that_cannot_be_used(schema: dict[str, Any], words: str) -> None
             {"properties": {"a": {"$ref": "#/properties"}, "type": {"not": {}}}},
             {"a": 1},
         ),
+        ({"$ref": "#/examples/0", "examples": [{"pattern": "(?=x)"}]}, "x"),
     ],
 )
 def test_a_value_for_which_the_schema_cannot_be_used(schema: dict[str, Any], value: Any) -> None:
@@ -105,7 +111,6 @@ def test_a_value_for_which_the_schema_cannot_be_used(schema: dict[str, Any], val
     assert "cannot be used for it" in wrong.reason
 
 
-NEWEST = "https://json-schema.org/draft/2020-12/schema"
 ADDRESS = {"type": "object", "properties": {"zip": {"$ref": "#/$defs/zip"}},
            "$defs": {"zip": {"type": "string"}}}  # fmt: skip
 BUNDLE = {
@@ -147,7 +152,7 @@ def test_a_property_may_be_named_like_a_keyword() -> None:
 def test_other_drafts_by_their_name() -> None:
     """What draft 4 says with a boolean, later ones say with a number."""
     schema = {"maximum": 5, "exclusiveMaximum": True}
-    draft4 = {"$schema": "http://json-schema.org/draft-04/schema#", **schema}
+    draft4 = {"$schema": DRAFT_4, **schema}
     assert json_schema.first_error(json_schema.compile_schema(draft4), 5) is not None
     with pytest.raises(InvalidInput, match="exclusiveMaximum"):
         json_schema.compile_schema(schema)
@@ -222,18 +227,21 @@ def test_a_validation_that_would_take_too_long_is_ended(schema: Any, value: Any)
 
 
 @pytest.mark.parametrize(
-    ("part", "value"),
+    ("reference", "part", "value"),
     [
-        ({"$schema": NEWEST, "pattern": "^(a+)+$"}, ["a" * 30 + "!"]),
-        ({"type": "string"}, ["x"] * 1_000 + [1]),
+        ("#a", {"$schema": NEWEST, "pattern": "^(a+)+$"}, ["a" * 30 + "!"]),
+        ("#a", {"type": "string"}, ["x"] * 1_000 + [1]),
+        ("urn:schema#/%\t65xamples/0", {"$schema": NEWEST, "pattern": "^(a+)+$"}, ["a" * 30 + "!"]),
     ],
-    ids=["address of a draft", "name of a place"],
+    ids=["address of a draft", "name of a place", "address of a draft in a value"],
 )
-def test_a_part_with_an_address_or_a_name_takes_no_longer(part: Any, value: Any) -> None:
+def test_a_part_with_an_address_or_a_name_takes_no_longer(
+    reference: str, part: Any, value: Any
+) -> None:
     """The library has its own classes by address, and would look for the name in all parts."""
     parts = {"a": {"$anchor": "a", **part}, **{f"b{n}": {} for n in range(4_000)}}
-    schema = {"$schema": NEWEST, "items": {"$ref": "#a"}, "$defs": parts}
-    validator = json_schema.compile_schema(schema)
+    schema = {"items": {"$ref": reference}, "$defs": parts, "examples": [part]}
+    validator = json_schema.compile_schema({"$schema": NEWEST, **schema})
     began = time.thread_time()
     assert json_schema.first_error(validator, value) is not None
     assert time.thread_time() - began < 2
