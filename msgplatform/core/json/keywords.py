@@ -6,7 +6,7 @@ validation has a number of steps, and ends when the steps are used.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Context, Decimal
 from functools import lru_cache, partial
 from typing import Any
@@ -87,6 +87,19 @@ def bounded_class(draft: Any) -> Any:
     }
     # jsonschema's own searches below `unevaluated…` begin with a test for a boolean.
     checker: TypeChecker = draft.TYPE_CHECKER.redefine("boolean", _is_boolean)
+    return _with_keywords(draft, keywords, checker)
+
+
+@lru_cache(maxsize=16)
+def metaschema_class(draft: Any) -> Any:
+    """A draft's validator class for schemas as values. Only FUNCTIONS count steps: all keywords of
+    the metaschema would count more than a large schema may have, in a time that its size bounds."""
+    return _with_keywords(draft, FUNCTIONS, None)
+
+
+def _with_keywords(
+    draft: Any, keywords: Mapping[str, _Keyword], checker: TypeChecker | None
+) -> Any:
     validator_class: Any = extend(draft, keywords, type_checker=checker)
     # The library's `evolve` takes the library's own class for a part with `$schema`. This one keeps
     # the class, so the bounds hold wherever a reference leads.

@@ -81,7 +81,8 @@ def compile_schema(schema: Mapping[str, Any]) -> Schema:
     draft = keywords.bounded_class(draft_class)
     try:
         keywords.begin_steps(size)
-        if error := _best_error(draft(draft.META_SCHEMA), schema):
+        check = keywords.metaschema_class(draft_class)
+        if error := _best_error(check(draft_class.META_SCHEMA), schema):
             where = error.json_path.removeprefix("$").lstrip(".")
             why = f"{where}: {_message(error)}" if error.absolute_path else _message(error)
             raise InvalidInput(lazy_message("This is not a JSON Schema. %(why)s", why=why))

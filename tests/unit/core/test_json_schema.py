@@ -247,6 +247,15 @@ def test_a_part_with_an_address_or_a_name_takes_no_longer(
     assert time.thread_time() - began < 2
 
 
+@pytest.mark.parametrize("draft", [NEWEST, DRAFT_7["$schema"]])
+def test_a_schema_is_checked_in_bounded_time(draft: str) -> None:
+    """The library compares these items pair by pair."""
+    began = time.thread_time()
+    with pytest.raises(InvalidInput, match="type"):
+        json_schema.compile_schema({"$schema": draft, "type": ["a", *range(12_000)]})
+    assert time.thread_time() - began < 5
+
+
 def test_a_payload_of_the_largest_size_is_validated() -> None:
     line = {
         "type": "object",
