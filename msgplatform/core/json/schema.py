@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import UnknownType, ValidationError, best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
-from referencing import Registry, Specification
+from referencing import Registry, Resource, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
@@ -146,9 +146,10 @@ def _register(document: Mapping[str, Any]) -> tuple[Registry[Any], str]:
     """A registry with the document and what has an address or a name in it, and its address."""
     root = DRAFT202012.detect(document).create_resource(document)
     address = urldefrag(root.id() or "")[0] or _UNNAMED
-    registry: Registry[Any] = Registry().with_resource(address, root)
-    with suppress(AttributeError, TypeError):  # the library stumbles over arrays in `dependencies`
-        registry = registry.crawl()
+    try:
+        registry: Registry[Any] = Registry().with_resource(address, root).crawl()
+    except (AttributeError, TypeError):  # the library stumbles over arrays in `dependencies`
+        registry = Registry().with_resource(address, Resource.opaque(document)).crawl()
     return registry, address
 
 
@@ -162,10 +163,12 @@ def _parts(
             yield from _parts(below, resolver, specification)
     if not isinstance(part, Mapping):
         return
-    with suppress(
-        AttributeError
-    ):  # its `$id` is no text: the part is no schema; or it is in a value
-        resolver = resolver.in_subresource(specification.create_resource(part))
+    # AttributeError: its `$id` is no text, or it is in a value. Unresolvable: the library takes no
+    # `$id` from this place, so references have the base of the part around it.
+    with suppress(AttributeError, Unresolvable):
+        inner_resolver = resolver.in_subresource(specification.create_resource(part))
+        inner_resolver.lookup("#")
+        resolver = inner_resolver
     yield part, resolver
     for name, below in part.items():
         is_value = not is_mapping and name in _VALUES

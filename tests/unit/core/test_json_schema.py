@@ -111,8 +111,8 @@ def test_a_value_for_which_the_schema_cannot_be_used(schema: dict[str, Any], val
     assert "cannot be used for it" in wrong.reason
 
 
-ADDRESS = {"type": "object", "properties": {"zip": {"$ref": "#/$defs/zip"}},
-           "$defs": {"zip": {"type": "string"}}}  # fmt: skip
+ZIP = {"type": "string"}
+ADDRESS = {"type": "object", "properties": {"zip": {"$ref": "#/$defs/zip"}}, "$defs": {"zip": ZIP}}
 BUNDLE = {
     "$id": "https://e.com/o",
     "properties": {"to": {"$ref": "address"}, "parts": {"items": {"$ref": "https://e.com/o"}}},
@@ -123,12 +123,18 @@ DRAFT_7 = {
     "properties": {"to": {"$ref": "#address"}},
     "definitions": {"a": {"$id": "#address", "type": "object"}},
 }
+# Places from which the drafts take no `$id`: `$defs` in draft 7, `components` in any draft.
+PLACES = {"addr": {"$id": "addr", "properties": {"zip": {"$ref": "#/$defs/zip"}}}}
 
 
 @pytest.mark.parametrize(
     ("schema", "value", "wrong_value"),
     [
         (DRAFT_7, {"to": {}}, {"to": 1}),
+        ({"$schema": DRAFT_7["$schema"], "$ref": "#/$defs/addr", "$defs": {**PLACES, "zip": ZIP}},
+         {"zip": "1"}, {"zip": 1}),
+        ({"$ref": "#/components/addr", "components": PLACES, "$defs": {"zip": ZIP}},
+         {"zip": "1"}, {"zip": 1}),
         (BUNDLE, {"to": {"zip": "1"}, "parts": [{}]}, {"parts": [{"to": {"zip": 1}}]}),
         ({"properties": {"a": {"type": "object"}}, "examples": [{"a": {"$ref": "https://e.com/"}}],
           "default": {"pattern": "(?=x)"}}, {"a": {}}, {"a": 1}),
