@@ -64,6 +64,8 @@ def test_what_is_wrong_with_a_value(value: Any, path: str | None, words: str) ->
             {"$ref": "#/$defs/a", "$defs": {"a": {"$id": "a", "$ref": "#/$defs/b"}, "b": {}}},
             "leads nowhere",
         ),
+        ({"$id": "https://e.com/o", "$defs": {"a": {"$id": "/o#"}}}, "address of the whole schema"),
+        ({"$schema": DRAFT_4, "items": {"id": ""}}, "address of the whole schema"),
         ({"$schema": 5}, "address of a draft"),
         ({"$schema": []}, "address of a draft"),
         ({"$schema": "http://["}, "address of a draft"),
