@@ -151,7 +151,7 @@ def _register(document: Mapping[str, Any]) -> tuple[Registry[Any], str]:
     except (AttributeError, TypeError):  # the library stumbles over arrays in `dependencies`
         registry = Registry().with_resource(address, Resource.opaque(document)).crawl()
     if registry[address].contents is not document:
-        words = "A part of the schema has the address of the whole schema. Give it another $id."
+        words = _("A part of the schema has the address of the whole schema. Give it another $id.")
         raise InvalidInput(lazy_message(words))
     return registry, address
 
