@@ -117,8 +117,15 @@ class Consumer(Resource):
         return rows.filter(pk__in=subscriptions.values("receive_id"))
 
     def faults(self, row: Receive, before: Before | None) -> Faults:
-        """Refuse a new server with stored headers. Headers often hold a key, and a person who sets
-        the address must not send the key to another server."""
+        """Refuse a header that is listed twice, and a new server with stored headers. Headers often
+        hold a key, and a person who sets the address must not send the key to another server."""
+        headers_of = Receive._meta.get_field("headers").value_from_object
+        headers, stored_headers = headers_of(row), headers_of(before.row) if before else {}
+        # Stored headers stay as an earlier release took them, also on another cell.
+        if headers != stored_headers and not self.is_moved:
+            names = [name.lower() for name in headers]  # proxies join or refuse two of one name
+            for name in {name for name in names if names.count(name) > 1}:
+                yield "headers", _("%s is listed twice") % name
         if before is None or "headers" not in before.kept_secrets:
             return
         # A listener has no URL.
@@ -126,8 +133,7 @@ class Consumer(Resource):
             destinations.origin(url) if url else _("a listener")
             for url in (row.url, before.row.url)
         )
-        headers = Receive._meta.get_field("headers").value_from_object(before.row)
-        if headers and new_place != old_place:
+        if stored_headers and new_place != old_place:
             words = _("The stored headers were entered for %(old)s: write their values again for "
                       "%(new)s.")  # fmt: skip
             yield "headers", words % {"old": old_place, "new": new_place}

@@ -89,10 +89,7 @@ def headers(value: Any) -> None:
         raise ValidationError(
             _('Write at most %d headers such as {"X-Api-Key": "…"}.') % MAX_HEADERS
         )
-    names = [name.lower() for name in value]
     for name, content in value.items():
-        if names.count(name.lower()) > 1:  # proxies join or refuse these
-            raise ValidationError(_("%s is listed twice") % name)
         is_own = name.lower() in _OWN_HEADERS or name.lower().startswith(CLOUD_EVENT_PREFIX)
         if is_own or not _HEADER_NAME.fullmatch(name):
             raise ValidationError(_("%r cannot be set as a header.") % name)

@@ -762,6 +762,18 @@ def test_stored_headers_go_to_no_other_host(manager: Manager) -> None:
     assert Receive.objects.get().headers == {}
 
 
+def test_a_new_header_is_set_once_whatever_its_case(manager: Manager) -> None:
+    twice = {**WAREHOUSE, "headers": {"X-Api-Key": "a", "x-api-key": "b"}}
+    answer = manager.send("PUT", "consumers/warehouse", twice)
+    assert (answer.status_code, fields(answer)) == (400, ["headers"])
+    assert "is listed twice" in answer.content.decode()
+    manager.send("PUT", "consumers/warehouse", WAREHOUSE)
+    assert manager.send("PUT", "consumers/warehouse", twice).status_code == 400
+    Receive.objects.update(headers=twice["headers"])  # an earlier release took them
+    body = {"url": WAREHOUSE["url"], "title": "Warehouse"}
+    assert manager.send("PUT", "consumers/warehouse", body).status_code == 200
+
+
 def test_the_life_of_a_key(manager: Manager) -> None:
     manager.send("PUT", "systems/orders", ORDERS)
     address = "systems/orders/keys/checkout"

@@ -36,8 +36,3 @@ def test_an_address_has_no_invisible_character(url: str, character: str) -> None
 def test_a_consumer_cannot_set_the_trace(name: str) -> None:
     with pytest.raises(ValidationError):
         limits.headers({name: "00-1-2-03"})
-
-
-def test_a_header_is_set_once_whatever_its_case() -> None:
-    with pytest.raises(ValidationError, match="is listed twice"):
-        limits.headers({"X-Api-Key": "a", "x-api-key": "b"})
