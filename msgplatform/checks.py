@@ -67,17 +67,18 @@ def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 
 @register(env.CHECKS_TAG)
 def hosts_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """Names that fit no request. They are an error where nothing else answers at PUBLIC_URL."""
+    """Names that fit no request. They are an error where no other name is listed."""
     host = urlsplit(settings.PUBLIC_URL).hostname or ""
     host = f"[{host}]" if ":" in host else host
     is_answered = validate_host(host, settings.ALLOWED_HOSTS)
     if wrong_names := [name for name in settings.ALLOWED_HOSTS if not _HOST.fullmatch(name)]:
-        yield (Warning if is_answered else Error)(
+        has_others = len(wrong_names) < len(settings.ALLOWED_HOSTS)
+        yield (Warning if has_others else Error)(
             f"ALLOWED_HOSTS has entries that are no host names: {', '.join(wrong_names)}",
             hint="Write names without https://, port and path, separated by commas, such as "
             "messages.example.com,localhost",
             obj="ALLOWED_HOSTS",
-            id="msgplatform.W018" if is_answered else "msgplatform.E018",
+            id="msgplatform.W018" if has_others else "msgplatform.E018",
         )
     elif settings.PUBLIC_URL_SET and not is_answered:
         yield Warning(

@@ -246,8 +246,8 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("hosts", "id"),
         [("https://x", "E018"), ("x:443", "E018"), ("x/console", "E018"), ("[::1]:80", "E018"),
-         ("x,https://x", "W018"), ("y", "W019"), ("x", ""), ("X", ""), ("*", ""), (".x", ""),
-         ("x,localhost,[::1]", "")],
+         ("x,https://x", "W018"), ("y,https://x", "W018"), ("y", "W019"), ("x", ""), ("X", ""),
+         ("*", ""), (".x", ""), ("x,localhost,[::1]", "")],
     )  # fmt: skip
     def test_hosts(self, hosts: str, id: str) -> None:
         public = {"PUBLIC_URL": "https://x:8443", "PUBLIC_URL_SET": True}
