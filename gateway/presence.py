@@ -37,7 +37,7 @@ class LinkState(msgspec.Struct, frozen=True):
 
 
 links = Presence(sms_redis, keys.LINKS, list[LinkState], TTL_SECONDS)
-outages = Absences(sms_redis, keys.GATEWAYS_DOWN)  # of gateways without a connection
+outages = Absences(sms_redis, keys.GATEWAYS_AWAY)  # of gateways without a connection
 
 
 def process_name() -> str:

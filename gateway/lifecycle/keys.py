@@ -36,7 +36,7 @@ SEQNO = PREFIX + "seqno"
 # process → its connections, see `presence`.
 LINKS = PREFIX + "link"
 # gateway → time since when no sender has had a connection, see `presence.outages`
-GATEWAYS_DOWN = PREFIX + "gateway-down"
+GATEWAYS_AWAY = PREFIX + "gateway-away"
 
 
 # Lists and sets that hold only ids and sequences, of up to millions of messages.

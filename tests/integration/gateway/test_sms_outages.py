@@ -99,12 +99,12 @@ def test_a_look_after_a_long_time_begins_anew(
     monkeypatch.setattr(conditions, "OUTAGE_SECONDS", 60.0)
     row = gateway()
     assert presence.outages.note([row.pk])[row.pk] == 0.0
-    times = Presence(lambda: sms_redis, "{sms}:gateway-down", float, 60.0)
+    times = Presence(lambda: sms_redis, "{sms}:gateway-away", float, 60.0)
     times.report({row.pk: time.time() - 59.0})
     assert 50.0 < presence.outages.note([row.pk])[row.pk] < 70.0
-    assert 0 < sms_redis.ttl("{sms}:gateway-down") <= 60
+    assert 0 < sms_redis.ttl("{sms}:gateway-away") <= 60
     assert presence.outages.note([]) == {}
-    assert not sms_redis.exists("{sms}:gateway-down")
+    assert not sms_redis.exists("{sms}:gateway-away")
 
 
 @pytest.mark.parametrize("how", ["switched off", "deleted"])
@@ -152,7 +152,7 @@ def test_an_outage_that_began_before_this_process(
     row = gateway()
     look()
     assert alerts()[0][1] is False
-    sms_redis.delete("{sms}:link", "{sms}:gateway-down")
+    sms_redis.delete("{sms}:link", "{sms}:gateway-away")
     monkeypatch.setattr(conditions, "OUTAGE_SECONDS", 60.0)
     look()
     assert alerts()[0][1] is False, "it is down for all we know"

@@ -340,7 +340,7 @@ def test_fields_of_somebody_else_hide_none_of_ours(work_redis: Any, sms_redis: A
     look()
     for client, name in (
         (work_redis, "platform:seen"), (work_redis, "notify:totals"), (work_redis, copies.INDEX),
-        (sms_redis, "{sms}:mt-minutes"), (sms_redis, "{sms}:gateway-down"),
+        (sms_redis, "{sms}:mt-minutes"), (sms_redis, "{sms}:gateway-away"),
     ):  # fmt: skip
         client.hset(name, mapping={"x": "1", "11": "many", "é": "é"})
     beats["marker"].withdraw()
