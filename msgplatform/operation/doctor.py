@@ -76,6 +76,9 @@ def _settings() -> Iterator[Finding]:
         unset = "PUBLIC_URL is not set: `up` serves only this machine, over http"
         where = f"reachable as {settings.PUBLIC_URL}" if settings.PUBLIC_URL_SET else unset
         yield Finding("ok", f"settings; {where}")
+    if settings.AUDIT_EXPORT and not settings.AUDIT_SIGNING_KEYS:
+        text = "AUDIT_EXPORT is set, and AUDIT_SIGNING_KEY is not: run_bulk does not start here"
+        yield Finding("warn", text, "right on a machine without run_bulk; elsewhere set the key")
     if outbound.is_off():
         yield Finding("warn", outbound.OFF, "set OUTBOUND=on for every program, and restart them")
 

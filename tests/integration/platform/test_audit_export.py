@@ -31,6 +31,7 @@ from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert, AuditLog
+from msgplatform.operation import doctor
 from tests.support.children import child
 from tests.support.http_sinks import Sink, answering, slow
 
@@ -238,8 +239,9 @@ def test_wrong_settings_are_named(settings: Any) -> None:
     assert not ids() & {"msgplatform.E013", "msgplatform.E014"}
     settings.AUDIT_SIGNING_KEYS = ()  # on every machine but that of run_bulk
     assert ids() == set()
+    assert any("run_bulk does not start here" in found.what for found in doctor.examine())
     with pytest.raises(CommandError, match="AUDIT_SIGNING_KEY is not"):
-        call_command("run_bulk")
+        BulkRunner()
     settings.AUDIT_SIGNING_KEYS = (KEY, "short")
     assert "msgplatform.E013" in ids()
     for wrong in ("file", "syslog://", "syslog://a..b", "ftp://a.example/", "https://"):
