@@ -108,8 +108,9 @@ class Exporter:
         self._address = address.parse(settings.AUDIT_EXPORT)
         self._has_alert = True  # an earlier process may have raised the alert
 
-    def turn(self) -> float:
-        """Hand over some lines; the seconds until the next turn. Raises NotTaken."""
+    def turn(self) -> float | None:
+        """Hand over some lines. Returns the seconds until the next turn when lines were taken or
+        none wait, else None. Raises NotTaken."""
         defaults: dict[str, Any] = {"last_hash": lines.FIRST_PREVIOUS, "moved_at": sql.now}
         state, is_new = AuditExport.objects.get_or_create(id=1, defaults=defaults)
         oldest = AuditLog.objects.filter(line=None).order_by("id").first()
@@ -119,12 +120,12 @@ class Exporter:
                 self._has_alert = False
             return EVERY_SECONDS
         if outbound.is_off():
-            return EVERY_SECONDS
+            return None
         claim = claims.claim(
             AuditExport.objects.order_by("lease_until", "id"), limit=1, lease=LEASE_SECONDS
         )
         if not claim.ids:  # another process exports; if it is frozen, the lease ends
-            return EVERY_SECONDS
+            return None
         pending = transactions.retrying(lambda: _pending(self._signer, claim))
         failpoint("audit_before_hand_over")
         try:
@@ -153,7 +154,7 @@ class Exporter:
             failpoint("audit_after_hand_over")
         # Changes nothing if the lease was lost: the next holder hands the same lines over again.
         claims.release(AuditExport, claim, {"pending": "", "moved_at": sql.now()})
-        return 0.0
+        return 0.0 if pending else None
 
 
 def _pending(signer: lines.Signer, claim: claims.Claim) -> str:
@@ -203,12 +204,14 @@ class ExportThread(Upkeep):
             alerts.resolve(AUDIT)
             return
         self._exporter = Exporter()
-        self._loop = ThreadLoop("audit-export", self._turn, longest_pause=MAX_PAUSE_SECONDS)
+        self._loop = ThreadLoop(
+            "audit-export", self._turn, every=EVERY_SECONDS, longest_pause=MAX_PAUSE_SECONDS
+        )
         self._loop.start()
 
-    def _turn(self) -> float:
+    def _turn(self) -> float | None:
         """A target that is away is no standstill of this program, because it has an alert of its
-        own: the log has one line when the target refuses, and one when it takes lines again."""
+        own: the log has one line when the target refuses, and one when lines are taken or gone."""
         try:
             pause = self._exporter.turn()
         except NotTaken as error:
@@ -216,7 +219,7 @@ class ExportThread(Upkeep):
                 log.warning("audit_export_waits", why=str(error)[:200])
             self._is_target_away = True
             return self._pause.next()
-        if self._is_target_away and not pause:  # lines were taken
+        if self._is_target_away and pause is not None:
             log.info("audit_export_goes_on")
             self._is_target_away = False
             self._pause.reset()
