@@ -6,12 +6,13 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
-from django.db import models
+from django.db import models, transaction
 from django.utils import timezone
 from django.utils.dates import WEEKDAYS
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.archive import kept
+from msgplatform.core.errors import NotNow
 from msgplatform.core.fields import ExactCharField, ExactSlugField, Named
 from msgplatform.core.person.stores import text_store
 from msgplatform.core.secrets.fields import EncryptedTextField
@@ -91,6 +92,16 @@ class AlertChannel(Named):
         if names := ", ".join(rules.values_list("name", flat=True)):
             return _("It is the only channel of %s: add another one there first.") % names
         return ""
+
+    @transaction.atomic
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        """Raises NotNow, also when the other channel of a rule is deleted at the same time."""
+        list(AlertChannel.objects.select_for_update().filter(pk=self.pk))  # no new rule gets it
+        rule_ids = list(AlertRule.objects.filter(channels=self).values_list("pk", flat=True))
+        list(AlertRule.objects.select_for_update().filter(pk__in=rule_ids).order_by("pk"))
+        if fault := self.removal_fault:
+            raise NotNow(str(fault))
+        return super().delete(*args, **kwargs)
 
     def clean(self) -> None:
         super().clean()

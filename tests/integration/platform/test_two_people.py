@@ -12,6 +12,7 @@ from django.test import Client
 
 from crmsync.models import Crm
 from gateway.models import SmsGateway
+from msgplatform.company.alerting.models import AlertChannel, AlertRule
 from msgplatform.doors.admin import versions
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz
@@ -296,3 +297,28 @@ def test_of_two_default_accounts_at_the_same_moment_one_is_refused(
         until_somebody_waits()
     thread.join(60)
     assert [error["field"] for error in answers[0].json()["errors"]] == ["is_default"]
+
+
+def test_of_two_channels_of_a_rule_that_are_deleted_at_the_same_moment_one_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_others_wait(monkeypatch)
+    chat, mail = (AlertChannel.objects.create(name=name) for name in ("chat", "mail"))
+    rule = AlertRule.objects.create(name="all")
+    rule.channels.set([chat, mail])
+    manager, answers = Manager(), list[int]()
+
+    def delete() -> None:
+        try:
+            answers.append(manager.send("DELETE", "alert-channels/mail").status_code)
+        finally:
+            connections.close_all()
+
+    with transaction.atomic():
+        chat.delete()
+        thread = threading.Thread(target=delete)
+        thread.start()
+        until_somebody_waits()
+    thread.join(60)
+    assert answers == [409]
+    assert rule.channels.get() == mail
