@@ -332,9 +332,10 @@ def parse_database(url: str) -> dict[str, Any]:
     hint = "Use mysql://user:password@host:3306/name or sqlite:////path/to/file."
     if url.startswith("mariadb://"):
         url = "mysql" + url.removeprefix("mariadb")
-    # No file, server or client takes a NUL, which %00 stands for.
-    if not url.startswith(("mysql://", "sqlite:///")) or "\0" in unquote(url):
-        raise WrongUrl("cannot be used", hint)
+    if not url.startswith(("mysql://", "sqlite:///")) and url != "sqlite://:memory:":
+        raise WrongUrl("is neither sqlite:/// nor mysql://", hint)
+    if "\0" in unquote(url):
+        raise WrongUrl("has a NUL (%00), which no file or server takes", hint)
     try:
         config: dict[str, Any] = dict(dj_database_url.parse(url))
     except (ValueError, dj_database_url.ParseError):

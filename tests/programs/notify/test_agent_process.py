@@ -294,7 +294,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     [
         (
             ["--database", "postgres://u:secret@h/x"],
-            "--database or AGENT_DATABASE_URL: the database's URL cannot be used",
+            "--database or AGENT_DATABASE_URL: the database's URL is neither",
         ),
         (["--database", "mysql://u:secret@h:3306/"], "names no database"),
         (

@@ -182,7 +182,13 @@ class TestDatabase:
         """As for the archive, which need not be named."""
         monkeypatch.setenv(NAME, "postgres://user:pw@host/name")
         env.database(NAME, "")
-        assert {problem.variable for problem in env.problems} == {NAME}
+        (problem,) = env.problems
+        assert problem.message == f"{NAME} is neither sqlite:/// nor mysql://"
+
+    def test_in_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for raw in ("sqlite://:memory:", "sqlite:///:memory:"):
+            monkeypatch.setenv(NAME, raw)
+            assert (database()["NAME"], env.problems) == (":memory:", [])
 
     def test_a_password_is_not_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for raw in ("postgres://user:hunter2@host/name", "mysql://user:hunter2@host:port/name"):
