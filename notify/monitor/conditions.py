@@ -34,8 +34,6 @@ from notify.subscriptions import limits, sandbox
 
 DISABLED, FAILING, OWN_PROCESS = "notify.disabled", "notify.failing", "notify.own_process"
 KINDS = (DISABLED, FAILING, OWN_PROCESS)
-# Failures in a row: the first wait of a schedule is short, so a second failure comes soon.
-MIN_FAILURES = 2
 # Seconds for which a process of a subscription's own may be missing: longer than a restart.
 PATIENCE_SECONDS = 60.0
 MAX_DESCRIBED = 100  # subscriptions with a text; more have a common cause
@@ -56,7 +54,7 @@ def conditions() -> Iterator[Condition]:
     now = sql.now()
     is_reported = Q(status=_Status.DISABLED)
     if after := limits.failing_alert_after():
-        is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
+        is_failing = Q(failing_since__lte=now - after, failures__gte=metrics.MIN_FAILURES)
         is_reported |= Q(status__in=BizReceive.ACTIVE) & is_failing
     query = _PUSHED.filter(is_reported).order_by("id")
     # A sandbox fails because somebody has set it to fail, so it is no alert.

@@ -30,6 +30,8 @@ from notify.subscriptions import limits, sandbox
 MAX_COUNTED = 100_000
 # A metric names this number of subscriptions, the worst: each is a time series in Prometheus.
 MAX_NAMED = 50
+# Failures in a row: the first wait of a schedule is short, so a second failure comes soon.
+MIN_FAILURES = 2
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 # Delivered deliveries are not counted: their number only grows until they are archived.
@@ -138,8 +140,8 @@ def waits() -> Iterator[Wait]:
     alert; and the wait of the oldest unsplit message."""
     now, after = sql.now(), limits.failing_alert_after()
     for age, wait in longest_waits(read_waiting(), now):
-        since = wait.row.failing_since
-        if not (after and since and since <= now - after):
+        since, is_failing = wait.row.failing_since, wait.row.failures >= MIN_FAILURES
+        if not (is_failing and after and since and since <= now - after):
             text = gettext_noop("A delivery for %(biz)s → %(consumer)s")
             names = {name: wait.labels[name] for name in ("biz", "consumer")}
             yield Wait("deliveries", lazy_message(text, **names), now - timedelta(seconds=age))
@@ -230,6 +232,7 @@ def samples() -> Iterator[Sample]:
         (wait.row.failing_since, wait)
         for wait in rows
         if wait.row.failing_since
+        and wait.row.failures >= MIN_FAILURES
         and wait.is_pushed
         and not sandbox.is_sandbox(wait.row.receive.url)
     ]

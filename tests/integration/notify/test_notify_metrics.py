@@ -140,7 +140,7 @@ def test_only_the_oldest_are_named(row: BizReceive, monkeypatch: pytest.MonkeyPa
         due = sql.now() - timedelta(minutes=n + 1)
         deliveries = ReceiveMsg.objects.filter(biz_receive=one)
         deliveries.update(status=Delivery.PENDING, next_at=due)
-        BizReceive.objects.filter(pk=one.pk).update(failing_since=due)
+        BizReceive.objects.filter(pk=one.pk).update(failing_since=due, failures=2)
     BizReceive.objects.filter(pk=rows[6].pk).update(status=BizReceive.Status.DISCARDED)
     rows[5].receive.delivery = Receive.Delivery.LISTEN
     rows[5].receive.save()
@@ -149,7 +149,9 @@ def test_only_the_oldest_are_named(row: BizReceive, monkeypatch: pytest.MonkeyPa
         assert {key[1] for key in found if key[0] == name} == {of(one) for one in rows[2:5]}
     rows[4].receive.url = sandbox.URL
     rows[4].receive.save()
-    assert ("notify_subscription_failing_seconds", of(rows[4])) not in scraped()
+    BizReceive.objects.filter(pk=rows[3].pk).update(failures=1)
+    failing = {key[1] for key in scraped() if key[0] == "notify_subscription_failing_seconds"}
+    assert failing == {of(rows[n]) for n in (0, 1, 2)}, "no sandbox, and no first failure"
 
 
 def test_an_expired_lease_is_seen(row: BizReceive) -> None:
