@@ -117,7 +117,8 @@ class TestWhatIsRefused:
             rows = model._default_manager.order_by("pk")
             before = list(rows.values())
             for action in admin.site.get_model_admin(model).get_actions(request) if before else ():
-                form = {"action": action, "_selected_action": rows[0].pk, "post": "yes"}
+                form = {"action": action, "_selected_action": rows[0].pk, "post": "yes",
+                        "confirmed": "yes"}  # fmt: skip
                 client.post(f"/admin/{model._meta.label_lower.replace('.', '/')}/", form)
                 assert list(rows.values()) == before, (model, action)
                 actions += action != "delete_selected"
