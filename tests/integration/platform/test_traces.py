@@ -186,7 +186,7 @@ def test_a_collector_that_rejects_spans_and_asks_to_wait(settings: Settings) -> 
                     time.sleep(0.01)
                 moments.append(time.monotonic())
             settings.OTEL_EXPORTER_OTLP_ENDPOINT = COLLECTOR
-            while not (counts := [sample.value for sample in figures.samples()])[0]:
+            while not all(counts := [sample.value for sample in figures.samples()]):
                 time.sleep(0.01)
             program.terminate()
             _, log = program.communicate()
