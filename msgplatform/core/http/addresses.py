@@ -9,9 +9,12 @@ addresses of clouds.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from socket import inet_aton
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -65,10 +68,9 @@ _CLOSED = _ranges(
 )
 _GLOBAL_IPV6 = IPv6Network("2000::/3")  # nothing else is assigned for global unicast
 _MAPPED = IPv6Network("::ffff:0:0/96")
-_TEREDO = IPv6Network("2001::/32")
-_SIX_TO_FOUR = IPv6Network("2002::/16")
 # The IPv4 address is the last 32 bits: NAT64 (both prefixes) and the deprecated compatible form.
 _LAST_32_BITS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/96", "::/96")))
+_NUMBER = re.compile("[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 def canonical(text: str) -> Address:
@@ -86,45 +88,27 @@ def embedded(address: Address) -> IPv4Address | None:
     """The IPv4 address to which a tunnel or translator would carry this IPv6 address, or None."""
     if isinstance(address, IPv4Address):
         return None
+    if teredo := address.teredo:
+        return teredo[1]  # the client's; the first is the server's
     bits = int(address)
-    if address in _SIX_TO_FOUR:
-        return IPv4Address(bits >> 80 & 0xFFFFFFFF)
-    if address in _TEREDO:  # the client's address is stored inverted (RFC 4380)
-        return IPv4Address(~bits & 0xFFFFFFFF)
     if bits > 1 and any(address in network for network in _LAST_32_BITS):
         return IPv4Address(bits & 0xFFFFFFFF)
-    return None
+    return address.sixtofour
 
 
 def from_numbers(host: str) -> IPv4Address | None:
-    """Parse IPv4 like inet_aton and URLs: 1 to 4 parts, each decimal, octal (0…) or hex (0x…).
+    """Parse IPv4 by inet_aton, as URLs do: 1 to 4 parts, each decimal, octal (0…) or hex (0x…).
 
     None if the last label is not a number, so that `host` is a name. Raises ValueError if the last
     label is a number but `host` is no address (such a name cannot exist).
     """
-    parts = host.split(".")
-    if not _is_number(parts[-1]):
+    numbers = [_NUMBER.fullmatch(label) for label in host.split(".")]
+    if not numbers[-1]:
         return None
-    if len(parts) > 4:
-        raise ValueError(f"{host} is no IPv4 address")
-    *leading, last = [_number(part) for part in parts]
-    if any(part > 255 for part in leading) or last >= 256 ** (4 - len(leading)):
-        raise ValueError(f"{host} is no IPv4 address")
-    return IPv4Address(sum(part << 8 * (3 - n) for n, part in enumerate(leading)) + last)
-
-
-def _is_number(label: str) -> bool:
-    if label[:2] in ("0x", "0X"):
-        return all(c in "0123456789abcdefABCDEF" for c in label[2:])
-    return label.isascii() and label.isdigit()
-
-
-def _number(part: str) -> int:
-    if not _is_number(part):
-        raise ValueError(f"{part!r} is no number")
-    if part[:2] in ("0x", "0X"):
-        return int(part[2:] or "0", 16)
-    return int(part, 8) if part[0] == "0" else int(part)
+    with suppress(OSError):
+        if all(numbers):  # inet_aton reads no further than a blank
+            return IPv4Address(inet_aton(host))
+    raise ValueError(f"{host} is no IPv4 address")
 
 
 def is_inside(text: str, networks: Iterable[Network]) -> bool:
