@@ -8,7 +8,7 @@ from typing import Any
 from django.db import migrations
 
 from crmsync.models import lead_triggers
-from msgplatform.core.archive import partitions
+from msgplatform.core.archive.partitions import make_operation
 
 
 def create_triggers(_apps: Any, schema_editor: Any) -> None:
@@ -36,13 +36,6 @@ def add_hive(apps: Any, schema_editor: Any) -> None:
     )
 
 
-def partition(_apps: Any, schema_editor: Any) -> None:
-    """Make the months, where the database has partitions; the poller adds the next ones."""
-    partitions.partition(
-        schema_editor.connection, "sync_run", "sync_operation", "sync_item", "exception_log"
-    )
-
-
 class Migration(migrations.Migration):
     initial = True
 
@@ -54,7 +47,8 @@ class Migration(migrations.Migration):
             create_triggers, drop_triggers, atomic=False, hints={"model_name": "lead"}
         ),
         migrations.RunPython(add_hive, migrations.RunPython.noop, hints={"model_name": "source"}),
-        migrations.RunPython(
-            partition, migrations.RunPython.noop, atomic=False, hints={"model_name": "operation"}
+        # The months, where the database has partitions; the poller adds the next ones.
+        make_operation(
+            "sync_run", "sync_operation", "sync_item", "exception_log", model="operation"
         ),
     ]

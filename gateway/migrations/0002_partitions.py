@@ -1,18 +1,9 @@
-"""The archive of SMS has partitions by id range, where the database has them."""
-
-from typing import Any
+"""The archive of SMS has partitions by id range, where the database has them: the months, to which
+the pump adds the next ones."""
 
 from django.db import migrations
 
-from msgplatform.core.archive import partitions
-
-
-def partition(_apps: Any, schema_editor: Any) -> None:
-    """Make the months; the pump adds the next ones."""
-    partitions.partition(
-        schema_editor.connection,
-        *("sgip_mt", "sgip_mt_part", "sgip_report", "sgip_mo", "sgip_user_rpt"),
-    )
+from msgplatform.core.archive.partitions import make_operation
 
 
 class Migration(migrations.Migration):
@@ -21,5 +12,5 @@ class Migration(migrations.Migration):
     dependencies = [("gateway", "0001_initial")]
 
     operations = [
-        migrations.RunPython(partition, migrations.RunPython.noop, atomic=False),
+        make_operation("sgip_mt", "sgip_mt_part", "sgip_report", "sgip_mo", "sgip_user_rpt"),
     ]

@@ -1,17 +1,9 @@
-"""The archive of Notify has partitions by id range, where the database has them."""
-
-from typing import Any
+"""The archive of Notify has partitions by id range, where the database has them: the months, to
+which the archiver adds the next ones."""
 
 from django.db import migrations
 
-from msgplatform.core.archive import partitions
-
-
-def partition(_apps: Any, schema_editor: Any) -> None:
-    """Make the months; the archiver adds the next ones."""
-    partitions.partition(
-        schema_editor.connection, "biz_msg_cold", "receive_msg_cold", "attempt_cold"
-    )
+from msgplatform.core.archive.partitions import make_operation
 
 
 class Migration(migrations.Migration):
@@ -20,8 +12,5 @@ class Migration(migrations.Migration):
     dependencies = [("notify", "0001_initial")]
 
     operations = [
-        # The model's name tells the router to which database this belongs.
-        migrations.RunPython(
-            partition, migrations.RunPython.noop, atomic=False, hints={"model_name": "coldbizmsg"}
-        ),
+        make_operation("biz_msg_cold", "receive_msg_cold", "attempt_cold", model="coldbizmsg"),
     ]

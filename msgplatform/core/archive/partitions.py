@@ -65,6 +65,19 @@ def partition(
             )
 
 
+def make_operation(*tables: str, model: str = "", **options: Any) -> Any:
+    """The operation of a migration that calls `partition`. `model` tells the router to which
+    database the tables belong; '': to the main one."""
+    from django.db.migrations import RunPython  # programs have no migrations
+
+    return RunPython(
+        lambda _apps, editor: partition(editor.connection, *tables, **options),
+        RunPython.noop,
+        atomic=False,
+        hints={"model_name": model} if model else None,
+    )
+
+
 def prepare(archive: Archive, now: datetime) -> None:
     """Make the partitions of this month (or day) and of the next ones in each table.
 
