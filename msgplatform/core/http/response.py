@@ -69,18 +69,12 @@ def retry_after(raw: bytes, now: float) -> float:
     answer's own Date, so that the two clocks need not agree; without a Date it counts from `now`,
     in seconds since 1970.
     """
-    wait_text = date = b""
-    for line in _fields(raw):
-        name, value = _split(line)
-        if name == b"retry-after":
-            wait_text = wait_text or value
-        elif name == b"date":
-            date = date or value
+    wait_text = _value(raw, b"retry-after")
     if wait_text.isdigit():
         seconds = float(wait_text) if len(wait_text) <= _MAX_NUMBER else MAX_RETRY_AFTER
     else:
         until = _moment(wait_text)
-        since = _moment(date)
+        since = _moment(_value(raw, b"date"))
         seconds = 0.0 if until is None else until - (now if since is None else since)
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
@@ -116,6 +110,15 @@ def _fields(raw: bytes) -> list[bytes]:
 def _split(line: bytes) -> tuple[bytes, bytes]:
     name, _, value = line.partition(b":")
     return name.rstrip().lower(), value.strip()
+
+
+def _value(raw: bytes, name: bytes) -> bytes:
+    """The value of the first field of this name that has one; b"" without one."""
+    if name not in raw.lower():  # most names in most answers
+        return b""
+    return next(
+        (value for field, value in map(_split, _fields(raw)) if field == name and value), b""
+    )
 
 
 def _moment(value: bytes) -> float | None:
@@ -184,11 +187,8 @@ def charset(headers: bytes) -> str:
     """The codec of the charset in Content-Type; 'utf-8' without a charset."""
     if b"harset" not in headers and b"HARSET" not in headers:  # nearly every answer
         return "utf-8"
-    for line in _fields(headers):
-        name, value = _split(line)
-        if name == b"content-type" and (match := _CHARSET.search(value)):
-            return _text_codec(match[1].decode("ascii").lower())
-    return "utf-8"
+    match = _CHARSET.search(_value(headers, b"content-type"))
+    return _text_codec(match[1].decode("ascii").lower()) if match else "utf-8"
 
 
 def _is_text(body: bytes) -> bool:
@@ -200,11 +200,5 @@ def _is_text(body: bytes) -> bool:
 
 def _content_encoding(headers: bytes) -> str:
     """The value of Content-Encoding in small letters; '' without one, or for `identity`."""
-    if b"ncoding" not in headers and b"NCODING" not in headers:  # nearly every answer
-        return ""
-    for line in headers.lower().split(b"\n"):
-        name, _, value = line.partition(b":")
-        if name.strip() == b"content-encoding":
-            text = value.strip().decode("ascii", "replace")
-            return "" if text == "identity" else text[:40]
-    return ""
+    text = _value(headers, b"content-encoding").lower().decode("ascii", "replace")
+    return "" if text == "identity" else text[:40]
