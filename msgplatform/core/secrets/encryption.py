@@ -6,6 +6,7 @@ The stored text is `enc1:` and a Fernet token (AES-128-CBC with HMAC-SHA256) of 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
 
@@ -93,24 +94,17 @@ def state(stored_text: str) -> State:
     """Empty text counts as current: there is nothing to hide."""
     if not is_encrypted(stored_text):
         return State.CLEAR if stored_text else State.CURRENT
-    keys = _keys()
     # Try the first key alone, because MultiFernet does not tell which key decrypted a text.
-    if _can_decrypt(keys[:1], stored_text):
-        return State.CURRENT
-    return State.OLD if _can_decrypt(keys, stored_text) else State.UNREADABLE
+    for keys, state_of_keys in ((_keys()[:1], State.CURRENT), (_keys(), State.OLD)):
+        with suppress(Undecryptable):
+            _decrypt_with_any(stored_text, keys)
+            return state_of_keys
+    return State.UNREADABLE
 
 
 def _keys() -> tuple[str, ...]:
     keys: tuple[str, ...] = settings.ENCRYPTION_KEYS
     return keys
-
-
-def _can_decrypt(keys: tuple[str, ...], stored_text: str) -> bool:
-    try:
-        _decrypt_with_any(stored_text, keys)
-    except Undecryptable:
-        return False
-    return True
 
 
 @lru_cache(maxsize=16)
