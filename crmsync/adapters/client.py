@@ -313,15 +313,12 @@ class RestAdapter(CRMAdapter):
 
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         outcomes: dict[str, Outcome] = {}
-        valid_records: list[Record] = []
         for record in batch:
             try:
                 msgspec.json.encode([record.key, record.fields])
             except NOT_JSON as error:
                 outcomes[record.key] = Invalid("", describe_not_json(error))
-            else:
-                valid_records.append(record)
-        if valid_records:
+        if valid_records := [record for record in batch if record.key not in outcomes]:
             outcomes.update(self.store(valid_records))
         return [outcomes[record.key] for record in batch]
 

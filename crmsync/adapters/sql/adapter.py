@@ -117,14 +117,10 @@ class SqlAdapter(CRMAdapter):
         if name := self._missing_column(table):
             text = self._no_column(name)
             return [Auth(text)] * len(batch)
-        outcomes: dict[str, Outcome] = {}
-        valid_records: list[Record] = []
-        for record in batch:
-            if problem := table.problem(record):
-                outcomes[record.key] = problem
-            else:
-                valid_records.append(record)
-        if valid_records:
+        outcomes: dict[str, Outcome] = {
+            record.key: problem for record in batch if (problem := table.problem(record))
+        }
+        if valid_records := [record for record in batch if record.key not in outcomes]:
             outcomes.update(self._write(table, valid_records))
         return [outcomes[record.key] for record in batch]
 
