@@ -1,7 +1,6 @@
 """Settings in memory, which a process goes on using while the database is unavailable."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,17 +33,12 @@ class Snapshot(Generic[T]):
     `known` is replaced as a whole: read related values from the same `known`.
     """
 
-    def __init__(
-        self,
-        empty: T,
-        refresh_seconds: float = REFRESH_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, empty: T, refresh_seconds: float = REFRESH_SECONDS) -> None:
         self.known = empty
         self._is_loaded = False
-        self._next_refresh = Every(refresh_seconds, clock)
+        self._next_refresh = Every(refresh_seconds)
         self._lock = threading.Lock()
-        self._next_after_miss = Every(MISS_SECONDS, clock)
+        self._next_after_miss = Every(MISS_SECONDS)
         self._miss_lock = threading.Lock()
 
     def load(self) -> T:

@@ -21,17 +21,16 @@ def lease_clock() -> float:
 class Every:
     """A timer that is due at once the first time, and then `seconds` after each `restart`.
 
-    The owner's loop asks whether the timer is due; there is no thread. `clock` gives seconds that
-    never go back.
+    The owner's loop asks whether the timer is due; there is no thread.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds, self._clock = seconds, clock
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._next = -math.inf
 
     @property
     def is_due(self) -> bool:
-        return self._clock() >= self._next
+        return time.monotonic() >= self._next
 
     def take(self) -> bool:
         """True if the timer is due; a due timer is restarted."""
@@ -42,27 +41,22 @@ class Every:
 
     def restart(self) -> None:
         """Be due `seconds` from now."""
-        self._next = self._clock() + self._seconds
+        self._next = time.monotonic() + self._seconds
 
     def at_once(self) -> None:
         """Be due now."""
         self._next = -math.inf
 
 
-def work_on_some(
-    work: Callable[[T], int],
-    items: Sequence[T],
-    until: float,
-    clock: Callable[[], float] = time.monotonic,
-) -> int:
-    """Call `work` with these items until the clock shows `until`, at least once; returns the sum of
-    its counts."""
+def work_on_some(work: Callable[[T], int], items: Sequence[T], until: float) -> int:
+    """Call `work` with these items until `until` (monotonic), at least once; returns the sum of its
+    counts."""
     count = 0
     # Each call begins at another item, so that an item with much work does not delay the others.
-    first = int(clock() * 1000) % max(1, len(items))
+    first = int(time.monotonic() * 1000) % max(1, len(items))
     for item in (*items[first:], *items[:first]):
         count += work(item)
-        if clock() >= until:
+        if time.monotonic() >= until:
             break
     return count
 
@@ -83,26 +77,19 @@ class Gather:
     rate there is time for small batches, and no item needs to wait long.
     """
 
-    def __init__(
-        self,
-        full: int,
-        seconds: float,
-        clock: Callable[[], float] = time.monotonic,
-        per_item: float = math.inf,
-    ) -> None:
-        self._full, self._seconds, self._clock = full, seconds, clock
-        self._per_item = per_item
+    def __init__(self, full: int, seconds: float, per_item: float = math.inf) -> None:
+        self._full, self._seconds, self._per_item = full, seconds, per_item
         self._next_at = -math.inf
-        self._rate, self._last_at = 0.0, clock()
+        self._rate, self._last_at = 0.0, time.monotonic()
 
     @property
     def is_due(self) -> bool:
-        return self._clock() >= self._next_at
+        return time.monotonic() >= self._next_at
 
     def note_batch(self, count: int) -> float:
         """Note that `count` items were taken, and return the seconds until the next batch is
         due."""
-        now = self._clock()
+        now = time.monotonic()
         span, self._last_at = max(1e-3, now - self._last_at), now
         self._rate += (count / span - self._rate) * (1 - math.exp(-span / _MEMORY_SECONDS))
         if 0 < count < self._full and self._rate * self._seconds >= _WORTH:

@@ -3,18 +3,18 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
-from msgplatform.core.daemons.timer import Every
+from msgplatform.core.daemons import timer
 from msgplatform.core.data import engines, transactions
 from msgplatform.core.data.engines.contract import IDLE_TRANSACTION_SECONDS
 from notify.feed import users
-from notify.feed.dispatcher import fanout, receiver
+from notify.feed.dispatcher import fanout
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.receiver import SKIPPED_SECONDS, Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
@@ -98,7 +98,7 @@ def test_a_skipped_post_is_tried_again_while_others_are_skipped(
     if not ON_MARIADB:
         return
     seconds = [0.0]
-    monkeypatch.setattr(receiver, "Every", partial(Every, clock=lambda: seconds[0]))
+    monkeypatch.setattr(timer, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
     change(("ann", "befriend", "bob"), ("cid", "befriend", "bob"))
     visited("bob")
     first, one = post("ann"), Receiver("friend")

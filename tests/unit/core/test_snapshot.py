@@ -1,6 +1,7 @@
 """What a process knows of the database stays while that is unavailable, and is never too old."""
 
 import threading
+import time
 
 import pytest
 from django.db.utils import OperationalError
@@ -19,8 +20,8 @@ class Clock:
 class Numbers(Snapshot[list[int]]):
     """Counts its loads; `trouble` is raised instead."""
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__([], 2.0, clock)
+    def __init__(self) -> None:
+        super().__init__([], 2.0)
         self.loads = 0
         self.trouble: Exception | None = None
 
@@ -32,13 +33,15 @@ class Numbers(Snapshot[list[int]]):
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
 
 
 @pytest.fixture
 def numbers(clock: Clock) -> Numbers:
-    return Numbers(clock)
+    return Numbers()
 
 
 def test_it_is_loaded_when_it_is_due(numbers: Numbers, clock: Clock) -> None:
@@ -115,8 +118,8 @@ def test_what_is_no_fault_of_a_server_is_raised(numbers: Numbers, clock: Clock) 
 class Slow(Numbers):
     """Each load but the first waits until it may end."""
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+    def __init__(self) -> None:
+        super().__init__()
         self.begun, self.may_end = threading.Event(), threading.Event()
 
     def load(self) -> list[int]:
@@ -130,7 +133,7 @@ def test_where_it_is_loaded_beside_a_database_that_hangs_holds_up_nobody(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounded_call, "_is_on", True)
-    slow = Slow(clock)
+    slow = Slow()
     slow.refresh()
     clock.now += 3
     slow.refresh()  # returns although its load hangs
@@ -144,7 +147,7 @@ def test_where_it_is_loaded_beside_a_database_that_hangs_holds_up_nobody(
 
 
 def test_a_database_that_hangs_holds_up_one_thread_only(clock: Clock) -> None:
-    slow = Slow(clock)
+    slow = Slow()
     slow.refresh()
     clock.now += 3
     hanging = threading.Thread(target=slow.refresh)
