@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
-from django.db import transaction
 from django.db.models import Case, F, Value, When
 
 from crmsync import copies, orders
@@ -58,11 +57,11 @@ def erase(record_ids: Collection[int]) -> ErasedRequests:
     for policy_id, of_policy in by_policy.items():
         keys = _Keys(policy_id, [record.key for record in of_policy])
         record_ids = [record.pk for record in of_policy]
-        transactions.retrying(partial(_drop_rows_read, policy_id))
+        _drop_rows_read(policy_id)
         _dismiss(record_ids)
         for operation_id in sorted(_find(record_ids, keys)):
             rewrite = partial(_erase_requests, operation_id, keys=keys, erased=erased)
-            transactions.retrying(partial(_rewrite, policy_id, operation_id, rewrite))
+            _rewrite(policy_id, operation_id, rewrite)
         _dismiss(record_ids)  # a person may have resent a record before its operation was cut
     return erased
 
@@ -88,7 +87,7 @@ def erase_texts(policy_id: int, operation_id: int, person: Person) -> int:
         operation_ids.add(operation_id)
         return orders.dump(new)
 
-    transactions.retrying(partial(_rewrite, policy_id, operation_id, rewrite))
+    _rewrite(policy_id, operation_id, rewrite)
     return len(operation_ids)
 
 
@@ -112,19 +111,19 @@ def _read(record_ids: Iterable[int]) -> list[Record]:
     return list(Record.objects.filter(id__in=list(record_ids)).only(*columns).order_by("id"))
 
 
+@transactions.repeatable
 def _drop_rows_read(policy_id: int) -> None:
     """Let the policy's poller read its source anew. A poller that stores rows read before this
     finds that it no longer holds the policy."""
-    with transaction.atomic():
-        rows = Policy.objects.select_for_update().filter(pk=policy_id)
-        if rows.exists():
-            rows.update(claimed_by="", lease_until=None)
+    rows = Policy.objects.select_for_update().filter(pk=policy_id)
+    if rows.exists():
+        rows.update(claimed_by="", lease_until=None)
 
 
 def _dismiss(record_ids: Sequence[int]) -> None:
     """Dismiss records that are in flight or due, in the present version."""
 
-    @transaction.atomic
+    @transactions.repeatable
     def dismiss_page(page: Sequence[int]) -> None:
         rows = Record.objects.select_for_update().filter(id__in=page).order_by("id")
         records = [record for record in rows if record.state in Record.OPEN]
@@ -149,7 +148,7 @@ def _dismiss(record_ids: Sequence[int]) -> None:
         add_endings(counts, now)
 
     for page in chunks(record_ids, claims.CHUNK):
-        transactions.retrying(partial(dismiss_page, page))
+        dismiss_page(page)
 
 
 # -- which operations ----------------------------------------------------------------------------
@@ -208,24 +207,24 @@ def _older(keys: _Keys, since_ms: int, before: int) -> Iterator[int]:
 
 
 # -- their content -------------------------------------------------------------------------------
+@transactions.repeatable
 def _rewrite(policy_id: int, operation_id: int, rewrite: Callable[[bytes], bytes | None]) -> None:
     """Change the data of an operation and its copy. `rewrite` returns None for no change."""
-    with transaction.atomic():
-        # A replay takes the same lock before it makes the operation anew from its copy.
-        list(Policy.objects.select_for_update().filter(pk=policy_id).values_list("pk"))
-        rows = Operation.objects.select_for_update().filter(pk=operation_id)
-        row, data = rows.first(), None
-        if row:
-            data = rewrite(bytes(row.data))
-            if data is not None:
-                rows.update(data=data)
-        if copy := copies.read([operation_id]).get(operation_id):
-            content = rewrite(copy.data)
-            if content is not None:
-                copies.overwrite(copy, content)
-        elif row and data is not None:
-            # Write the copy: a poller that was stopped before writing it must not write it now.
-            copies.overwrite(row, data)
+    # A replay takes the same lock before it makes the operation anew from its copy.
+    list(Policy.objects.select_for_update().filter(pk=policy_id).values_list("pk"))
+    rows = Operation.objects.select_for_update().filter(pk=operation_id)
+    row, data = rows.first(), None
+    if row:
+        data = rewrite(bytes(row.data))
+        if data is not None:
+            rows.update(data=data)
+    if copy := copies.read([operation_id]).get(operation_id):
+        content = rewrite(copy.data)
+        if content is not None:
+            copies.overwrite(copy, content)
+    elif row and data is not None:
+        # Write the copy: a poller that was stopped before writing it must not write it now.
+        copies.overwrite(row, data)
 
 
 def _erase_requests(

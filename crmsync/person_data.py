@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from django.db import transaction
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
@@ -191,13 +190,10 @@ def _has_hit(person: Person, name: str, value: Any) -> bool:
 
 
 def _erase_texts(person: Person, rows: Sequence[Row]) -> int:
-    return sum(
-        transactions.retrying(partial(_erase_text, person, page))
-        for page in chunks([int(row.key) for row in rows], _CHUNK)
-    )
+    return sum(_erase_text(person, page) for page in chunks([int(row.key) for row in rows], _CHUNK))
 
 
-@transaction.atomic
+@transactions.repeatable
 def _erase_text(person: Person, lead_ids: Sequence[int]) -> int:
     # Lock the row: a change of `extra` by its business system must not be lost.
     rows = Lead.objects.select_for_update().filter(id__in=lead_ids).order_by("id")

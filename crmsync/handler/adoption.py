@@ -7,7 +7,6 @@ platform's own. The policy decides how such a record is changed.
 
 from collections.abc import Collection, Iterable, Sequence
 
-from django.db import transaction
 from django.db.models import QuerySet
 
 from crmsync.adapters import base
@@ -91,7 +90,7 @@ class Adoption:
         if self._on_conflict == _OnConflict.DEAD:
             return undecided_ids | {entry.record for entry, _ in foreign_records}
         if foreign_records:
-            transactions.retrying(lambda: self._store(foreign_records))
+            self._store(foreign_records)
             self._record_ids.update(entry.record for entry, _ in foreign_records)
         return undecided_ids
 
@@ -102,12 +101,12 @@ class Adoption:
         is_same = conflict.has_key or conflict.existing_id == entry.remote_id
         return is_own and not is_same and not conflict.is_gone
 
+    @transactions.repeatable
     def _store(self, foreign: Sequence[tuple[Entry, str]]) -> None:
-        with transaction.atomic():
-            for entry, remote_id in sorted(foreign, key=lambda pair: pair[0].record):
-                rows = Record.objects.filter(pk=entry.record, claimed_by=self._order.claim)
-                is_storable = len(remote_id) <= MAX_REMOTE_ID
-                rows.update(is_adopted=True, **({"remote_id": remote_id} if is_storable else {}))
+        for entry, remote_id in sorted(foreign, key=lambda pair: pair[0].record):
+            rows = Record.objects.filter(pk=entry.record, claimed_by=self._order.claim)
+            is_storable = len(remote_id) <= MAX_REMOTE_ID
+            rows.update(is_adopted=True, **({"remote_id": remote_id} if is_storable else {}))
 
     def _own_ids(self, remote_ids: Iterable[str]) -> set[str]:
         """The remote ids among these that belong to a record which the platform made. A record that

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.db import transaction
 from django.utils.translation import gettext as _
 
 from crmsync import directory, lead_fields
@@ -78,19 +77,16 @@ def delete(biz: int, lead_id: int) -> bool:
     return rows.exists()
 
 
+@transactions.repeatable
 def _change(biz: int, lead_id: int, new_values: Callable[[Lead], Mapping[str, Any]]) -> Lead | None:
-    def change_once() -> Lead | None:
-        with transaction.atomic():
-            rows = Lead.objects.filter(biz_id=biz, pk=lead_id, is_delete=False)
-            # Lock the row: two changes of `extra` at once must not lose one of them.
-            row = rows.select_for_update().first()
-            if row is None:
-                return None
-            if values := new_values(row):
-                rows.update(**values)
-            return rows.get()  # with UpdateTime and version, which the trigger has set
-
-    return transactions.retrying(change_once)
+    rows = Lead.objects.filter(biz_id=biz, pk=lead_id, is_delete=False)
+    # Lock the row: two changes of `extra` at once must not lose one of them.
+    row = rows.select_for_update().first()
+    if row is None:
+        return None
+    if values := new_values(row):
+        rows.update(**values)
+    return rows.get()  # with UpdateTime and version, which the trigger has set
 
 
 def _page(row: Lead) -> LandingPage:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from django.db import transaction
 
 from crmsync import models
 from crmsync.directory import Crm
@@ -90,7 +89,7 @@ class _Runs:
         """
         run_id = ids.new(ids.bucket(policy.id, None))
 
-        @transaction.atomic
+        @transactions.repeatable
         def begin_once() -> None:
             # If the connection broke after the commit, the run is stored already.
             if Run.objects.filter(pk=run_id).exists():
@@ -109,7 +108,7 @@ class _Runs:
                 requested_by=policy.requested_by if is_requested else "",
             )  # fmt: skip
 
-        transactions.retrying(begin_once)
+        begin_once()
         self.run, self.is_requested = run_id, is_requested
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Case, F, Value, When
 
 from crmsync import orders
@@ -72,76 +72,72 @@ def is_due(policy_id: int, now: datetime) -> bool:
         return bool(cursor.fetchone()[0])
 
 
+@transactions.repeatable
 def claim(policy: Policy, crm_id: int, limit: int) -> Due:
     """Claim up to `limit` due records, with their requests."""
-    return transactions.retrying(lambda: _claim(policy, crm_id, limit))
-
-
-def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
-    with transaction.atomic():
-        now = sql.now()
-        lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
-        due = Due([], uuid.uuid4().hex, lease.timestamp())
-        candidates: list[dict[str, Any]] = []
-        for state in _CLAIM_ORDER:
-            if len(candidates) < limit:
-                records = Record.objects.select_for_update().filter(
-                    policy_id=policy.id, state=state, next_at__lte=now
-                )
-                in_order = records.order_by("next_at", "id")
-                candidates += in_order.values(*_COLUMNS)[: limit - len(candidates)]
-        unique_ids = dict.fromkeys(row["operation_id"] for row in candidates)
-        operation_ids = list(unique_ids)[:_MAX_OPERATIONS]
-        rows = [row for row in candidates if row["operation_id"] in operation_ids]
-        if not rows:
-            return due
-        end_counts = Counter(
-            (row["sending_operation"], "replaced")
-            for row in rows
-            if row["sending_operation"] not in (0, row["operation_id"])
-        )
-        held_ids = [row["id"] for row in rows if row["removal"] == _Removal.PENDING]
-        due.held = len(held_ids)
-        if held_ids:
-            claims.update_by_key(
-                Record.objects.filter(pk__in=held_ids),
-                {
-                    "error_class": _UNKNOWN_IF_QUEUED, "state": _State.HELD, "next_at": now,
-                    "claimed_by": "", "sending_operation": 0, "updated_at": now,
-                },
-            )  # fmt: skip
-        due_rows = [row for row in rows if row["removal"] != _Removal.PENDING]
-        requests = _requests(policy, due_rows)
-        unsendable: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for row in due_rows:
-            operation = row["operation_id"]
-            request = requests.get((operation, row["key"]))
-            if request is None or request.erased:
-                unsendable[_LOST if request is None else ERASED].append(row)
-                continue
-            # A newer version with the same values has no request of its own: it uses this request.
-            request = msgspec.structs.replace(request, version=row["version"])
-            # After an expired lease the record may have been sent, with an unknown outcome.
-            has_expired = row["state"] == _State.QUEUED
-            check = has_expired or row["error_class"] == UNKNOWN
-            due.entries.append(
-                Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
+    now = sql.now()
+    lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
+    due = Due([], uuid.uuid4().hex, lease.timestamp())
+    candidates: list[dict[str, Any]] = []
+    for state in _CLAIM_ORDER:
+        if len(candidates) < limit:
+            records = Record.objects.select_for_update().filter(
+                policy_id=policy.id, state=state, next_at__lte=now
             )
-        if due_rows:
-            claims.update_by_key(
-                Record.objects.filter(pk__in=[row["id"] for row in due_rows]),
-                {
-                    "error_class": _UNKNOWN_IF_QUEUED, "state": _State.QUEUED,
-                    "sending_operation": F("operation_id"), "claimed_by": due.claim, "room": "",
-                    "next_at": lease, "updated_at": now,
-                },
-            )  # fmt: skip
-        # In one order: the failure groups that are counted are locked, and pollers share them.
-        for error in (_LOST, ERASED):
-            if dead_rows := unsendable[error]:
-                _mark_dead(policy, crm_id, dead_rows, error, now, end_counts)
-        add_endings(end_counts, now)
+            in_order = records.order_by("next_at", "id")
+            candidates += in_order.values(*_COLUMNS)[: limit - len(candidates)]
+    unique_ids = dict.fromkeys(row["operation_id"] for row in candidates)
+    operation_ids = list(unique_ids)[:_MAX_OPERATIONS]
+    rows = [row for row in candidates if row["operation_id"] in operation_ids]
+    if not rows:
         return due
+    end_counts = Counter(
+        (row["sending_operation"], "replaced")
+        for row in rows
+        if row["sending_operation"] not in (0, row["operation_id"])
+    )
+    held_ids = [row["id"] for row in rows if row["removal"] == _Removal.PENDING]
+    due.held = len(held_ids)
+    if held_ids:
+        claims.update_by_key(
+            Record.objects.filter(pk__in=held_ids),
+            {
+                "error_class": _UNKNOWN_IF_QUEUED, "state": _State.HELD, "next_at": now,
+                "claimed_by": "", "sending_operation": 0, "updated_at": now,
+            },
+        )  # fmt: skip
+    due_rows = [row for row in rows if row["removal"] != _Removal.PENDING]
+    requests = _requests(policy, due_rows)
+    unsendable: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in due_rows:
+        operation = row["operation_id"]
+        request = requests.get((operation, row["key"]))
+        if request is None or request.erased:
+            unsendable[_LOST if request is None else ERASED].append(row)
+            continue
+        # A newer version with the same values has no request of its own: it uses this request.
+        request = msgspec.structs.replace(request, version=row["version"])
+        # After an expired lease the record may have been sent, with an unknown outcome.
+        has_expired = row["state"] == _State.QUEUED
+        check = has_expired or row["error_class"] == UNKNOWN
+        due.entries.append(
+            Entry(row["id"], operation, request, row["remote_id"], row["attempt"], check)
+        )
+    if due_rows:
+        claims.update_by_key(
+            Record.objects.filter(pk__in=[row["id"] for row in due_rows]),
+            {
+                "error_class": _UNKNOWN_IF_QUEUED, "state": _State.QUEUED,
+                "sending_operation": F("operation_id"), "claimed_by": due.claim, "room": "",
+                "next_at": lease, "updated_at": now,
+            },
+        )  # fmt: skip
+    # In one order: the failure groups that are counted are locked, and pollers share them.
+    for error in (_LOST, ERASED):
+        if dead_rows := unsendable[error]:
+            _mark_dead(policy, crm_id, dead_rows, error, now, end_counts)
+    add_endings(end_counts, now)
+    return due
 
 
 def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Request]:

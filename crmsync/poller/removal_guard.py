@@ -19,7 +19,6 @@ the policy carries them out, page by page, and its successor goes on where it wa
 from collections import Counter
 from datetime import datetime, timedelta
 
-from django.db import transaction
 from django.db.models import Sum
 
 from crmsync.models import Policy, Record
@@ -89,42 +88,34 @@ def settle(policy: Policy, holder: str, is_reading: bool) -> bool:
     return True
 
 
+@transactions.repeatable
 def _write_stop(policy: Policy, holder: str, removals: int = 0, records: int = 0) -> None:
     """Stop with these numbers; without removals the stop is over."""
-
-    def write() -> None:
-        with transaction.atomic():
-            now = require_lease(policy, holder)
-            rows = Policy.objects.filter(pk=policy.id)
-            if not removals:
-                rows.update(decision="", decided_at=None, stopped_at=None)
-            elif not rows.filter(decision="", stopped_at=None).update(stopped_at=now):
-                rows = rows.filter(decision="")  # a person has decided on the numbers of before
-            rows.update(stopped_removals=removals, stopped_records=records)
-
-    transactions.retrying(write)
+    now = require_lease(policy, holder)
+    rows = Policy.objects.filter(pk=policy.id)
+    if not removals:
+        rows.update(decision="", decided_at=None, stopped_at=None)
+    elif not rows.filter(decision="", stopped_at=None).update(stopped_at=now):
+        rows = rows.filter(decision="")  # a person has decided on the numbers of before
+    rows.update(stopped_removals=removals, stopped_records=records)
 
 
+@transactions.repeatable
 def _move_page(policy: Policy, holder: str, decision: str, until: datetime | None) -> int:
     """Move the next records that were held until then to where the decision, or '' for the guard's
     own, sends them. Returns their number."""
-
-    def move() -> int:
-        with transaction.atomic():
-            now = require_lease(policy, holder)
-            rows = Record.objects.filter(policy_id=policy.id, state=_State.HELD, next_at__lte=until)
-            in_order = rows.select_for_update().order_by("policy_id", "state", "next_at", "id")
-            records = list(in_order.only("id", "operation_id")[: claims.CHUNK])
-            values = {"state": _State.WAITING, "removal": _Removal.RELEASED, "next_at": now}
-            if decision == _Decision.REFUSED:
-                values = {"state": _State.DISMISSED, "next_at": None}
-                # As for other records of which nothing is sent: the operation ends.
-                add_endings(Counter((record.operation_id, "replaced") for record in records), now)
-            elif not decision and records:
-                counters.add(Counter({(policy.id, counters.RELEASED): len(records)}), now)
-            if records:
-                own_rows = Record.objects.filter(pk__in=[record.pk for record in records])
-                claims.update_by_key(own_rows, {**values, "updated_at": now})
-            return len(records)
-
-    return transactions.retrying(move)
+    now = require_lease(policy, holder)
+    rows = Record.objects.filter(policy_id=policy.id, state=_State.HELD, next_at__lte=until)
+    in_order = rows.select_for_update().order_by("policy_id", "state", "next_at", "id")
+    records = list(in_order.only("id", "operation_id")[: claims.CHUNK])
+    values = {"state": _State.WAITING, "removal": _Removal.RELEASED, "next_at": now}
+    if decision == _Decision.REFUSED:
+        values = {"state": _State.DISMISSED, "next_at": None}
+        # As for other records of which nothing is sent: the operation ends.
+        add_endings(Counter((record.operation_id, "replaced") for record in records), now)
+    elif not decision and records:
+        counters.add(Counter({(policy.id, counters.RELEASED): len(records)}), now)
+    if records:
+        own_rows = Record.objects.filter(pk__in=[record.pk for record in records])
+        claims.update_by_key(own_rows, {**values, "updated_at": now})
+    return len(records)

@@ -5,11 +5,9 @@ All functions raise InvalidInput, in the language of the person who acts.
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
-from django.db import transaction
 from django.utils.translation import gettext as _
 
 from crmsync import copies, models, orders, trials
@@ -64,40 +62,40 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     _ask_crm(entry.crm_id, fields)
     # The id is made before the transaction, which may be repeated.
     operation_id = ids.new(ids.bucket_of(entry.record_id))
-    operation = transactions.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
+    operation = _edit(entry_id, dict(fields), operation_id, by)
     with contextlib.suppress(RedisError):  # a lost copy is harmless: the database has the operation
         copies.keep(operation)
 
 
+@transactions.repeatable
 def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> Operation:
-    with transaction.atomic():
-        pair = entries.lock_entry(entry_id)
-        if pair is None:
-            raise _no_longer_open()
-        entry, record = pair
-        # A newer version would be sent than the one that the person has seen.
-        if record.state != Record.State.DEAD or record.version != entry.version:
-            raise InvalidInput(_("A newer version of this record was read meanwhile."))
-        if record.deleted:
-            raise InvalidInput(_("This is a deletion, which has no fields to edit."))
-        # Requests have the key as the CRM knows it.
-        prefix = Policy.objects.values_list("key_prefix", flat=True).get(pk=record.policy_id)
-        request = Request(
-            prefix + record.key, record.version, fields, previous=record.operation_id,
-            row_digest=record.digest,
-        )  # fmt: skip
-        now = sql.now()
-        operation = Operation.objects.create(
-            id=operation_id,
-            data=orders.dump([request]),
-            start_at=int(now.timestamp() * 1000),
-            policy_id=record.policy_id,
-            records=1,
-        )
-        rows = Record.objects.filter(pk=record.pk)
-        claims.update_by_key(rows, {**entries.RESET, "operation_id": operation_id})
-        entries.close([entry.pk], RecoveryEntry.State.RETRIED, now, by)
-        _audit(by, "recovery_edited", str(entry.pk), record=record.pk, fields=sorted(fields))
+    pair = entries.lock_entry(entry_id)
+    if pair is None:
+        raise _no_longer_open()
+    entry, record = pair
+    # A newer version would be sent than the one that the person has seen.
+    if record.state != Record.State.DEAD or record.version != entry.version:
+        raise InvalidInput(_("A newer version of this record was read meanwhile."))
+    if record.deleted:
+        raise InvalidInput(_("This is a deletion, which has no fields to edit."))
+    # Requests have the key as the CRM knows it.
+    prefix = Policy.objects.values_list("key_prefix", flat=True).get(pk=record.policy_id)
+    request = Request(
+        prefix + record.key, record.version, fields, previous=record.operation_id,
+        row_digest=record.digest,
+    )  # fmt: skip
+    now = sql.now()
+    operation = Operation.objects.create(
+        id=operation_id,
+        data=orders.dump([request]),
+        start_at=int(now.timestamp() * 1000),
+        policy_id=record.policy_id,
+        records=1,
+    )
+    rows = Record.objects.filter(pk=record.pk)
+    claims.update_by_key(rows, {**entries.RESET, "operation_id": operation_id})
+    entries.close([entry.pk], RecoveryEntry.State.RETRIED, now, by)
+    _audit(by, "recovery_edited", str(entry.pk), record=record.pk, fields=sorted(fields))
     return operation
 
 
@@ -105,6 +103,7 @@ def _no_longer_open() -> InvalidInput:
     return InvalidInput(_("This entry is no longer open, or is not about one record."))
 
 
+@transactions.repeatable
 def _run_audited(
     work: Callable[[Sequence[int], str], int], action: str, entry_ids: Sequence[int], by: str
 ) -> int:
@@ -113,15 +112,10 @@ def _run_audited(
             _("Select at most %d; for more, start a bulk job.") % MAX_SELECTION, "ids"
         )
     sorted_ids = sorted(set(entry_ids))
-
-    @transaction.atomic
-    def work_and_audit() -> int:
-        count = work(sorted_ids, by)
-        if count:
-            _audit(by, action, ", ".join(map(str, sorted_ids)), entries=sorted_ids, done=count)
-        return count
-
-    return transactions.retrying(work_and_audit)
+    count = work(sorted_ids, by)
+    if count:
+        _audit(by, action, ", ".join(map(str, sorted_ids)), entries=sorted_ids, done=count)
+    return count
 
 
 def _audit(by: str, action: str, entry: str, **detail: Any) -> None:

@@ -18,7 +18,6 @@ done to a record that is in flight or confirmed.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -204,16 +203,14 @@ def resend(record_ids: Sequence[int], started_at: datetime, by: str) -> int:
     nothing twice.
     """
 
-    @transaction.atomic
+    @transactions.repeatable
     def send_page(page: Sequence[int]) -> int:
         rows = Record.objects.select_for_update().filter(id__in=page, updated_at__lte=started_at)
         records = list(rows.exclude(state__in=EXCLUDED_STATES).order_by("id"))
         send_from_scratch(records, by)
         return len(records)
 
-    return sum(
-        transactions.retrying(partial(send_page, page)) for page in chunks(record_ids, claims.CHUNK)
-    )
+    return sum(map(send_page, chunks(record_ids, claims.CHUNK)))
 
 
 def send_from_scratch(records: Sequence[Record], by: str) -> None:

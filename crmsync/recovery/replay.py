@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 
 import msgspec
-from django.db import transaction
 
 from crmsync import orders
 from crmsync.models import Operation, Policy, Record
@@ -65,7 +63,7 @@ def replay(
     # Ids are reserved before the transaction, which may be repeated.
     missing = len(newest) - records.count()
     block = ids.reserve(missing) if missing else None
-    return transactions.retrying(partial(_replay, operation, block, started_at, by))
+    return _replay(operation, block, started_at, by)
 
 
 def _newest(operation: KnownOperation, policy: Policy) -> dict[str, Request]:
@@ -153,55 +151,52 @@ def _is_sendable(request: Request) -> bool:
     return not request.erased and (request.deleted or bool(request.fields))
 
 
+@transactions.repeatable
 def _replay(
-    operation: KnownOperation,
-    block: ids.Block | None,
-    started_at: datetime,
-    by: str,
+    operation: KnownOperation, block: ids.Block | None, started_at: datetime, by: str
 ) -> ReplayCounts:
-    with transaction.atomic():
-        # This lock keeps apart this transaction, an erasure, and a poller that stores rows.
-        policy = Policy.objects.select_for_update().get(pk=operation.policy_id)
-        # Values may have been erased since the operation was read.
-        finder = OperationFinder()
-        present = next(finder.by_ids([operation.id]), None)
-        if present is None and finder.problem:  # only Redis may have it
-            raise Unavailable(finder.problem)
-        operation = present or msgspec.structs.replace(operation, requests=[])
-        newest = _newest(operation, policy)
-        rows = Record.objects.select_for_update().filter(policy_id=operation.policy_id)
-        records = list(rows.filter(key__in=list(newest)).order_by("id"))
-        plan = _plan(operation, newest, records, started_at)
-        if block:
-            buckets = [ids.bucket(operation.policy_id, record.key) for record in plan.new]
-            for record, record_id in zip(plan.new, block.ids(buckets), strict=True):
-                record.pk = record_id
-        now = sql.now()
-        # The backup does not know whether the CRM has confirmed a record, and in which version. A
-        # record without a remote id is looked up if a call may not be repeated. An HTTP interface
-        # without a reading call cannot look up: all its records would be dead.
-        can_look_up = policy.crm.adapter != "http" or bool(policy.crm.settings.get("read"))
-        unsure_class = UNKNOWN if can_look_up else ""
-        _take_over(plan, now, by, unsure_class)
-        if not operation.is_stored:
-            # The database has lost the operation. It is open for records that wait; other records
-            # have a newer version or have ended.
-            waiting = [*plan.new, *plan.older, *plan.in_flight, *plan.to_resend]
-            own_count = sum(record.operation_id == operation.id for record in waiting)
-            Operation.objects.create(
-                id=operation.id,
-                data=orders.dump(operation.requests),
-                start_at=operation.start_at,
-                policy_id=operation.policy_id,
-                records=len(plan.newest),
-            )
-            add_endings({(operation.id, "replaced"): len(plan.newest) - own_count}, now)
-        if unsure_class:
-            record_ids = [record.pk for record in plan.to_resend if not record.remote_id]
-            lookups = Record.objects.filter(pk__in=record_ids)
-            claims.update_by_key(lookups, {"error_class": UNKNOWN})
-        # Records that the CRM has confirmed too: that is the purpose of a replay.
-        entries.send_from_scratch(plan.to_resend, by)
+    # This lock keeps apart this transaction, an erasure, and a poller that stores rows.
+    policy = Policy.objects.select_for_update().get(pk=operation.policy_id)
+    # Values may have been erased since the operation was read.
+    finder = OperationFinder()
+    present = next(finder.by_ids([operation.id]), None)
+    if present is None and finder.problem:  # only Redis may have it
+        raise Unavailable(finder.problem)
+    operation = present or msgspec.structs.replace(operation, requests=[])
+    newest = _newest(operation, policy)
+    rows = Record.objects.select_for_update().filter(policy_id=operation.policy_id)
+    records = list(rows.filter(key__in=list(newest)).order_by("id"))
+    plan = _plan(operation, newest, records, started_at)
+    if block:
+        buckets = [ids.bucket(operation.policy_id, record.key) for record in plan.new]
+        for record, record_id in zip(plan.new, block.ids(buckets), strict=True):
+            record.pk = record_id
+    now = sql.now()
+    # The backup does not know whether the CRM has confirmed a record, and in which version. A
+    # record without a remote id is looked up if a call may not be repeated. An HTTP interface
+    # without a reading call cannot look up: all its records would be dead.
+    can_look_up = policy.crm.adapter != "http" or bool(policy.crm.settings.get("read"))
+    unsure_class = UNKNOWN if can_look_up else ""
+    _take_over(plan, now, by, unsure_class)
+    if not operation.is_stored:
+        # The database has lost the operation. It is open for records that wait; other records
+        # have a newer version or have ended.
+        waiting = [*plan.new, *plan.older, *plan.in_flight, *plan.to_resend]
+        own_count = sum(record.operation_id == operation.id for record in waiting)
+        Operation.objects.create(
+            id=operation.id,
+            data=orders.dump(operation.requests),
+            start_at=operation.start_at,
+            policy_id=operation.policy_id,
+            records=len(plan.newest),
+        )
+        add_endings({(operation.id, "replaced"): len(plan.newest) - own_count}, now)
+    if unsure_class:
+        record_ids = [record.pk for record in plan.to_resend if not record.remote_id]
+        lookups = Record.objects.filter(pk__in=record_ids)
+        claims.update_by_key(lookups, {"error_class": UNKNOWN})
+    # Records that the CRM has confirmed too: that is the purpose of a replay.
+    entries.send_from_scratch(plan.to_resend, by)
     return plan.counts()
 
 

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from django.db import transaction
 from django.db.models import Sum
 
 from msgplatform.core.data import engines, transactions
@@ -90,38 +89,34 @@ def count_by_flow(flows: Iterable[str]) -> dict[str, int]:
     return dict(rows.values_list("flow").annotate(Sum("count")))
 
 
+@transactions.repeatable
 def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, actor: str) -> int:
     """Acknowledge the failures of a group that a person has seen, with a line in the audit log, and
     return their number.
 
     The call may be repeated. Failures that came after the snapshot stay open.
     """
-
-    @transaction.atomic
-    def attempt() -> int:
-        row = FailureGroup.objects.select_for_update().get(pk=snapshot.id)
-        remaining_count = min(row.count, max(0, row.lost - snapshot.lost))
-        acknowledged_count = row.count - remaining_count
-        if not acknowledged_count:
-            return 0
-        until = min(snapshot.until, row.last_at)
-        # One clock step after `until`: messages that ended at `until` are acknowledged too, and
-        # `take_back` must not subtract them again.
-        row.count = remaining_count
-        row.counted_since = max(row.counted_since, until + engines.of().clock_step)
-        row.since = max(row.since, until)
-        row.save(update_fields=["count", "counted_since", "since"])
-        Acknowledgement.objects.create(
-            flow=row.flow, subject=row.subject, place=place[:200], answer=answer[:200],
-            count=acknowledged_count, until=until, note=note[:MAX_NOTE], actor=actor[:150],
-        )  # fmt: skip
-        AuditLog.record(
-            actor, "failures_acknowledged", f"{row.flow}: {place}, {answer}",
-            count=acknowledged_count, note=note, until=snapshot.until.isoformat(),
-        )  # fmt: skip
-        return acknowledged_count
-
-    return transactions.retrying(attempt)
+    row = FailureGroup.objects.select_for_update().get(pk=snapshot.id)
+    remaining_count = min(row.count, max(0, row.lost - snapshot.lost))
+    acknowledged_count = row.count - remaining_count
+    if not acknowledged_count:
+        return 0
+    until = min(snapshot.until, row.last_at)
+    # One clock step after `until`: messages that ended at `until` are acknowledged too, and
+    # `take_back` must not subtract them again.
+    row.count = remaining_count
+    row.counted_since = max(row.counted_since, until + engines.of().clock_step)
+    row.since = max(row.since, until)
+    row.save(update_fields=["count", "counted_since", "since"])
+    Acknowledgement.objects.create(
+        flow=row.flow, subject=row.subject, place=place[:200], answer=answer[:200],
+        count=acknowledged_count, until=until, note=note[:MAX_NOTE], actor=actor[:150],
+    )  # fmt: skip
+    AuditLog.record(
+        actor, "failures_acknowledged", f"{row.flow}: {place}, {answer}",
+        count=acknowledged_count, note=note, until=snapshot.until.isoformat(),
+    )  # fmt: skip
+    return acknowledged_count
 
 
 def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str) -> int:

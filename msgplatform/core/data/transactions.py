@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from functools import partial, wraps
+from typing import ParamSpec, TypeVar
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.utils import DataError, Error, OperationalError, ProgrammingError
 
 from msgplatform.core import logging
@@ -18,6 +19,7 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 # A note on an error while connecting or inside a transaction (`engines/mysql/base.py`).
@@ -71,6 +73,16 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
                 connection.close()
         attempt += 1
         time.sleep(pauses.next())
+
+
+def repeatable(work: Callable[P, R]) -> Callable[P, R]:
+    """The function as one transaction of the main database, which `retrying` repeats."""
+
+    @wraps(work)
+    def repeat(*args: P.args, **kwargs: P.kwargs) -> R:
+        return retrying(partial(transaction.atomic(work), *args, **kwargs))
+
+    return repeat
 
 
 @contextmanager

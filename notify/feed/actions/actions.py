@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext, gettext_lazy as _
 from msgspec.structs import replace
@@ -37,34 +36,26 @@ _SOURCE = replace(
 )
 
 
+@transactions.repeatable
 def resend_events(qids: Collection[int], start: datetime | None = None) -> int:
     """Let these events wait again if they are set aside; returns the number of events. `position`
     stays, so that an event in slices goes on where it failed. Events that failed after `start` are
     left alone."""
-
-    @transaction.atomic
-    def resend() -> int:
-        events = _take_back(qids, start)
-        return events.update(status=_STATUS.WAITING, reason="", handle_date=None)
-
-    return transactions.retrying(resend)
+    events = _take_back(qids, start)
+    return events.update(status=_STATUS.WAITING, reason="", handle_date=None)
 
 
+@transactions.repeatable
 def dismiss_events(qids: Collection[int], start: datetime | None = None) -> int:
     """End these events unhandled if they are set aside; returns their number. `reason` stays.
     Events that failed after `start` are left alone."""
-
-    @transaction.atomic
-    def dismiss() -> int:
-        events = _take_back(qids, start)
-        merging = FeedUser.Merging
-        # The authors stay pushed. The next change of their relations may start a merge again.
-        for event in events.filter(kind=EventQueue.Kind.MERGE):
-            author = FeedUser.objects.filter(biz_id=event.biz_id, uid=event.uid)
-            author.filter(merging=merging.BECOMING).update(merging=merging.PUSHED)
-        return events.update(status=_STATUS.HANDLED, handle_date=sql.now())
-
-    return transactions.retrying(dismiss)
+    events = _take_back(qids, start)
+    merging = FeedUser.Merging
+    # The authors stay pushed. The next change of their relations may start a merge again.
+    for event in events.filter(kind=EventQueue.Kind.MERGE):
+        author = FeedUser.objects.filter(biz_id=event.biz_id, uid=event.uid)
+        author.filter(merging=merging.BECOMING).update(merging=merging.PUSHED)
+    return events.update(status=_STATUS.HANDLED, handle_date=sql.now())
 
 
 def _take_back(qids: Collection[int], start: datetime | None) -> QuerySet[EventQueue]:
