@@ -49,6 +49,8 @@ class ClaimedOrder:
     `renew_if_due` regularly.
 
         claimed ── is_lost: less of the lease is left than a call takes ──> nothing more is sent
+
+    All that reads or renews raises what an unavailable database raises.
     """
 
     def __init__(self, job: jobs.Claimed) -> None:
@@ -60,10 +62,7 @@ class ClaimedOrder:
         self.adoption = Adoption(self.order)
 
     def check(self) -> OwnEntries:
-        """Read the records, and leave out those that no longer carry the order's claim.
-
-        Raises what an unavailable database raises.
-        """
+        """Read the records, and leave out those that no longer carry the order's claim."""
         newest_entries: Sequence[Entry] = self.order.entries
         outdated_entries: list[Entry] = []
         adopted_ids: set[int] = set()
@@ -140,10 +139,7 @@ class ClaimedOrder:
 
     def claimed_ids(self, entries: Iterable[Entry]) -> set[int]:
         """The records of these entries that still carry the claim. An erasure takes it off them
-        while the order is delivered.
-
-        Raises what an unavailable database raises.
-        """
+        while the order is delivered."""
         row_ids = {entry.record for entry in entries}
         rows = Record.objects.filter(
             pk__in=row_ids, claimed_by=self.order.claim, state=Record.State.QUEUED
@@ -159,10 +155,7 @@ class ClaimedOrder:
 
     def used_ids(self, entries: Iterable[Entry]) -> set[str]:
         """The remote ids of these deletions that another record, which is not deleted, also has:
-        after a conflict two records have one id.
-
-        Raises what an unavailable database raises.
-        """
+        after a conflict two records have one id."""
         deletions = [entry for entry in entries if entry.request.deleted]
         records = of_crm(self.order.crm).filter(deleted=False)
         return remote_ids_among(records, (entry.remote_id for entry in deletions))
@@ -192,7 +185,7 @@ class ClaimedOrder:
         return lease_clock() > max(self._began + _MAX_SECONDS, self._ends)
 
     def renew_if_due(self) -> None:
-        """Renew a lease that ends soon. Raises what an unavailable database raises."""
+        """Renew a lease that ends soon."""
         now = lease_clock()
         if not self._ids or now < self._ends - _spare().total_seconds():
             return
