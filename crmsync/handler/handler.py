@@ -74,11 +74,13 @@ class DataHandler(Worker):
         self._handlers = 1
         self._next_more = Every(_MORE_SECONDS)
         self._next_more.restart()
-        self._next_mirror = Every(_MIRROR_SECONDS)
+        # A thread of its own: thousands of dead records take longer than an ownership lasts.
+        self._mirror = ThreadLoop("crm-dead-records", self._mirror_dead, every=_MIRROR_SECONDS)
         self._reported: list[int] = []
 
     def start(self) -> None:
         self._renewer.start()
+        self._mirror.start()
 
     def turn(self) -> bool:
         self.crms.refresh()
@@ -93,8 +95,6 @@ class DataHandler(Worker):
         if self._next_report.take():
             self._report()
         self._own()
-        if self._next_mirror.take():
-            mirror_dead_records(self.crms.known.values())
         # Wait here and return True: the daemon's own pauses would grow, but a CRM with new work
         # must be owned soon.
         is_busy = any(workers.is_busy or workers.is_held for workers in self._served.values())
@@ -113,6 +113,7 @@ class DataHandler(Worker):
 
     def stop(self) -> None:
         self._renewer.stop()
+        self._mirror.stop()
         for workers in self._served.values():
             workers.stop()
         try:
@@ -177,6 +178,11 @@ class DataHandler(Worker):
         """Called in a thread of its own."""
         for workers in (*list(self._served.values()), *self._ending):
             workers.renew_leases()
+
+    def _mirror_dead(self) -> None:
+        """Called in a thread of its own."""
+        self.crms.refresh()
+        mirror_dead_records(self.crms.known.values())
 
     # -- reports ---------------------------------------------------------------------------------
     def _count(self, records: int) -> None:

@@ -17,7 +17,7 @@ from crmsync.adapters.base import CRMAdapter, Record as AdapterRecord
 from crmsync.adapters.registry import registry
 from crmsync.adapters.sql.adapter import SqlAdapter
 from crmsync.handler.call_limits import CallLimits
-from crmsync.handler.handler import DataHandler
+from crmsync.handler.handler import DataHandler, mirror_dead_records
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue, Request
 from crmsync.poller.distribution import DistributionCenter
@@ -642,14 +642,33 @@ def test_dead_records_are_mirrored_in_the_dead_queue(
         assert mirrored(handler, work_redis, crm) == [("a", "no")]
         work_redis.flushall()
         RecoveryEntry.objects.update(state=RecoveryEntry.State.SOLVED)
-        handler._next_mirror.at_once()
-        handler.turn()
+        mirror_dead_records(handler.crms.known.values())
         assert queue.depth() == 0
         RecoveryEntry.objects.update(state=RecoveryEntry.State.OPEN)
         work_redis.flushall()
-        handler._next_mirror.at_once()
-        handler.turn()
+        mirror_dead_records(handler.crms.known.values())
         assert queue.depth() == 1
+
+
+def test_the_mirror_holds_up_no_crm(
+    server: Sink, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand dead records of several CRMs take longer than an ownership lasts."""
+    begun, over = threading.Event(), threading.Event()
+    ends: list[bool] = []
+
+    def hold(_crms: object) -> None:
+        begun.set()
+        ends.append(over.wait(sync.DEADLINE))
+
+    monkeypatch.setattr("crmsync.handler.handler.mirror_dead_records", hold)
+    queued = sync.queued(sync.policy(sync.http_crm(server, store)), sync.requests("ab"))
+    with sync.running() as handler:
+        sync.turn_until(handler, begun.is_set)
+        sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
+        over.set()
+        sync.turn_until(handler, lambda: ends)
+    assert ends == [True]
 
 
 def test_what_is_reported(server: Sink, store: Store) -> None:
@@ -714,8 +733,7 @@ class TestWaiting:
 def mirrored(handler: DataHandler, work_redis: Redis, crm: Crm) -> list[tuple[str, str]]:
     """Key and reason of each dead record, as the next turn mirrors them."""
     work_redis.delete("crm:dead")  # whose turn it was, until now
-    handler._next_mirror.at_once()
-    handler.turn()
+    mirror_dead_records(handler.crms.known.values())
     queue = DeadQueue(crm.name)
     assert queue.depth() == 1
     held = jobs.claim(queue.name, 60)
