@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 import msgspec
-from django.db.models import Sum
-from django.db.models.functions import Now
+from django.db.models import Sum, Window
+from django.db.models.functions import Now, RowNumber
 from django.db.utils import DatabaseError, InterfaceError, OperationalError
 
 from msgplatform.core import flows, logging
@@ -98,11 +98,11 @@ class Outcomes:
     def turn_if_due(self) -> None:
         if not self._next.take():
             return
-        due = BulkBatch.objects.filter(look_at__lte=Now()).order_by("look_at")
+        # Jobs take turns: a job of thousands of batches does not hold up the others.
+        turn = Window(RowNumber(), partition_by="job_id", order_by="look_at")
+        due = BulkBatch.objects.filter(look_at__lte=Now()).order_by(turn, "look_at")
         away_flows = set[str]()
-        for batch in due.select_related("job")[:MAX_BATCHES]:
-            if batch.job.flow in away_flows:
-                continue
+        for batch in sql.first(due, MAX_BATCHES):
             flow, now = flows.get(batch.job.flow), sql.now()
             age = now - batch.created_at
             if flow is None or age > KEEP_IDS:
@@ -111,6 +111,13 @@ class Outcomes:
             wait = min(max(age.total_seconds() / 10, MIN_WAIT_SECONDS), MAX_WAIT_SECONDS)
             values: dict[str, object] = {"look_at": now + timedelta(seconds=wait)}
             ids = batch.ids.split()
+            # If two runners ask at once, only the first UPDATE finds `look_at` unchanged. A step
+            # that adds ids changes `look_at` too, so that the answer without these ids is not
+            # stored.
+            row = BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at)
+            if flow.name in away_flows:  # moved, too: it would keep others from being looked at
+                row.update(**values)
+                continue
             try:
                 outcome = flow.action(batch.job.action).outcome
                 with briefly():  # jobs of the other flows wait for this thread
@@ -131,11 +138,8 @@ class Outcomes:
                 )
                 if not values["waiting"]:  # all have ended: the next look only drops the ids
                     values["look_at"] = batch.created_at + KEEP_IDS + timedelta(seconds=1)
-            # If two runners ask at once, only the first UPDATE finds `look_at` unchanged. A step
-            # that adds ids changes `look_at` too, so that the answer without these ids is not
-            # stored.
             try:
-                BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**values)
+                row.update(**values)
             except DatabaseError as error:
                 if bisect.is_unanswered(error):
                     raise

@@ -310,6 +310,30 @@ def test_what_a_step_is_about_is_not_asked_before_it_is_done(row: BizReceive) ->
     assert sums() == (5, 5, 0, 0, 0)
 
 
+@pytest.mark.parametrize("flow", ["sms", "notify"])
+def test_no_job_waits_for_all_batches_of_another(row: BizReceive, settings: Any, flow: str) -> None:
+    """Neither while the other one's flow is away, nor when it has thousands of them."""
+    settings.SMS_REDIS_URL = "redis://127.0.0.1:1/0"
+    now = sql.now()
+    jobs = [BulkJob(flow=flow, action="resend", filter={}, created_by="x") for _ in range(2)]
+    job = BulkJob(flow="notify", action="resend", filter={}, created_by="x")
+    BulkJob.objects.bulk_create([*jobs, job])
+    batches = [
+        BulkBatch(job=other, cursor=str(n), ids=str(n + 1), size=1, waiting=1,
+                  created_at=now - timedelta(hours=1), look_at=now - timedelta(minutes=1))
+        for other in jobs for n in range(30)
+    ]  # fmt: skip
+    BulkBatch.objects.bulk_create(batches)
+    batch = outcomes.Batch(job)
+    batch.note(ReceiveMsg.objects.values_list("id", flat=True))
+    batch.finish()
+    outcomes.Outcomes().turn_if_due()
+    assert BulkBatch.objects.get(job=job).endings == "f" * 5
+    looks = BulkBatch.objects.filter(job__in=jobs, look_at__gt=now).values_list("job", flat=True)
+    assert len(looks) == outcomes.MAX_BATCHES - 1
+    assert set(looks) == {other.pk for other in jobs}
+
+
 def test_what_retention_deleted_is_unknown(row: BizReceive) -> None:
     job = BulkJob.objects.create(flow="notify", filter={}, cursor="x", created_by="x")
     batch = outcomes.Batch(job)
