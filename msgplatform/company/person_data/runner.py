@@ -14,7 +14,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 from django.db.models import Count, Max, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop as _
@@ -29,7 +29,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import chunks, claims, sql
 from msgplatform.core.durations import age
-from msgplatform.core.errors import UNAVAILABLE, InvalidInput
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import Alert, AuditLog
 from msgplatform.monitor.watch import ERASURE, key
@@ -236,6 +236,10 @@ class ErasureRunner(Upkeep):
             # The erasure is tried again when the lease is over. Meanwhile its page shows the error.
             with suppress(DatabaseError):
                 _row_of_claim(row).update(error=type(error).__name__)
+                if isinstance(error, OperationalError | InterfaceError):
+                    # The main database answers. The error is of an archive on another server, for
+                    # which bulk jobs do not wait.
+                    raise Unavailable(str(error)) from error
             raise
         except Exception as error:
             # Only this erasure waits: a person has to look at the error.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
@@ -30,11 +30,12 @@ from msgplatform.company.person_data.people import all_stores
 from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.core import alerts, personal
 from msgplatform.core.data import ids, sql
-from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.errors import InvalidInput, NotNow, Unavailable
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
+from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter, SavedFilter
 from notify.feed import person_data, users
@@ -56,6 +57,7 @@ from notify.models import (
 from notify.models.subscriptions import DEFAULT_SCHEDULE
 from tests.integration.crmsync import sync_support
 from tests.integration.gateway import sms_messages
+from tests.servers import Servers
 from tests.support import (
     archive_support,
     feed_rows,
@@ -965,6 +967,23 @@ def test_an_erasure_says_what_holds_it_up_and_an_outage_is_no_failure(
     Erasure.objects.update(state=_State.RUNNING)  # as while it is tried again
     ErasureRunner().turn()
     assert open_keys() == {f"platform.erasure:{row.key}"}
+
+
+def test_bulk_jobs_do_not_wait_for_an_archive_that_is_away(
+    shop: Caller, servers: Servers, tmp_path: Path
+) -> None:
+    erasures.start(identifiers(ANN), "asked by mail", False, "eve")
+    job = BulkJob.objects.create(flow="notify", action="resend", filter={}, created_by="eve")
+    server = servers.mariadb() if connection.vendor == "mysql" else None
+    with archive_support.cold_database(tmp_path, server):
+        Erasure.objects.update(store="notify.archive")
+        connections["cold"].close()
+        connections["cold"].settings_dict["NAME"] = "/no/such/place"
+        with pytest.raises(Unavailable):
+            BulkRunner().turn()
+        connections["cold"].close()
+    job.refresh_from_db()
+    assert (bool(job.cursor), job.error) == (True, ""), "its first page is done"
 
 
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 501, f"call {ANN.spellings[2]}"])
