@@ -257,6 +257,22 @@ def test_doctor_looks_at_the_sync_of_the_binary_log(
         server.execute("SET GLOBAL sync_binlog = 0")
 
 
+def test_doctor_warns_before_connections_run_out(
+    old_dump: bytes, server: MariaDb, ended: Ended
+) -> None:
+    assert load(server, old_dump) == 0
+    for session in [server.connect(DATABASE) for _ in range(9)]:
+        session.close()
+    server.execute("SET GLOBAL max_connections = 10")
+    try:
+        _, said = ended(OLD_USER, "doctor")
+        assert "max_connections=10: " in said
+    finally:
+        server.execute("SET GLOBAL max_connections = 500")
+    _, said = ended(OLD_USER, "doctor")
+    assert "max_connections" not in said
+
+
 def test_a_load_that_stopped_is_told(
     old_dump: bytes, server: MariaDb, tmp_path: Path, ended: Ended
 ) -> None:

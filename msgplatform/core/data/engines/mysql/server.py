@@ -161,9 +161,11 @@ def settings(connection: Any) -> Iterator[Problem]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, "
-            "@@max_allowed_packet"
+            "@@max_allowed_packet, @@max_connections"
         )
-        flush, has_log, sync, packet = map(int, cursor.fetchone())
+        flush, has_log, sync, packet, max_connections = map(int, cursor.fetchone())
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Max_used_connections'")
+        used_connections = int(cursor.fetchone()[1])
         cursor.execute("SHOW VARIABLES LIKE 'binlog_format'")  # not in each release of MySQL
         log_format = dict(cursor.fetchall()).get("binlog_format")
     if has_log and log_format == "STATEMENT":
@@ -188,6 +190,14 @@ def settings(connection: Any) -> Iterator[Problem]:
         yield Problem(
             f"max_allowed_packet={packet}: a large batch may be refused",
             f"SET GLOBAL max_allowed_packet={_LARGEST_BATCH}",
+            is_serious=False,
+        )
+    if used_connections > 0.8 * max_connections:
+        yield Problem(
+            f"max_connections={max_connections}: {used_connections} were open at once; when there "
+            "are no more, every program and web server is refused",
+            f"SET GLOBAL max_connections={2 * max_connections}, and the same in the server's "
+            "configuration (docs/sizing.md)",
             is_serious=False,
         )
 
