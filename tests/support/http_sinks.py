@@ -194,8 +194,13 @@ def resetting(before: bytes = b"") -> Behaviour:
     return behaviour
 
 
-async def socks5(sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A SOCKS5 proxy without authentication: records the address it was asked for, serves it."""
+async def socks5(
+    sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
+    is_mute: bool = False, has_route: Callable[[str], bool] = lambda _: True,
+    behaviour: Behaviour | None = None,
+) -> None:  # fmt: skip
+    """A SOCKS5 proxy without authentication: records the address it was asked for, serves it. An
+    address without a route is refused, or, if the proxy `is_mute`, gets no answer."""
     _, methods = await reader.readexactly(2)
     await reader.readexactly(methods)
     writer.write(b"\x05\x00")
@@ -206,8 +211,13 @@ async def socks5(sink: Sink, reader: asyncio.StreamReader, writer: asyncio.Strea
         target = (await reader.readexactly((await reader.readexactly(1))[0])).decode()
     port = int.from_bytes(await reader.readexactly(2), "big")
     sink.asked.append(f"{target}:{port}")
+    if not has_route(target):
+        if is_mute:
+            await reader.read()
+        writer.write(b"\x05\x04\x00\x01" + bytes(6))
+        return
     writer.write(b"\x05\x00\x00\x01" + bytes(6))
-    await answering()(sink, reader, writer)
+    await (behaviour or answering())(sink, reader, writer)
 
 
 def refusing_port() -> int:

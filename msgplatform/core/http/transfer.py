@@ -33,12 +33,12 @@ _HANDSHAKE_REFUSED = (
 )
 
 # libcurl's result codes (curl/curl.h; part of its ABI) by our classes; other codes are `other`.
-_CONNECT_FAILED, _TIMED_OUT, _HEADERS_TOO_LONG = 7, 28, 100
+_CONNECT_FAILED, _TIMED_OUT, _PROXY_FAILED, _HEADERS_TOO_LONG = 7, 28, 97, 100
 _ERRORS = {
     5: "dns",  # the proxy's name
     6: "dns",
     _CONNECT_FAILED: "connect",
-    97: "connect",  # the proxy's handshake
+    _PROXY_FAILED: "connect",  # its handshake: it may not reach the address
     _TIMED_OUT: "timeout",
     18: "reset",  # part of the body
     52: "reset",  # nothing at all
@@ -117,12 +117,14 @@ class Transfer:
     def may_try_next(self, code: int, now: float) -> bool:
         """True if there was no connection, and another address and time are left."""
         job = self.job
+        # A proxy is connected itself, and a kept-alive connection may have had the request before.
+        proof = pycurl.REQUEST_SIZE if job.peers else pycurl.CONNECT_TIME
         return (
-            code in (_CONNECT_FAILED, _TIMED_OUT)
+            code in (_CONNECT_FAILED, _TIMED_OUT, _PROXY_FAILED)
             and self._fault is None
             and job.attempt + 1 < len(job.addresses)
             and now < job.deadline
-            and not self.curl.getinfo(pycurl.CONNECT_TIME)
+            and not self.curl.getinfo(proof)
         )
 
     def response(self, code: int, message: str, now: float) -> Response:

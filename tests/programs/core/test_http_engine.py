@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from queue import SimpleQueue
@@ -1041,6 +1042,40 @@ def test_a_socks_proxy(scheme: str, asked: str) -> None:
             (response,) = send(engine, request("http://hook.test/"))
     assert response.status == 200
     assert proxy.asked == [asked]
+
+
+@pytest.mark.parametrize("is_mute", [False, True])
+def test_an_address_without_a_route_from_a_socks_proxy(is_mute: bool) -> None:
+    behaviour = partial(sinks.socks5, is_mute=is_mute, has_route=lambda target: target == "8.8.4.4")
+    with Sink(behaviour) as proxy:
+        url, lookup = f"socks5://127.0.0.1:{proxy.port}", names(hook_test="8.8.8.8 8.8.4.4")
+        with closing(Engine(AddressGuard(), proxy=url, lookup=lookup)) as engine:
+            (response,) = send(engine, request("http://hook.test/"))
+    assert (response.status, len(proxy.requests)) == (200, 1)
+    assert proxy.asked == ["8.8.8.8:80", "8.8.4.4:80"]
+
+
+def test_a_request_that_may_have_arrived_goes_to_no_other_address_of_a_socks_proxy() -> None:
+    """The kept-alive connection ends without an answer, and there is no route any more."""
+
+    async def answer_first(
+        sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await sink.read(reader)
+        writer.write(sinks.OK)
+        await sink.read(reader)
+
+    proxy: Sink
+    behaviour = partial(
+        sinks.socks5, has_route=lambda _: len(proxy.asked) == 1, behaviour=answer_first
+    )
+    with Sink(behaviour) as proxy:
+        url, lookup = f"socks5://127.0.0.1:{proxy.port}", names(hook_test="8.8.8.8 8.8.4.4")
+        with closing(Engine(AddressGuard(), proxy=url, lookup=lookup)) as engine:
+            (first,) = send(engine, request("http://hook.test/"))
+            (second,) = send(engine, request("http://hook.test/"))
+    assert (first.status, second.status, second.error) == (200, 0, "connect")
+    assert (len(proxy.requests), proxy.asked) == (2, ["8.8.8.8:80"] * 2)
 
 
 def test_a_proxy_that_is_not_there() -> None:
