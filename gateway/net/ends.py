@@ -13,7 +13,8 @@ from gateway.sgip.constants import IDLE_TIMEOUT
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.getLogger(__name__)
-_CONNECT_TIMEOUT = 10.0  # seconds
+_CONNECT_TIMEOUT = 10.0  # seconds, for all addresses of a host together
+_NEXT_ADDRESS_SECONDS = 1.0  # then the next address is tried too: the first may swallow packets
 _OF_LINK = frozenset({sgip.Bound, sgip.Idle, sgip.Closed})
 _FAILURES = frozenset({
     sgip.CloseReason.LOST_AFTER_BIND, sgip.CloseReason.UNBOUND_AFTER_BIND, sgip.CloseReason.SILENT,
@@ -152,8 +153,9 @@ class Client:
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._open_session, self), self._host, self._port
-                )
+                    lambda: Connection(self._open_session, self), self._host, self._port,
+                    happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+                )  # fmt: skip
         # RuntimeError: the system has no thread left, in which asyncio looks the host's name up.
         except (OSError, RuntimeError) as error:
             log.info("no connection to %s:%s: %s", self._host, self._port, error)

@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import json
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,31 @@ def test_many_messages_over_several_connections(log: Path) -> None:
             assert smg.accepted == {0: 2000}
             assert sp.most_waiting == 32
             assert set(sp.reasons()) <= {CloseReason.UNBOUND}  # when the gateway left
+
+    run(scenario)
+
+
+def test_a_gateway_is_reached_at_its_second_address_while_the_first_is_mute(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def addresses(_host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
+        hosts = "127.0.0.2", "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in hosts]
+
+    async def scenario() -> None:
+        async with Sp() as sp, Simulator(log, BEHAVIOURS["happy"]) as smg:
+            with ExitStack() as stack:
+                place = "127.0.0.2", smg.port
+                # With a full queue the system answers no further connection.
+                stack.enter_context(socket.create_server(place, backlog=0))
+                for _ in range(3):
+                    caller = stack.enter_context(socket.socket())
+                    caller.setblocking(False)
+                    caller.connect_ex(place)
+                monkeypatch.setattr(socket, "getaddrinfo", addresses)
+                client = sp.connect(smg.port, host="smg.test")
+                await sp.until(lambda: bool(client.bound))
+                assert client.attempts == 1
 
     run(scenario)
 
