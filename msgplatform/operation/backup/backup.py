@@ -50,6 +50,11 @@ _DUMP_OPTIONS = (
     "--single-transaction", "--skip-triggers", "--hex-blob", "--no-tablespaces",
     "--loose-set-gtid-purged=OFF",
 )  # fmt: skip
+# redis-cli's names for the parameters of redis-py that stand in a URL.
+_REDIS_FILES = {
+    "ssl_ca_certs": "--cacert", "ssl_ca_path": "--cacertdir", "ssl_certfile": "--cert",
+    "ssl_keyfile": "--key",
+}  # fmt: skip
 _TABLE = re.compile(rb"CREATE TABLE `([^`]+)` \(")
 # Their rows have the keys of open sessions in clear.
 SESSION_TABLES = frozenset({"django_session", "usersessions_usersession"})
@@ -327,9 +332,12 @@ def _copy_redis(role: RedisRole, folder: Path) -> None:
     else:
         words = ["-h", parts.hostname or "localhost", "-p", str(parts.port or 6379)]
     if parts.scheme == "rediss":
-        words += ["--tls"]
-        if authority := parse_qs(parts.query).get("ssl_ca_certs"):
-            words += ["--cacert", authority[0]]
+        options = parse_qs(parts.query)
+        if certificate := options.get("ssl_certfile"):
+            options.setdefault("ssl_keyfile", certificate)  # one file may have both
+        words += ["--tls", *(["--insecure"] if options.get("ssl_cert_reqs") == ["none"] else [])]
+        for name in _REDIS_FILES.keys() & options.keys():
+            words += [_REDIS_FILES[name], options[name][0]]
     if parts.username:
         words += ["--user", unquote(parts.username)]
     environment = dict(os.environ)

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from crmsync import copies, orders
 from crmsync.models import Operation, Policy
 from msgplatform.core.data import engines, sql
 from msgplatform.core.secrets import encryption
-from msgplatform.core.servers.private_server import RedisServer, private_directory
+from msgplatform.core.servers.private_server import RedisServer, free_port, private_directory
 from msgplatform.models import Biz
 from msgplatform.operation.backup import backup, restore
 from msgplatform.operation.supervision.run import Lock, is_running
@@ -277,6 +278,39 @@ def test_a_tool_that_hangs_is_ended(tmp_path: Path) -> None:
                             stdout=file)  # fmt: skip
     finally:
         owner.close()
+
+
+class TlsRedis(RedisServer):
+    """It asks its clients for a certificate."""
+
+    tls_port = 0
+
+    @property
+    def argv(self) -> list[str]:
+        names = ("cert", "key", "ca-cert")
+        files = [word for name in names for word in (f"--tls-{name}-file", f"{self.directory}.pem")]
+        return [*super().argv, "--tls-port", str(self.tls_port), *files]
+
+
+@pytest.mark.parametrize("trust", ["ssl_ca_certs={}", "ssl_cert_reqs=none"])
+def test_a_redis_that_asks_for_a_certificate_is_copied(
+    tmp_path: Path, settings: Any, trust: str
+) -> None:
+    pem = tmp_path / "tls.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    done = subprocess.run(
+        [*command.split(), *names, "-keyout", "-"], capture_output=True, check=True
+    )
+    pem.write_bytes(done.stdout)
+    server = TlsRedis(tmp_path / "tls", tmp_path / "tls.sock")
+    server.tls_port = free_port()
+    options = f"ssl_certfile={pem}&{trust.format(pem)}"
+    settings.SMS_REDIS_URL = f"rediss://localhost:{server.tls_port}/0?{options}"
+    settings.STATE_DIR = tmp_path / "state"
+    with server:
+        manifest = backup.make(tmp_path / "backup", None, print)
+    assert any(name.startswith("redis-sms/") for name in manifest["files"])
 
 
 def run_id(url: str) -> str:
