@@ -348,7 +348,10 @@ def parse_database(url: str) -> dict[str, Any]:
             f"{INSTALL.format('mysql')} (before, on Debian and Ubuntu:"
             " apt-get install gcc pkg-config libmariadb-dev python3-dev)",
         )
-    config["OPTIONS"] = dict(config.get("OPTIONS") or {})
+    options = config["OPTIONS"] = dict(config.get("OPTIONS") or {})
+    # mysqlclient takes `ssl=true` for a mode; Django's command lines of tools read files from it.
+    if not isinstance(options.get("ssl", {}), dict):
+        options.setdefault("ssl_mode", "REQUIRED" if options.pop("ssl") else "DISABLED")
     # A connection lives a minute: long enough for a busy thread, short for a server restart.
     return {**config, "CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
 

@@ -235,8 +235,12 @@ def client_command(
     database_options: Mapping[str, Any] = connection.settings_dict["OPTIONS"]
     if socket := database_options.get("unix_socket"):
         options = [f"--socket={socket}", *options]
-    if database_options.get("ssl_mode"):
-        options = ["--loose-ssl", f"--loose-ssl-mode={database_options['ssl_mode']}", *options]
+    if mode := str(database_options.get("ssl_mode") or ""):
+        # MySQL's tools know the first option, MariaDB's the others.
+        options = [
+            f"--loose-ssl-mode={mode}", f"--loose-ssl={int(mode != 'DISABLED')}",
+            f"--loose-ssl-verify-server-cert={int(mode.startswith('VERIFY_'))}", *options,
+        ]  # fmt: skip
     *address, database = words[1:]
     command = [str(program), "--no-defaults", *address, *options, database]
     return command, {**os.environ, **(variables or {})}

@@ -11,17 +11,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from allauth.usersessions.models import UserSession
 from django.db import connection
+from django.db.backends.mysql.client import DatabaseClient
 from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
 from crmsync import copies, orders
 from crmsync.models import Operation, Policy
+from msgplatform import env
 from msgplatform.core.data import engines, sql
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import RedisServer, free_port, private_directory
@@ -311,6 +314,21 @@ def test_a_redis_that_asks_for_a_certificate_is_copied(
     with server:
         manifest = backup.make(tmp_path / "backup", None, print)
     assert any(name.startswith("redis-sms/") for name in manifest["files"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("ssl=true", ["--loose-ssl=1", "--loose-ssl-verify-server-cert=0"]),
+        ("ssl=0", ["--loose-ssl=0", "--loose-ssl-verify-server-cert=0"]),
+        ("ssl_mode=VERIFY_CA", ["--loose-ssl=1", "--loose-ssl-verify-server-cert=1"]),
+    ],
+)
+def test_tools_are_as_strict_about_certificates_as_programs(options: str, words: list[str]) -> None:
+    config = env.parse_database(f"mysql://user@host/name?{options}")
+    tool = cast(Any, SimpleNamespace(client=DatabaseClient, settings_dict=config))
+    command, _environment = backup.client_command(tool, ["true"])
+    assert [word for word in command if "ssl" in word and "-mode=" not in word] == words
 
 
 def run_id(url: str) -> str:
