@@ -376,12 +376,38 @@ def database(name: str, default: str) -> dict[str, Any]:
     return {**config, "ENGINE": engine.backend, "OPTIONS": options}
 
 
+def own_url(name: str, default: str) -> str:
+    """An address of the platform, with its host as clients write it into a request: in ASCII,
+    without a final dot, IPv6 in its short form."""
+    address = url(name, default, ("http", "https")).rstrip("/")
+    parts = urlsplit(address)
+    host = (parts.hostname or "").removesuffix(".")
+    if ":" in host:
+        host = f"[{ipaddress.IPv6Address(host)}]"
+    elif not host.isascii():
+        try:
+            name_bytes = host.encode("idna")
+            if name_bytes.decode("idna") != host:  # clients differ about it, as about `ß`
+                raise ValueError
+            host = name_bytes.decode()
+        except ValueError:
+            _report(
+                name,
+                f"the host of {name} is not a usable international name",
+                "Write the name in its ASCII form, such as https://xn--55qx5d.example.com.",
+            )
+            return default
+    user, at, _place = parts.netloc.rpartition("@")
+    port = "" if parts.port is None else f":{parts.port}"
+    return parts._replace(netloc=f"{user}{at}{host}{port}").geturl()
+
+
 def public_url() -> str:
     """The address under which people and systems reach the platform; https by default.
 
     If PUBLIC_URL is unset and `up` serves only its own machine, `up` sets http for its processes.
     """
-    address = url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
+    address = own_url("PUBLIC_URL", "https://localhost")
     if path := urlsplit(address).path:
         _report(
             "PUBLIC_URL",

@@ -57,7 +57,7 @@ SANDBOX = env.flag("SANDBOX", True)
 # Where senders reach a web server of this platform, to deliver to a sandbox, such as
 # `http://127.0.0.1:8000`; its address may be private.
 # By default: with `make up` its web server; else PUBLIC_URL, whose address must be public
-SANDBOX_URL = env.url("SANDBOX_URL", PUBLIC_URL, ("http", "https")).rstrip("/")
+SANDBOX_URL = env.own_url("SANDBOX_URL", PUBLIC_URL)
 SANDBOX_URL_SET = bool(env.secret("SANDBOX_URL"))
 # Host names that the web server answers to, separated by commas, without https:// and port. On
 # Kubernetes also `localhost`, which the probes ask for.

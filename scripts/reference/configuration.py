@@ -26,6 +26,7 @@ _VALUES = {
     "url": "URL",
     "trace_url": "URL",
     "public_url": "URL",
+    "own_url": "URL",
     "redis_url": "URL",
     "headers": "list",
     "host": "address",
@@ -44,7 +45,7 @@ _VALUES = {
     "secret": "text",
 }
 # Kinds that may stand in a file named by NAME_FILE.
-_IN_FILES = {"secret", "database", "headers", "url", "redis_url", "public_url"}
+_IN_FILES = {"secret", "database", "headers", "url", "redis_url", "public_url", "own_url"}
 _UNITS = ("SECONDS", "MINUTES", "HOURS", "DAYS")
 _SECTION = re.compile(r"# -- (.+?) -+$")
 

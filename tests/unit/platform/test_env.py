@@ -225,6 +225,22 @@ class TestPublicUrl:
         assert env.public_url() == "https://x.example"
         assert [problem.variable for problem in env.problems] == ["PUBLIC_URL"]
 
+    @pytest.mark.parametrize(
+        ("raw", "address"),
+        [
+            ("https://例え.テスト:8443", "https://xn--r8jz45g.xn--zckzah:8443"),
+            ("https://X.example./", "https://x.example"),
+            ("https://[2001:db8:0:0::1]:8443", "https://[2001:db8::1]:8443"),
+            ("https://straße.example", ""),
+        ],
+    )
+    def test_the_host_is_as_clients_send_it(
+        self, monkeypatch: pytest.MonkeyPatch, raw: str, address: str
+    ) -> None:
+        monkeypatch.setenv("PUBLIC_URL", raw)
+        assert env.public_url() == (address or "https://localhost")
+        assert [problem.variable for problem in env.problems] == ["PUBLIC_URL"] * (not address)
+
     @pytest.mark.parametrize("raw", ["https://x.example", "https://x.example/"])
     def test_a_root_is_none(self, monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
         monkeypatch.setenv("PUBLIC_URL", raw)
