@@ -14,6 +14,7 @@ from gateway.connections import SMS, sms_redis
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.flows.health import Finding
+from msgplatform.core.http.addresses import bracketed
 from msgplatform.monitor.alert_store import AlertTable
 
 MISSING = "sms.replicas"  # the kind of the alert
@@ -60,11 +61,12 @@ def problems(info: Mapping[str, Any]) -> Iterator[CheckMessage]:
     for replica in replicas:
         # A replica becomes the master when the master dies: its file must then have every message.
         host, port = str(replica["ip"]), int(replica["port"])
+        place = f"{bracketed(host)}:{port}"
         try:
             persistence: Any = SMS.server_client(host, port).info("persistence")
         except RedisError as error:
             yield Warning(
-                f"the replica {host}:{port} of the SMS Redis cannot be asked from here: "
+                f"the replica {place} of the SMS Redis cannot be asked from here: "
                 f"{type(error).__name__}; whether it keeps messages on disk is unknown",
                 hint="Verify on its machine: redis-cli CONFIG GET append* says `appendonly yes` "
                 "and `appendfsync always`.",
@@ -74,7 +76,7 @@ def problems(info: Mapping[str, Any]) -> Iterator[CheckMessage]:
             continue
         if str(persistence.get("aof_enabled")) == "0":
             yield Error(
-                f"the replica {host}:{port} of the SMS Redis keeps nothing on disk (appendonly no)",
+                f"the replica {place} of the SMS Redis keeps nothing on disk (appendonly no)",
                 hint="Set `appendonly yes` and `appendfsync always` there: it becomes the master "
                 "when the master dies.",
                 obj="SMS_REDIS_URL",

@@ -20,6 +20,7 @@ import msgspec
 
 from msgplatform.core.cells import MAX_CELLS, Cell
 from msgplatform.core.data import engines
+from msgplatform.core.http.addresses import bracketed
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
@@ -383,23 +384,19 @@ def own_url(name: str, default: str) -> str:
     parts = urlsplit(address)
     host = (parts.hostname or "").removesuffix(".")
     if ":" in host:
-        host = f"[{ipaddress.IPv6Address(host)}]"
+        host = str(ipaddress.IPv6Address(host))
     elif not host.isascii():
         try:
-            name_bytes = host.encode("idna")
-            if name_bytes.decode("idna") != host:  # clients differ about it, as about `ß`
+            host_bytes = host.encode("idna")
+            if host_bytes.decode("idna") != host:  # clients differ about it, as about `ß`
                 raise ValueError
-            host = name_bytes.decode()
         except ValueError:
-            _report(
-                name,
-                f"the host of {name} is not a usable international name",
-                "Write the name in its ASCII form, such as https://xn--55qx5d.example.com.",
-            )
+            hint = "Write the name in its ASCII form, such as https://xn--55qx5d.example.com."
+            _report(name, f"the host of {name} is not a usable international name", hint)
             return default
-    user, at, _place = parts.netloc.rpartition("@")
-    port = "" if parts.port is None else f":{parts.port}"
-    return parts._replace(netloc=f"{user}{at}{host}{port}").geturl()
+        host = host_bytes.decode()
+    port = f":{parts.port}" if parts.port else ""
+    return parts._replace(netloc=f"{bracketed(host)}{port}").geturl()
 
 
 def public_url() -> str:

@@ -15,6 +15,7 @@ from csp.constants import NONCE, NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 
 from msgplatform import __version__, env
 from msgplatform.core import logging as platform_logging
+from msgplatform.core.http.addresses import bracketed
 from msgplatform.core.queues.names import RqQueues
 
 BASE_DIR = env.BASE_DIR
@@ -50,7 +51,7 @@ PUBLIC_URL = env.public_url()
 PUBLIC_URL_SET = bool(env.secret("PUBLIC_URL"))
 _https = PUBLIC_URL.startswith("https://")
 _host = urlsplit(PUBLIC_URL).hostname or ""
-_public_host = f"[{_host}]" if ":" in _host else _host  # an IPv6 address is known in brackets
+_public_host = bracketed(_host)  # an IPv6 address is known in brackets
 # Consumers and CRMs for trying things out, which keep for an hour what they get; only people with
 # the right to set up others can make one. `no`: there are none.
 SANDBOX = env.flag("SANDBOX", True)
@@ -64,8 +65,7 @@ SANDBOX_URL_SET = bool(env.secret("SANDBOX_URL"))
 # By default: the host of PUBLIC_URL, and this machine
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", [_public_host, "localhost", "127.0.0.1", "[::1]"])
 if SANDBOX:
-    _own_host = urlsplit(SANDBOX_URL).hostname or ""
-    ALLOWED_HOSTS += [f"[{_own_host}]" if ":" in _own_host else _own_host]
+    ALLOWED_HOSTS += [bracketed(urlsplit(SANDBOX_URL).hostname or "")]
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 # This platform is one of several cells side by side: 3/16 is cell 3 of 16 (0 to 15). The number of
 # cells is a power of two up to 256. The database remembers its cell.

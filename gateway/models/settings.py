@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from gateway import sgip
 from gateway.models import validators
 from msgplatform.core.fields import ExactSlugField, Named
+from msgplatform.core.http.addresses import bracketed
 from msgplatform.core.secrets.fields import EncryptedTextField
 from msgplatform.models import Biz
 
@@ -182,7 +183,7 @@ class SmsGateway(Named):
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{bracketed(self.host)}:{self.port}"
 
     def sp_node_id(self) -> int:
         """Our node id, by default 3 + area code + corp id. Raises ValueError for a wrong area

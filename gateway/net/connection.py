@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar, cast
 
 from gateway import sgip
+from msgplatform.core.http.addresses import bracketed
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -63,14 +64,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def address(self) -> str:
-        """The IP address of the other end."""
-        return str((self._transport.get_extra_info("peername") or ("?", 0))[0])
+        """The IP address of the other end; IPv4 without the prefix of a listener for both."""
+        address = (self._transport.get_extra_info("peername") or ("?", 0))[0]
+        return str(address).removeprefix("::ffff:")
 
     @property
     def peer(self) -> str:
         """Address and port of the other end, for people."""
-        address = self._transport.get_extra_info("peername") or ("?", 0)
-        return f"{address[0]}:{address[1]}"
+        port = (self._transport.get_extra_info("peername") or ("?", 0))[1]
+        return f"{bracketed(self.address)}:{port}"
 
     def send(self, command: sgip.Request | bytes, context: Any = None) -> None:
         """As `Session.send`. The bytes leave at the end of this turn of the loop."""

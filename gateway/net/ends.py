@@ -10,6 +10,7 @@ from functools import partial
 from gateway import sgip
 from gateway.net.connection import Connection, Handler
 from gateway.sgip.constants import IDLE_TIMEOUT
+from msgplatform.core.http.addresses import bracketed
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ class Client:
                 )  # fmt: skip
         # RuntimeError: the system has no thread left, in which asyncio looks the host's name up.
         except (OSError, RuntimeError) as error:
-            log.info("no connection to %s:%s: %s", self._host, self._port, error)
+            log.info("no connection to %s:%s: %s", bracketed(self._host), self._port, error)
             self._unreachable(error)
             return None
         try:

@@ -32,6 +32,7 @@ from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.http import engine as http
+from msgplatform.core.http.addresses import bracketed
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import AuditLog
@@ -71,7 +72,7 @@ def hand_over(signed_lines: Sequence[str], target: Address, token: str = "") -> 
                     for line in signed_lines:
                         connection.send(f"<{_PRIORITY}>{_NAME}: {line}".encode())
             case "server":
-                name = f"{target.place}:{target.port}"
+                name = f"{bracketed(target.place)}:{target.port}"
                 # RFC 5424, §6: no time, process or structured data: each line has its own.
                 head = f"<{_PRIORITY}>1 - {socket.gethostname()} {_NAME} - - -"
                 frames = "".join(f"{head} {line}\n" for line in signed_lines)

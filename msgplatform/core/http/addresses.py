@@ -84,6 +84,11 @@ def canonical(text: str) -> Address:
     return address
 
 
+def bracketed(host: str) -> str:
+    """A name or an address in its form before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
 def embedded(address: Address) -> IPv4Address | None:
     """The IPv4 address to which a tunnel or translator would carry this IPv6 address, or None."""
     if isinstance(address, IPv4Address):

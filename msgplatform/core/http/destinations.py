@@ -15,7 +15,7 @@ import msgspec
 
 from msgplatform.core.characters import IGNORABLE
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.http.addresses import canonical, from_numbers
+from msgplatform.core.http.addresses import bracketed, canonical, from_numbers
 from msgplatform.core.lazy_text import lazy_message
 
 MAX_LENGTH = 4096  # characters
@@ -41,8 +41,7 @@ class Destination(msgspec.Struct, frozen=True):
     @property
     def origin(self) -> str:
         """Scheme, host and port, as in https://crm.example:443."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}"
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +68,7 @@ def parse(url: str) -> Destination:
         raise InvalidInput(lazy_message("The URL does not begin with http:// or https://."))
     scheme, authority, path_and_query = match[1].lower(), match[2], match[3]
     host, address, port = _authority(authority, _DEFAULT_PORTS[scheme])
-    authority_text = f"[{host}]" if ":" in host else host
+    authority_text = bracketed(host)
     if port != _DEFAULT_PORTS[scheme]:
         authority_text = f"{authority_text}:{port}"
     try:

@@ -90,8 +90,3 @@ class Proxy(msgspec.Struct, frozen=True):
             address = ""
         port = parts.port or (443 if parts.scheme == "https" else 1080)
         return cls(url, parts.hostname, port, address, resolves=parts.scheme != "socks5")
-
-
-def bracketed(address: str) -> str:
-    """An address in its form before a port."""
-    return f"[{address}]" if ":" in address else address

@@ -9,9 +9,15 @@ from typing import Any
 import msgspec
 import pycurl
 
-from msgplatform.core.http.addresses import AddressGuard, canonical, is_inside, own_reason
+from msgplatform.core.http.addresses import (
+    AddressGuard,
+    bracketed,
+    canonical,
+    is_inside,
+    own_reason,
+)
 from msgplatform.core.http.destinations import Destination
-from msgplatform.core.http.jobs import Job, Proxy, bracketed
+from msgplatform.core.http.jobs import Job, Proxy
 from msgplatform.core.http.messages import Response, printable
 from msgplatform.core.http.response import are_whole, start_of_final
 

@@ -9,6 +9,7 @@ from argparse import ArgumentTypeError
 
 from django.conf import settings
 
+from msgplatform.core.http.addresses import bracketed
 from msgplatform.core.servers.private_server import is_in_use
 from msgplatform.operation.supervision.run import Refused
 
@@ -59,7 +60,7 @@ def own_url(host: str, port: int) -> str:
 
 
 def _http_url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{bracketed(host)}:{port}"
 
 
 def hold(host: str, port: int) -> sockets.socket:
@@ -82,7 +83,7 @@ def hold(host: str, port: int) -> sockets.socket:
                 raise _in_use(host, port)
         except OSError as error:
             why = os.strerror(error.errno or 0)
-            raise Refused(f"{host}:{port} cannot be used: {why}") from None
+            raise Refused(f"{bracketed(host)}:{port} cannot be used: {why}") from None
     except Refused:
         reservation.close()
         raise

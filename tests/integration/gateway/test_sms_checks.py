@@ -25,6 +25,11 @@ shop = sms_rows.shop
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
+def test_an_address_of_ipv6_stands_in_brackets_before_its_port() -> None:
+    assert SmsGateway(host="2001:db8::1", port=8801).address == "[2001:db8::1]:8801"
+    assert SmsGateway(host="smg.test", port=8801).address == "smg.test:8801"
+
+
 @pytest.fixture
 def other_redis(tmp_path: Path, settings: Any) -> Iterator[Any]:
     """A Redis of its own, whose configuration a test may change."""
