@@ -32,7 +32,8 @@ SMS_KEEP_ARCHIVED_HOURS = env.integer("SMS_KEEP_ARCHIVED_HOURS", 24, 0, 720)
 # The account that gets the MOs whose number gives them to no other one.
 # By default: none, they are archived only
 SMS_DEFAULT_ACCOUNT = env.text("SMS_DEFAULT_ACCOUNT", "")
-# The address at which the operator's gateways reach us with Reports and MOs.
+# The address at which the operator's gateways reach us with Reports and MOs; `::` is every
+# address of this machine, IPv4 and IPv6.
 SMS_RECEIVER_HOST = env.host("SMS_RECEIVER_HOST", "127.0.0.1")
 # Its port.
 SMS_RECEIVER_PORT = env.integer("SMS_RECEIVER_PORT", 8801, 1, 65_535)

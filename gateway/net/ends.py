@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -213,9 +214,16 @@ class Server:
         With `reuse_port` several processes listen, and the kernel divides the connections.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._connect, host, port, reuse_port=reuse_port or None
-        )
+        if host == "::":  # IPv4 too, as at the web server; asyncio's own socket takes IPv6 only
+            listener = socket.create_server(
+                (host, port), family=socket.AF_INET6, reuse_port=reuse_port,
+                dualstack_ipv6=socket.has_dualstack_ipv6(),
+            )  # fmt: skip
+            self._server = await loop.create_server(self._connect, sock=listener)
+        else:
+            self._server = await loop.create_server(
+                self._connect, host, port, reuse_port=reuse_port or None
+            )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

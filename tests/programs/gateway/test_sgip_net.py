@@ -657,6 +657,24 @@ def test_a_connection_that_says_nothing_is_closed() -> None:
     run(scenario)
 
 
+def test_a_listener_on_all_addresses_takes_ipv4_and_ipv6() -> None:
+    async def scenario() -> None:
+        keeper = Keeper()
+        server = Server(Side.SMG, lambda _, bind: 0, keeper)
+        await server.start("::", 0, reuse_port=True)
+        for host, place in (("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")):
+            reader, writer = await asyncio.open_connection(host, server.port)
+            writer.write(VECTORS["bind_sp_to_smg"])
+            await reader.readexactly(29)
+            assert keeper.connection
+            port = writer.get_extra_info("sockname")[1]
+            assert (keeper.connection.address, keeper.connection.peer) == (host, f"{place}:{port}")
+            writer.close()
+        await server.stop()
+
+    run(scenario)
+
+
 def test_noise_is_no_harm() -> None:
     async def scenario() -> None:
         server = Server(Side.SP, lambda _, bind: 0, Keeper())
