@@ -125,12 +125,12 @@ class Application:
                     await self._send(health, send, request_id)
                     return health.status, wait_seconds
                 # The address whose share it takes: the caller's, as a trusted proxy reports it.
-                peer = address = (scope.get("client") or ("",))[0]
+                address = (scope.get("client") or ("",))[0]
                 if (forwarded := headers.get(b"x-forwarded-for")) is not None:
-                    address = throttling.reported_address(peer, forwarded.decode("latin-1"))
-                share = self._allowance.take(
-                    peer if address == peer else throttling.network_of(address)[:64]
-                )
+                    address = throttling.reported_address(address, forwarded.decode("latin-1"))
+                if ":" in address:
+                    address = throttling.network_of(address)
+                share = self._allowance.take(address[:64])
                 # The length of a chunked body is unknown, see RFC 9112 (6.3).
                 is_chunked = b"transfer-encoding" in headers
                 length = None if is_chunked else int(headers.get(b"content-length", b"0"))

@@ -98,22 +98,28 @@ def test_health_is_answered_when_too_much_is_in_flight(monkeypatch: pytest.Monke
     asyncio.run(run())
 
 
-def test_behind_a_proxy_each_caller_has_its_part(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings
+@pytest.mark.parametrize(
+    ("proxies", "callers"),
+    [
+        (1, [{"headers": [(b"x-forwarded-for", address)]} for address in (
+            b"198.51.100.7", b"198.51.100.7", b"198.51.100.7, 203.0.113.9")]),
+        (0, [{"client": (address, 1)} for address in (
+            "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")]),
+    ],
+)  # fmt: skip
+def test_each_caller_has_its_part_behind_a_proxy_too(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, proxies: int, callers: list[Any]
 ) -> None:
-    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "NUM_PROXIES": 1}
+    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "NUM_PROXIES": proxies}
     monkeypatch.setattr(application_module, "_MAX_BODY_BYTES", SIZE * 3)
 
     async def run() -> None:
         app = Application(FastIntake([]), DjangoApp(_long, threads=1))
         slow, refused, other = Client(2), Client(99), Client(99)
-        one, two = (
-            {**SCOPE, "headers": [(b"x-forwarded-for", address)]}
-            for address in (b"198.51.100.7", b"198.51.100.7, 203.0.113.9")
-        )
+        one, same, two = ({**SCOPE, **caller} for caller in callers)
         reading = asyncio.create_task(app(one, _receive, slow.send))
         await slow.waits.wait()
-        await app(one, _receive, refused.send)
+        await app(same, _receive, refused.send)
         await app(two, _receive, other.send)
         assert (refused.status, other.status) == (503, 200)
         slow.read_on.set()
