@@ -178,8 +178,10 @@ class TestPerAddress:
         rates(failed="2/min")
         monkeypatch.setattr(throttling, "_CALLERS_OF_A_PROXY", 3)
         _, never_seen = api.key()
-        guesser = {"HTTP_X_FORWARDED_FOR": "made up, 203.0.113.9"}
-        statuses = [api.get(ECHO, f"guess-{n}", **guesser).status_code for n in range(3)]
+        statuses = [
+            api.get(ECHO, f"guess-{n}", HTTP_X_FORWARDED_FOR=f"x, 203.0.113.9{port}").status_code
+            for n, port in enumerate(("", ":51234", ":51235"))
+        ]
         assert statuses == [401, 401, 429]
         assert api.get(ECHO, never_seen, HTTP_X_FORWARDED_FOR="203.0.113.1").status_code == 200
         # Who reports another address each time is not let in more often than that.
@@ -197,6 +199,9 @@ class TestPerAddress:
         (1, "6.6.6.6, 7.7.7.7", "7.7.7.7"),
         (2, "5.5.5.5, 6.6.6.6, 7.7.7.7", "6.6.6.6"),
         (3, "7.7.7.7", "7.7.7.7"),
+        (1, "203.0.113.7:51234", "203.0.113.7"),
+        (1, "6.6.6.6, [2001:db8::1]:51234", "2001:db8::1"),
+        (1, "2001:db8::1", "2001:db8::1"),
         (1, "", "10.0.0.1"),
         (1, None, "10.0.0.1"),
     ],

@@ -7,6 +7,7 @@ the limit protects the platform, and must not stop it.
 
 import ipaddress
 import math
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -54,6 +55,8 @@ _counting = threading.Lock()
 HEADERS = "msgplatform.rate_limit"
 # A peer that reports other callers may send this many times an address's limit of wrong keys.
 _CALLERS_OF_A_PROXY = 20
+# An address in X-Forwarded-For with its port, as some balancers of clouds write it.
+_WITH_PORT = re.compile(r"^(?:\[(.+)\](?::\d+)?|([\d.]+):\d+)$")
 
 _quota = Quota(work_redis)
 
@@ -99,7 +102,7 @@ def reported_address(peer: str, forwarded: str) -> str:
     hops = [hop.strip() for hop in forwarded.split(",")]
     if not proxies or not hops[0]:
         return peer
-    return hops[-min(proxies, len(hops))]
+    return _WITH_PORT.sub(r"\1\2", hops[-min(proxies, len(hops))])
 
 
 def is_allowed_without_redis(caller: ApiCaller) -> bool:
@@ -216,7 +219,8 @@ def origins(request: HttpRequest | Request, rate: Rate) -> Iterator[tuple[str, R
     """
     address = network_of(client_address(request))
     header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
-    caller_address = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
+    last_hop = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
+    caller_address = _WITH_PORT.sub(r"\1\2", last_hop)
     if not caller_address:
         yield address, rate
         return
