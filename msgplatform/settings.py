@@ -415,9 +415,11 @@ OUTBOUND_ALLOW = env.networks("OUTBOUND_ALLOW")
 # By default: the system's own
 OUTBOUND_CA_FILE = env.existing_file("OUTBOUND_CA_FILE")
 # A proxy for deliveries; `http_proxy` is ignored. With any scheme but `socks5` it resolves names
-# itself, and must refuse internal addresses.
+# itself, and must refuse internal addresses. Without a port: 443 of https, else 1080.
 # By default: none
-OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "socks5h"))
+OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "socks5h")).rstrip("/")
+if OUTBOUND_PROXY.startswith("http://") and urlsplit(OUTBOUND_PROXY).port is None:
+    OUTBOUND_PROXY += ":1080"  # the library of alerts has another default
 
 # -- alerts --------------------------------------------------------------------------------------
 # A program that was seen and sends no heartbeat for so long makes an alert.

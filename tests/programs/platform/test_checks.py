@@ -140,12 +140,18 @@ class TestWsgi:
     @pytest.mark.parametrize(
         ("url", "host"),
         [("https://[2001:db8::5]", "[2001:db8::5]"), ("https://[::5]:8443", "[::5]"),
-         ("https://x:8443/", "x"), ("https://x", "x")],
+         ("https://x:8443/", "x"), ("https://x", "x"), ("https://消息.test", "xn--ybu940a.test")],
     )  # fmt: skip
     def test_answers_to_the_host_of_its_address(self, tmp_path: Path, url: str, host: str) -> None:
         program = "from msgplatform.settings import ALLOWED_HOSTS; print(ALLOWED_HOSTS[0])"
         result = python(tmp_path, "-c", program, **{**GOOD, "PUBLIC_URL": url})
         assert (result.stdout.strip(), result.stderr) == (host, "")
+
+    def test_a_proxy_without_a_port_is_one_server_for_all_libraries(self, tmp_path: Path) -> None:
+        program = "from msgplatform.settings import OUTBOUND_PROXY; print(OUTBOUND_PROXY)"
+        environment = {**GOOD, "OUTBOUND_PROXY": "http://u:p@proxy.test/"}
+        result = python(tmp_path, "-c", program, **environment)
+        assert (result.stdout.strip(), result.stderr) == ("http://u:p@proxy.test:1080", "")
 
 
 class TestSettings:
