@@ -51,6 +51,7 @@ class CellsProxy:
         (folder / "nginx.conf").write_text(_NGINX.format(folder=folder, user=user))
 
     def _without_tls(self, text: str) -> str:
+        text = _replaced(text, r"    listen \[::\]:[^\n]*\n", "")
         text = _replaced(text, r"listen 443 ssl http2;", f"listen 127.0.0.1:{self.port};")
         text = _replaced(text, r"listen 80;", f"listen 127.0.0.1:{free_port()};")
         text = _replaced(text, r"    ssl_[^\n]*\n", "")

@@ -48,6 +48,7 @@ http {{
   access_log off;
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  set_real_ip_from ::1; real_ip_header X-Test-Address;
   include {folder}/platform.conf;
 }}
 """
@@ -63,6 +64,8 @@ class Nginx:
             (r"127\.0\.0\.1:8000", f"127.0.0.1:{upstream}"),
             (r"listen 80;", f"listen 127.0.0.1:{self.plain};"),
             (r"listen 443", f"listen 127.0.0.1:{self.port}"),
+            (r"listen \[::\]:80;", f"listen [::1]:{self.plain};"),
+            (r"listen \[::\]:443", f"listen [::1]:{self.port}"),
             (r"/etc/ssl/msgplatform", str(folder)),
             (rf"\b{SHIPPED_PATIENCE}\b", patience),
             (r"_connections 100;", f"_connections {CONNECTIONS};"),
@@ -87,7 +90,8 @@ class Nginx:
             time.sleep(0.02)
 
     def connect(self, address: str) -> ssl.SSLSocket:
-        plain = socket.create_connection(("127.0.0.1", self.port), SOON, (address, 0))
+        place = "::1" if ":" in address else "127.0.0.1"
+        plain = socket.create_connection((place, self.port), SOON, (address, 0))
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context.wrap_socket(plain, server_hostname=NAME)
@@ -227,6 +231,19 @@ def test_a_flood_of_logins_ends_at_the_proxy(nginx: Nginx, key: str) -> None:
             one.sendall(page)
         assert {one.recv(12) for one in sockets} == {b"HTTP/1.1 200", b"HTTP/1.1 429"}
     answers_the_honest(nginx, key)
+
+
+def test_a_line_of_ipv6_is_one_caller(nginx: Nginx) -> None:
+    statuses = []
+    for line in ("2001:db8::", "2001:db8:0:{}::"):
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(nginx.connect("::1")) for _ in range(30)]
+            for number, one in enumerate(sockets, 1):
+                address = f"{line.format(number)}{number}"
+                head = f"GET /admin/login/ HTTP/1.1\r\nHost: {NAME}\r\nX-Test-Address: {address}"
+                one.sendall(f"{head}\r\n\r\n".encode())
+            statuses.append({one.recv(12) for one in sockets})
+    assert statuses == [{b"HTTP/1.1 200", b"HTTP/1.1 429"}, {b"HTTP/1.1 200"}]
 
 
 def test_wrong_keys_count_for_the_caller_whatever_it_says(nginx: Nginx, key: str) -> None:
