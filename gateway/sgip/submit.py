@@ -10,6 +10,7 @@ times as long.
 
 from collections.abc import Callable
 from functools import lru_cache
+from operator import attrgetter
 from struct import Struct
 from typing import ClassVar
 
@@ -46,6 +47,11 @@ from .frames import parser
 _LENGTH = Struct(">I")
 _HEAD = Struct(">5I21s21sB").pack
 _OPTIONS = Struct(">5s10sB6s6sBBB16s16sBBBBB")  # CorpId to MessageType
+_options_of = attrgetter(
+    "corp_id", "service_type", "fee_type", "fee_value", "given_value", "agent_flag",
+    "morelateto_mt_flag", "priority", "expire_time", "schedule_time", "report_flag", "tp_pid",
+    "tp_udhi", "message_coding", "message_type",
+)  # fmt: skip
 
 
 @record
@@ -96,7 +102,7 @@ class Submit(Command):
                 (
                     _HEAD(total, 3, *self.sequence, *numbers, len(users)),
                     *users,
-                    self._options(),
+                    _write_options(*_options_of(self)),
                     _LENGTH.pack(len(content)),
                     content,
                     write_reserve(self.reserve),
@@ -105,32 +111,10 @@ class Submit(Command):
         except ENCODING_ERRORS:
             raise fault_of(self) from None
 
-    def _options(self) -> bytes:
-        return _write_options(
-            self.corp_id,
-            self.service_type,
-            self.fee_type,
-            self.fee_value,
-            self.given_value,
-            self.agent_flag,
-            self.morelateto_mt_flag,
-            self.priority,
-            self.expire_time,
-            self.schedule_time,
-            self.report_flag,
-            self.tp_pid,
-            self.tp_udhi,
-            self.message_coding,
-            self.message_type,
-        )
-
 
 def users_per_submit(content_length: int, at_most: int = SAFE_USERS) -> int:
     """Maximum of users of a Submit with this content (bytes) within a packet of 2 KB."""
     return max(1, min(at_most, (MAX_PACKET - SUBMIT_LENGTH - content_length) // NUMBER))
-
-
-Options = tuple[str, str, int, str, str, int, int, int, str, str, int, int, int, int, int]
 
 
 # 1024 sets of options: those of accounts that send at the same time, with their expire times.
@@ -144,38 +128,9 @@ def _write_options(*o: str | int) -> bytes:
 
 
 @lru_cache(1024)
-def _read_options(block: bytes) -> Options:
-    (
-        corp,
-        service,
-        fee_type,
-        fee,
-        given_value,
-        agent,
-        morelateto,
-        priority,
-        expire,
-        schedule,
-        *rest,
-    ) = _OPTIONS.unpack(block)
-    flag, pid, udhi, coding, kind = rest
-    return (
-        read_text(corp),
-        read_text(service),
-        fee_type,
-        read_text(fee),
-        read_text(given_value),
-        agent,
-        morelateto,
-        priority,
-        read_text(expire),
-        read_text(schedule),
-        flag,
-        pid,
-        udhi,
-        coding,
-        kind,
-    )
+def _read_options(block: bytes) -> tuple[str | int, ...]:
+    values = _OPTIONS.unpack(block)
+    return tuple(read_text(value) if isinstance(value, bytes) else value for value in values)
 
 
 # By the number of users: the frame up to its content.

@@ -12,6 +12,7 @@ ALLOWED = {
     "enum",
     "functools",
     "itertools",
+    "operator",
     "struct",
     "typing",
 }
