@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from .constants import HEADER_LENGTH, MAX_FRAME, NO_RESERVE, Coding, CommandId
 from .fields import (
-    ENCODING_ERRORS,
     HEADER,
     NUMBER,
     WORDS,
@@ -45,17 +44,14 @@ class Bind(Command):
     login_password: str
     reserve: bytes = NO_RESERVE
 
-    def encode(self) -> bytes:
-        try:
-            return (
-                HEADER.pack(61, self.command_id, *self.sequence)
-                + bytes((self.login_type,))
-                + write_text(self.login_name, 16)
-                + write_text(self.login_password, 16)
-                + write_reserve(self.reserve)
-            )
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+    def _frame(self) -> bytes:
+        return (
+            HEADER.pack(61, self.command_id, *self.sequence)
+            + bytes((self.login_type,))
+            + write_text(self.login_name, 16)
+            + write_text(self.login_password, 16)
+            + write_reserve(self.reserve)
+        )
 
     def __repr__(self) -> str:  # logs must not show the password
         return f"Bind({self.sequence}, {self.login_type}, {self.login_name!r}, '***')"
@@ -103,24 +99,21 @@ class Deliver(Command):
     def message_length(self) -> int:
         return len(self.message_content)
 
-    def encode(self) -> bytes:
-        try:
-            length = len(self.message_content)
-            if _DELIVER_LENGTH + length > MAX_FRAME:
-                raise fault_of(self)
-            return b"".join(
-                (
-                    HEADER.pack(_DELIVER_LENGTH + length, 4, *self.sequence),
-                    write_text(self.user_number, NUMBER),
-                    write_number(self.sp_number),
-                    bytes((self.tp_pid, self.tp_udhi, self.message_coding)),
-                    _LENGTH.pack(length),
-                    self.message_content,
-                    write_reserve(self.reserve),
-                )
+    def _frame(self) -> bytes:
+        length = len(self.message_content)
+        if _DELIVER_LENGTH + length > MAX_FRAME:
+            raise fault_of(self)
+        return b"".join(
+            (
+                HEADER.pack(_DELIVER_LENGTH + length, 4, *self.sequence),
+                write_text(self.user_number, NUMBER),
+                write_number(self.sp_number),
+                bytes((self.tp_pid, self.tp_udhi, self.message_coding)),
+                _LENGTH.pack(length),
+                self.message_content,
+                write_reserve(self.reserve),
             )
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+        )
 
 
 @parser(CommandId.DELIVER)
@@ -157,21 +150,18 @@ class Report(Command):
     error_code: int
     reserve: bytes = NO_RESERVE
 
-    def encode(self) -> bytes:
-        try:
-            return _REPORT(
-                64,
-                5,
-                *self.sequence,
-                *self.submit_sequence,
-                self.report_type,
-                write_text(self.user_number, NUMBER),
-                self.state,
-                self.error_code,
-                write_reserve(self.reserve),
-            )
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+    def _frame(self) -> bytes:
+        return _REPORT(
+            64,
+            5,
+            *self.sequence,
+            *self.submit_sequence,
+            self.report_type,
+            write_text(self.user_number, NUMBER),
+            self.state,
+            self.error_code,
+            write_reserve(self.reserve),
+        )
 
 
 # Made once, not for each Report: a module's name is quicker to reach than a class's.
@@ -200,17 +190,14 @@ class UserRpt(Command):
     user_condition: int
     reserve: bytes = NO_RESERVE
 
-    def encode(self) -> bytes:
-        try:
-            return (
-                HEADER.pack(71, self.command_id, *self.sequence)
-                + write_number(self.sp_number)
-                + write_text(self.user_number, NUMBER)
-                + bytes((self.user_condition,))
-                + write_reserve(self.reserve)
-            )
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+    def _frame(self) -> bytes:
+        return (
+            HEADER.pack(71, self.command_id, *self.sequence)
+            + write_number(self.sp_number)
+            + write_text(self.user_number, NUMBER)
+            + bytes((self.user_condition,))
+            + write_reserve(self.reserve)
+        )
 
 
 @parser(CommandId.USER_RPT)
@@ -233,16 +220,13 @@ class Trace(Command):
     user_number: str
     reserve: bytes = NO_RESERVE
 
-    def encode(self) -> bytes:
-        try:
-            return (
-                HEADER.pack(61, self.command_id, *self.sequence)
-                + WORDS.pack(*self.submit_sequence)
-                + write_text(self.user_number, NUMBER)
-                + write_reserve(self.reserve)
-            )
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+    def _frame(self) -> bytes:
+        return (
+            HEADER.pack(61, self.command_id, *self.sequence)
+            + WORDS.pack(*self.submit_sequence)
+            + write_text(self.user_number, NUMBER)
+            + write_reserve(self.reserve)
+        )
 
 
 @parser(CommandId.TRACE)

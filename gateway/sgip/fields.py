@@ -54,6 +54,12 @@ class Command:
 
     def encode(self) -> bytes:
         """The frame. Raises FieldError for a value that its field cannot hold."""
+        try:
+            return self._frame()
+        except ENCODING_ERRORS:
+            raise fault_of(self) from None
+
+    def _frame(self) -> bytes:
         raise NotImplementedError
 
 
@@ -62,11 +68,8 @@ class Bodiless(Command):
 
     __slots__ = ()
 
-    def encode(self) -> bytes:
-        try:
-            return HEADER.pack(HEADER_LENGTH, self.command_id, *self.sequence)
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+    def _frame(self) -> bytes:
+        return HEADER.pack(HEADER_LENGTH, self.command_id, *self.sequence)
 
 
 C = TypeVar("C")

@@ -33,15 +33,12 @@ class ResultOnly(Command):
     result: int
     reserve: bytes
 
-    def encode(self) -> bytes:
-        try:
-            return (
-                HEADER.pack(RESULT_LENGTH, self.command_id, *self.sequence)
-                + bytes((self.result,))
-                + write_reserve(self.reserve)
-            )
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+    def _frame(self) -> bytes:
+        return (
+            HEADER.pack(RESULT_LENGTH, self.command_id, *self.sequence)
+            + bytes((self.result,))
+            + write_reserve(self.reserve)
+        )
 
 
 @record
@@ -130,14 +127,11 @@ class TraceResp(Command):
     def count(self) -> int:
         return len(self.hops)
 
-    def encode(self) -> bytes:
-        try:
-            hops = write_hops(self.hops)
-            size = HEADER_LENGTH + 1 + len(hops)
-            head = HEADER.pack(size, self.command_id, *self.sequence)
-            return head + bytes((len(self.hops),)) + hops
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+    def _frame(self) -> bytes:
+        hops = write_hops(self.hops)
+        size = HEADER_LENGTH + 1 + len(hops)
+        head = HEADER.pack(size, self.command_id, *self.sequence)
+        return head + bytes((len(self.hops),)) + hops
 
 
 def register_result(cls: Any, *lengths: int) -> None:

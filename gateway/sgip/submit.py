@@ -29,7 +29,6 @@ from .constants import (
 )
 from .errors import FieldError
 from .fields import (
-    ENCODING_ERRORS,
     NUMBER,
     Command,
     SequenceNumber,
@@ -90,26 +89,23 @@ class Submit(Command):
     def message_length(self) -> int:
         return len(self.message_content)
 
-    def encode(self) -> bytes:
-        try:
-            users = [write_text(user, NUMBER) for user in self.user_numbers]
-            content = self.message_content
-            total = SUBMIT_LENGTH + NUMBER * len(users) + len(content)
-            if not 0 < len(users) <= MAX_USERS or total > MAX_FRAME:
-                raise fault_of(self)
-            numbers = write_number(self.sp_number), write_number(self.charge_number)
-            return b"".join(
-                (
-                    _HEAD(total, 3, *self.sequence, *numbers, len(users)),
-                    *users,
-                    _write_options(*_options_of(self)),
-                    _LENGTH.pack(len(content)),
-                    content,
-                    write_reserve(self.reserve),
-                )
+    def _frame(self) -> bytes:
+        users = [write_text(user, NUMBER) for user in self.user_numbers]
+        content = self.message_content
+        total = SUBMIT_LENGTH + NUMBER * len(users) + len(content)
+        if not 0 < len(users) <= MAX_USERS or total > MAX_FRAME:
+            raise fault_of(self)
+        numbers = write_number(self.sp_number), write_number(self.charge_number)
+        return b"".join(
+            (
+                _HEAD(total, 3, *self.sequence, *numbers, len(users)),
+                *users,
+                _write_options(*_options_of(self)),
+                _LENGTH.pack(len(content)),
+                content,
+                write_reserve(self.reserve),
             )
-        except ENCODING_ERRORS:
-            raise fault_of(self) from None
+        )
 
 
 def users_per_submit(content_length: int, at_most: int = SAFE_USERS) -> int:
