@@ -1,4 +1,4 @@
-"""The numbers of SGIP 1.2 (§4.2, §5.1 to §5.4), with names."""
+"""The numbers of SGIP 1.2 (§4.2, §5.1 to §5.4), with the names that an SP needs."""
 
 from enum import IntEnum
 
@@ -29,15 +29,6 @@ class CommandId(IntEnum):
     DELIVER = 0x4
     REPORT = 0x5
     ADD_SP = 0x6
-    MODIFY_SP = 0x7
-    DELETE_SP = 0x8
-    QUERY_ROUTE = 0x9
-    ADD_TELE_SEG = 0xA
-    MODIFY_TELE_SEG = 0xB
-    DELETE_TELE_SEG = 0xC
-    ADD_SMG = 0xD
-    MODIFY_SMG = 0xE
-    DELETE_SMG = 0xF
     CHECK_USER = 0x10
     USER_RPT = 0x11
     TRACE = 0x1000
@@ -57,10 +48,6 @@ GATEWAY_COMMANDS = frozenset(range(CommandId.ADD_SP, CommandId.CHECK_USER + 1))
 class LoginType(IntEnum):
     SP_TO_SMG = 1
     SMG_TO_SP = 2
-    SMG_TO_SMG = 3
-    SMG_TO_GNS = 4
-    GNS_TO_SMG = 5
-    GNS_TO_GNS = 6
     TRACE = 11
 
 
@@ -118,7 +105,8 @@ class UserCondition(IntEnum):
 
 
 class Result(IntEnum):
-    """Result of a response (0 to 20) and ErrorCode of a Report (21 to 33), §5.2.
+    """Result of a response (0 to 20) and ErrorCode of a Report (21 to 33), §5.2, by the names that
+    programs use; RESULT_TEXT has all of them.
 
     On the wire it is any number from 0 to 255: gateways have codes of their own.
     """
@@ -133,19 +121,10 @@ class Result(IntEnum):
     COMMAND = 7
     LENGTH = 8
     SEQUENCE = 9
-    GNS_OPERATION = 10
     BUSY = 11
     UNREACHABLE = 21
-    ROUTING = 22
     NO_ROUTE = 23
-    CHARGE_NUMBER = 24
-    USER_AWAY = 25
-    HANDSET_FULL = 26
-    HANDSET_WITHOUT_SMS = 27
-    HANDSET_RECEIVE = 28
     UNKNOWN_USER = 29
-    NOT_PROVIDED = 30
-    ILLEGAL_DEVICE = 31
     SYSTEM_FAILURE = 32
     SMSC_FULL = 33
 
