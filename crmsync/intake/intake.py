@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ from crmsync.models import LandingPage, Lead, LeadIdempotency
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake import idempotency
-from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.group_commit import Intake
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.core.tracing import context
@@ -126,7 +125,7 @@ def add(lead: NewLead | RefusedLead) -> Verdict:
     """
     if isinstance(lead, RefusedLead):
         return _judge_refused([lead])[0]
-    return _committer().submit(lead.item())
+    return _INTAKE.add(lead)
 
 
 def add_many(leads: Sequence[NewLead | RefusedLead]) -> list[Verdict]:
@@ -157,12 +156,6 @@ def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
     return verdicts
 
 
-@lru_cache(maxsize=1)
-def _committer() -> GroupCommit[Item[NewLead], Verdict]:
-    # One per process: requests of all its threads share a transaction.
-    return GroupCommit(_store, max_items=500)
-
-
 def _store(items: Sequence[Item[NewLead]]) -> list[Verdict]:
     return idempotency.store(items, LeadIdempotency, _insert, flow="lead")
 
@@ -178,3 +171,6 @@ def _insert(items: Sequence[Item[NewLead]], now: object) -> None:
             for item, lead in ((item, item.body) for item in items)
         ],
     )  # fmt: skip
+
+
+_INTAKE = Intake(NewLead.item, _store)

@@ -6,7 +6,7 @@ single requests: requests that arrive in a process at the same time share one co
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 
@@ -16,9 +16,9 @@ from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.core.intake import idempotency
-from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.group_commit import Intake
 from msgplatform.core.intake.idempotency import Item
-from msgplatform.core.intake.verdicts import Verdict, judge_each
+from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.core.json.values import MAX_DEPTH, depth
 from msgplatform.core.secrets import encryption
 from msgplatform.core.tracing.context import Start
@@ -81,36 +81,6 @@ def check_event_type(event_type: str) -> None:
             "such as order.paid",
             "event_type",
         )
-
-
-def publish_many(events: Sequence[Event]) -> list[Verdict]:
-    """Store events in one transaction; the verdicts come in the same order.
-
-    Must not run inside a transaction of the caller: an answer given before the caller's commit
-    would not be durable. Raises OperationalError when the database is unavailable.
-    """
-    return judge_each(events, _item, _store)
-
-
-def publish(event: Event) -> Verdict:
-    """Store one event. Events that arrive in this process at the same time share the transaction.
-
-    Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
-    """
-    return _committer().submit(_item(event))
-
-
-def publish_later(event: Event, call: Callable[[Verdict | None, Exception | None], None]) -> None:
-    """Like `publish`, but `call` gets the verdict or the error, in another thread.
-
-    If the event itself is wrong, InvalidInput is raised here and `call` is not called.
-    """
-    _committer().submit_later(_item(event), call)
-
-
-@lru_cache(maxsize=1)  # one committer a process, because it has a thread
-def _committer() -> GroupCommit[Item[Event], Verdict]:
-    return GroupCommit(_store, max_items=500)
 
 
 def stored_before(event: Event) -> Verdict | None:
@@ -178,6 +148,10 @@ def _insert(items: Sequence[Item[Event]], now: object, *, sealed_systems: frozen
             for item, e in ((item, item.body) for item in items)
         ],
     )
+
+
+_INTAKE = Intake(_item, _store)
+publish, publish_many, publish_later = _INTAKE.add, _INTAKE.add_many, _INTAKE.add_later
 
 
 def forget_recipients() -> None:

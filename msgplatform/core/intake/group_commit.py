@@ -27,11 +27,13 @@ from django.db.utils import InterfaceError, InternalError, OperationalError, Pro
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import OutcomeUnknown, Temporary, Unavailable
+from msgplatform.core.intake.verdicts import Verdict, judge_each
 
 log = logging.get(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
+Body = TypeVar("Body")
 
 # Errors of the database itself: no item is to blame, so halving the group would not help.
 _DATABASE = (OperationalError, InterfaceError, InternalError, ProgrammingError)
@@ -271,3 +273,38 @@ def _fail(group: Sequence[_Slot[T, R]], kind: type[Temporary], why: object) -> N
     """Every caller gets its own error, because an error raised in two threads mixes tracebacks."""
     for slot in group:
         slot.answer(None, kind(str(why)))
+
+
+class Intake(Generic[Body, T]):
+    """The ways in which a flow takes in a body. `read` checks it and makes an item of it, or raises
+    InvalidInput; `store` stores items in one transaction."""
+
+    def __init__(
+        self, read: Callable[[Body], T], store: Callable[[Sequence[T]], list[Verdict]]
+    ) -> None:
+        self._read, self._store = read, store
+        self._committer: GroupCommit[T, Verdict] = GroupCommit(store)
+
+    def add_many(self, bodies: Sequence[Body]) -> list[Verdict]:
+        """Store items in one transaction; the verdicts come in the same order.
+
+        Must not run inside a transaction of the caller: an answer given before the caller's commit
+        would not be durable. Raises OperationalError when the database is unavailable.
+        """
+        return judge_each(bodies, self._read, self._store)
+
+    def add(self, body: Body) -> Verdict:
+        """Store one item. Items that arrive in this process at the same time share the transaction.
+
+        Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
+        """
+        return self._committer.submit(self._read(body))
+
+    def add_later(
+        self, body: Body, call: Callable[[Verdict | None, Exception | None], None]
+    ) -> None:
+        """Like `add`, but `call` gets the verdict or the error, in another thread.
+
+        If the body itself is wrong, InvalidInput is raised here and `call` is not called.
+        """
+        self._committer.submit_later(self._read(body), call)

@@ -6,8 +6,7 @@ that the author sees it at once.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 
 import msgspec
 from django.db import transaction
@@ -16,9 +15,9 @@ from django.utils.translation import gettext as _
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake import idempotency
-from msgplatform.core.intake.group_commit import GroupCommit
+from msgplatform.core.intake.group_commit import Intake
 from msgplatform.core.intake.idempotency import Item
-from msgplatform.core.intake.verdicts import Verdict, judge_each
+from msgplatform.core.intake.verdicts import Verdict
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
 from notify.feed.models.events import UpkeepEvent, add_upkeep, insert_events
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic
@@ -80,31 +79,6 @@ def check(post: Post) -> None:
         idempotency.check_key(post.idempotency_key)
 
 
-def add_many(posts: Sequence[Post]) -> list[Verdict]:
-    """Store posts in one transaction; the verdicts are in the same order.
-
-    Must not run inside a transaction of the caller. Raises OperationalError when the database is
-    unavailable.
-    """
-    return judge_each(posts, _item, _store)
-
-
-def add(post: Post) -> Verdict:
-    """Store one post. Posts that arrive in this process at the same time share the transaction.
-
-    Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
-    """
-    return _committer().submit(_item(post))
-
-
-def add_later(post: Post, call: Callable[[Verdict | None, Exception | None], None]) -> None:
-    """Like `add`, but `call` gets the verdict or the error, in another thread.
-
-    If the post itself is wrong, InvalidInput is raised here and `call` is not called.
-    """
-    _committer().submit_later(_item(post), call)
-
-
 def edit(biz: int, post_id: int, data: str) -> bool:
     """Change a post's text; returns True if the post exists. Readers see the change at once,
     because timelines hold only the post's id. Raises InvalidInput.
@@ -134,11 +108,6 @@ def delete(biz: int, post_id: int) -> bool:
         return True
 
     return transactions.retrying(mark_deleted)
-
-
-@lru_cache(maxsize=1)
-def _committer() -> GroupCommit[Item[Post], Verdict]:
-    return GroupCommit(_store, max_items=500)
 
 
 def _item(post: Post) -> Item[Post]:
@@ -176,3 +145,7 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
     # answer to the COMMIT is lost, the posts are stored once, and counted twice.
     counts = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)
     counters.add(counts, sql.now())
+
+
+_INTAKE = Intake(_item, _store)
+add, add_many, add_later = _INTAKE.add, _INTAKE.add_many, _INTAKE.add_later
