@@ -32,6 +32,7 @@ from msgplatform.core.errors import (
     Unavailable,
 )
 from msgplatform.core.http.engine import Response
+from msgplatform.core.json.values import map_leaves
 from msgplatform.core.lazy_text import lazy_message
 
 log = logging.get(__name__)
@@ -209,7 +210,7 @@ def send(
             deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
             (removal_outcome,) = adapter.send([deletion])
         if crm_record:  # the mapping or the adapter's settings may contain a secret
-            fields_to_show = _clean(adapter, crm_record.fields)
+            fields_to_show = map_leaves(crm_record.fields, str, adapter.without_secrets)
             crm_record = msgspec.structs.replace(crm_record, fields=fields_to_show)
         return Trial(outcome, calls, crm_record, removal_outcome)
 
@@ -221,14 +222,6 @@ def send(
         raise
     except PlatformError as error:
         raise NotNow(describe(error)) from None
-
-
-def _clean(adapter: CRMAdapter, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _clean(adapter, part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(adapter, part) for part in value]
-    return adapter.without_secrets(value) if isinstance(value, str) else value
 
 
 def _call(adapter: CRMAdapter, answer: Response) -> Call:

@@ -14,6 +14,7 @@ from crmsync.adapters.registry import open_adapter, registry
 from crmsync.adapters.settings import addresses_in, read_settings
 from crmsync.models import Crm
 from msgplatform.core.errors import InvalidInput, Undecryptable
+from msgplatform.core.json.values import map_leaves
 from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import ObjectField, WaitsField, WholeSerializer
 from msgplatform.setup.resource import Resource
@@ -135,16 +136,14 @@ class CrmResource(Resource):
 def mask_settings(value: Any) -> Any:
     """Settings without the possible secrets of their URLs: user and password, and the values of
     the query, except places such as {key}."""
-    if isinstance(value, Mapping):
-        return {name: mask_settings(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [mask_settings(inner) for inner in value]
-    if not isinstance(value, str) or "://" not in value:
-        return value
-    return _PARAMETER.sub(
-        lambda match: match[0] if _PLACES.fullmatch(match[2]) else f"{match[1]}•••",
-        _USER.sub("", value),
-    )
+
+    def mask_query(match: re.Match[str]) -> str:
+        return match[0] if _PLACES.fullmatch(match[2]) else f"{match[1]}•••"
+
+    def mask(text: str) -> str:
+        return _PARAMETER.sub(mask_query, _USER.sub("", text)) if "://" in text else text
+
+    return map_leaves(value, str, mask)
 
 
 def addresses_of(adapter: str, settings: Mapping[str, Any]) -> frozenset[str]:

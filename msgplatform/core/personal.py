@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from msgplatform.core.json.values import MAX_DEPTH, depth
+from msgplatform.core.json.values import MAX_DEPTH, depth, map_leaves
 
 PERMISSION = "msgplatform.view_personal"
 _EMAIL = re.compile(r"([^\s@<>\"'(),:;]{1,64})@([\w.-]+\.\w+)")
@@ -63,11 +63,7 @@ def _mask_digits(text: str) -> str:
 
 def mask_sentences(value: Any) -> Any:
     """Like `mask_sentence`, for each text of a value such as a job's filter."""
-    if isinstance(value, Mapping):
-        return {name: mask_sentences(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [mask_sentences(part) for part in value]
-    return mask_sentence(value) if isinstance(value, str) else value
+    return map_leaves(value, str, mask_sentence)
 
 
 def mask_content(value: str) -> str:

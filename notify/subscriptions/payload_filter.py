@@ -26,7 +26,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import patterns
-from msgplatform.core.json.values import depth
+from msgplatform.core.json.values import depth, map_leaves
 from msgplatform.core.lazy_text import translate_text
 from notify.subscriptions import filter_conditions
 from notify.subscriptions.filter_conditions import OPERATORS, AllOf, Condition, Node, is_number
@@ -85,7 +85,7 @@ class _Reader(msgspec.Struct):
         if parts[0] not in ROOTS:
             raise _fault(place, _("a path begins with one of %s") % ", ".join(ROOTS))
         steps = tuple(parts)
-        operand = _exact(operand, place)
+        operand = map_leaves(operand, float, lambda number: _exact(number, place))
         if name == "$exist":
             if not isinstance(operand, bool):
                 raise _fault(place, _("write true or false"))
@@ -114,17 +114,11 @@ class _Reader(msgspec.Struct):
         return Condition(path, steps, sign, operand, test, is_negated, size)
 
 
-def _exact(value: Any, place: str) -> Any:
-    """The operand with exact numbers. Raises ValidationError for a value no message can have."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise _fault(place, _("the number is too large"))
-        return Decimal(repr(value))
-    if isinstance(value, list):
-        return [_exact(item, place) for item in value]
-    if isinstance(value, Mapping):
-        return {name: _exact(inner, place) for name, inner in value.items()}
-    return value
+def _exact(number: float, place: str) -> Decimal:
+    """A number of an operand. Raises ValidationError for a number that no message can have."""
+    if not math.isfinite(number):
+        raise _fault(place, _("the number is too large"))
+    return Decimal(repr(number))
 
 
 def _fault(place: str, words: str) -> ValidationError:

@@ -24,6 +24,7 @@ from gateway.api.xmlrpc import methods
 from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, count_messages, find_method
 from msgplatform.core import logging
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.json.values import map_leaves
 from msgplatform.doors.api.access.authentication import find_caller
 from msgplatform.doors.api.access.throttling import ApiKeyThrottle
 from msgplatform.doors.api.json import read_body
@@ -58,7 +59,8 @@ def endpoint(request: HttpRequest, key_prefix: str = "") -> HttpResponse:
         )
     try:
         name, parameters = _read_call(read_body(request, MAX_BODY_BYTES))
-        value: Any = (_writable(_dispatch(request, name, parameters)),)
+        result = _dispatch(request, name, parameters)
+        value: Any = (map_leaves(result, str, lambda text: _FORBIDDEN.sub("\ufffd", text)),)
         answer = xmlrpc.client.dumps(value, methodresponse=True)
     except Exception as error:  # noqa: BLE001 - a fault with an error_id
         fault = _fault(error)
@@ -158,30 +160,10 @@ def _read_call(body: bytes) -> tuple[str, list[Any]]:
         raise methods.Fault(methods.NOT_XML, f"This is no XML-RPC call: {why[:200]}") from None
     if not name:
         raise methods.Fault(methods.NOT_XML, "This is no XML-RPC call: it names no method.")
-    return name, [_aware(value) for value in parameters]
-
-
-def _aware(value: Any) -> Any:
-    """The value with aware times: times of XML-RPC have no zone and mean UTC here. The parser
-    bounds the depth."""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
-    if isinstance(value, list):
-        return [_aware(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _aware(item) for name, item in value.items()}
-    return value
-
-
-def _writable(value: Any) -> Any:
-    """The value without characters that are not allowed in XML."""
-    if isinstance(value, str):
-        return _FORBIDDEN.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_writable(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _writable(item) for name, item in value.items()}
-    return value
+    # Times of XML-RPC have no zone and mean UTC here.
+    return name, map_leaves(
+        parameters, datetime, lambda at: at if at.tzinfo else at.replace(tzinfo=UTC)
+    )
 
 
 # Both spellings, because a POST without the slash cannot be redirected. A proxy in front of cells

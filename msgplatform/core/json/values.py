@@ -1,10 +1,12 @@
-"""Compare JSON values, and measure how deeply they are nested."""
+"""Compare JSON values, change their leaves, and measure how deeply they are nested."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 def is_same(value: Any, other: Any) -> bool:
@@ -14,6 +16,15 @@ def is_same(value: Any, other: Any) -> bool:
         return bool(value == other)
     texts = [msgspec.json.encode(part, order="deterministic") for part in (value, other)]
     return texts[0] == texts[1]
+
+
+def map_leaves(value: Any, kind: type[T], change: Callable[[T], Any]) -> Any:
+    """The value with `change` of each leaf of this type. The caller bounds the depth."""
+    if isinstance(value, Mapping):
+        return {name: map_leaves(part, kind, change) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_leaves(part, kind, change) for part in value]
+    return change(value) if isinstance(value, kind) else value
 
 
 # Levels of a value that is stored: MariaDB stores less than 32 (JSON_DEPTH_LIMIT), and the audit
