@@ -38,7 +38,6 @@ class Bind(Command):
 
     command: ClassVar[str] = "Bind"
     command_id: ClassVar[int] = CommandId.BIND
-    sequence: SequenceNumber
     login_type: int
     login_name: str
     login_password: str
@@ -70,7 +69,6 @@ def read_bind(frame: bytes, sequence: SequenceNumber) -> Bind:
 class Unbind(Bodiless):
     command: ClassVar[str] = "Unbind"
     command_id: ClassVar[int] = CommandId.UNBIND
-    sequence: SequenceNumber
 
 
 @parser(CommandId.UNBIND)
@@ -86,7 +84,6 @@ class Deliver(Command):
 
     command: ClassVar[str] = "Deliver"
     command_id: ClassVar[int] = CommandId.DELIVER
-    sequence: SequenceNumber
     user_number: str
     sp_number: str
     tp_pid: int = 0
@@ -142,7 +139,6 @@ class Report(Command):
 
     command: ClassVar[str] = "Report"
     command_id: ClassVar[int] = CommandId.REPORT
-    sequence: SequenceNumber
     submit_sequence: SequenceNumber
     report_type: int
     user_number: str
@@ -184,7 +180,6 @@ class UserRpt(Command):
 
     command: ClassVar[str] = "UserRpt"
     command_id: ClassVar[int] = CommandId.USER_RPT
-    sequence: SequenceNumber
     sp_number: str
     user_number: str
     user_condition: int
@@ -215,7 +210,6 @@ class Trace(Command):
 
     command: ClassVar[str] = "Trace"
     command_id: ClassVar[int] = CommandId.TRACE
-    sequence: SequenceNumber
     submit_sequence: SequenceNumber
     user_number: str
     reserve: bytes = NO_RESERVE

@@ -43,10 +43,46 @@ TEXT_WIDTHS = {
 ENCODING_ERRORS = (struct.error, ValueError, TypeError, AttributeError)
 
 
-class Command:
-    """The base of all commands and responses."""
+C = TypeVar("C")
 
-    __slots__ = ()
+
+@dataclass_transform(frozen_default=True)
+def record(cls: type[C]) -> type[C]:
+    """A frozen dataclass with slots that is made as quickly as one that is not frozen.
+
+    A frozen dataclass sets each field through object.__setattr__, which makes a Submit cost 2.2 µs,
+    as much as all else of decoding it. Here a twin with the same slots, not frozen, is filled in,
+    and then becomes the frozen one: 0.3 µs by `make`, 0.6 µs by the class. Both functions are
+    written out for each class, as dataclass does: a call that passes arguments on would double the
+    time.
+    """
+    frozen: Any = dataclass(frozen=True, slots=True)(cls)
+    # Both methods: with one of a frozen base, each field would be set by a call in Python.
+    members = {name: getattr(object, name) for name in ("__setattr__", "__delattr__")}
+    twin = type(cls.__name__, cls.__bases__, {"__slots__": frozen.__slots__, **members})
+    names = [field.name for field in fields(frozen)]
+    defaults = {f"_{f.name}": f.default for f in fields(frozen) if f.default is not MISSING}
+    arguments = ", ".join(f"{name}=_{name}" if f"_{name}" in defaults else name for name in names)
+    fill = "".join(f" self.{name} = {name}\n" for name in names) + " self.__class__ = frozen\n"
+    source = (
+        f"def __init__(self, {arguments}):\n become(self, '__class__', twin)\n{fill}"
+        f"def make({arguments}):\n self = new(twin)\n{fill} return self\n"
+    )
+    namespace: dict[str, Any] = {"become": object.__setattr__, "new": object.__new__}
+    namespace |= {"twin": twin, "frozen": frozen, **defaults}
+    exec(source, namespace)  # noqa: S102 - of names only
+    init, frozen.make = namespace["__init__"], staticmethod(namespace["make"])
+    init.__wrapped__ = frozen.__init__  # the signature shown
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    frozen.__init__ = init
+    result: type[C] = frozen
+    return result
+
+
+@record
+class Command:
+    """The base of all commands and responses: their first field is `sequence`."""
+
     command: ClassVar[str]  # the name in the specification, as Submit_Resp
     command_id: ClassVar[int]
     make: ClassVar[Callable[..., Any]]  # like the class, positional arguments only, quicker
@@ -70,40 +106,6 @@ class Bodiless(Command):
 
     def _frame(self) -> bytes:
         return HEADER.pack(HEADER_LENGTH, self.command_id, *self.sequence)
-
-
-C = TypeVar("C")
-
-
-@dataclass_transform(frozen_default=True)
-def record(cls: type[C]) -> type[C]:
-    """A frozen dataclass with slots that is made as quickly as one that is not frozen.
-
-    A frozen dataclass sets each field through object.__setattr__, which makes a Submit cost 2.2 µs,
-    as much as all else of decoding it. Here a twin with the same slots, not frozen, is filled in,
-    and then becomes the frozen one: 0.3 µs by `make`, 0.6 µs by the class. Both functions are
-    written out for each class, as dataclass does: a call that passes arguments on would double the
-    time.
-    """
-    frozen: Any = dataclass(frozen=True, slots=True)(cls)
-    twin = type(cls.__name__, cls.__bases__, {"__slots__": frozen.__slots__})
-    names = [field.name for field in fields(frozen)]
-    defaults = {f"_{f.name}": f.default for f in fields(frozen) if f.default is not MISSING}
-    arguments = ", ".join(f"{name}=_{name}" if f"_{name}" in defaults else name for name in names)
-    fill = "".join(f" self.{name} = {name}\n" for name in names) + " self.__class__ = frozen\n"
-    source = (
-        f"def __init__(self, {arguments}):\n become(self, '__class__', twin)\n{fill}"
-        f"def make({arguments}):\n self = new(twin)\n{fill} return self\n"
-    )
-    namespace: dict[str, Any] = {"become": object.__setattr__, "new": object.__new__}
-    namespace |= {"twin": twin, "frozen": frozen, **defaults}
-    exec(source, namespace)  # noqa: S102 - of names only
-    init, frozen.make = namespace["__init__"], staticmethod(namespace["make"])
-    init.__wrapped__ = frozen.__init__  # the signature shown
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
-    frozen.__init__ = init
-    result: type[C] = frozen
-    return result
 
 
 def read_text(field: bytes) -> str:

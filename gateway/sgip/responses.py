@@ -26,12 +26,12 @@ RESULT_LENGTH = 29
 _HOP_LENGTH = 47
 
 
+@record
 class ResultOnly(Command):
     """A response with a Result, and nothing else."""
 
-    __slots__ = ()
-    result: int
-    reserve: bytes
+    result: int = 0
+    reserve: bytes = NO_RESERVE
 
     def _frame(self) -> bytes:
         return (
@@ -45,52 +45,36 @@ class ResultOnly(Command):
 class BindResp(ResultOnly):
     command: ClassVar[str] = "Bind_Resp"
     command_id: ClassVar[int] = CommandId.BIND_RESP
-    sequence: SequenceNumber
-    result: int = 0
-    reserve: bytes = NO_RESERVE
 
 
 @record
 class UnbindResp(Bodiless):
     command: ClassVar[str] = "Unbind_Resp"
     command_id: ClassVar[int] = CommandId.UNBIND_RESP
-    sequence: SequenceNumber
 
 
 @record
 class SubmitResp(ResultOnly):
     command: ClassVar[str] = "Submit_Resp"
     command_id: ClassVar[int] = CommandId.SUBMIT_RESP
-    sequence: SequenceNumber
-    result: int = 0
-    reserve: bytes = NO_RESERVE
 
 
 @record
 class DeliverResp(ResultOnly):
     command: ClassVar[str] = "Deliver_Resp"
     command_id: ClassVar[int] = CommandId.DELIVER_RESP
-    sequence: SequenceNumber
-    result: int = 0
-    reserve: bytes = NO_RESERVE
 
 
 @record
 class ReportResp(ResultOnly):
     command: ClassVar[str] = "Report_Resp"
     command_id: ClassVar[int] = CommandId.REPORT_RESP
-    sequence: SequenceNumber
-    result: int = 0
-    reserve: bytes = NO_RESERVE
 
 
 @record
 class UserRptResp(ResultOnly):
     command: ClassVar[str] = "UserRpt_Resp"
     command_id: ClassVar[int] = CommandId.USER_RPT_RESP
-    sequence: SequenceNumber
-    result: int = 0
-    reserve: bytes = NO_RESERVE
 
 
 @record
@@ -120,7 +104,6 @@ class TraceHop:
 class TraceResp(Command):
     command: ClassVar[str] = "Trace_Resp"
     command_id: ClassVar[int] = CommandId.TRACE_RESP
-    sequence: SequenceNumber
     hops: tuple[TraceHop, ...] = ()
 
     @property

@@ -59,7 +59,6 @@ class Submit(Command):
 
     command: ClassVar[str] = "Submit"
     command_id: ClassVar[int] = CommandId.SUBMIT
-    sequence: SequenceNumber
     sp_number: str
     charge_number: str
     user_numbers: tuple[str, ...]

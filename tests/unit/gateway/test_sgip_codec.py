@@ -303,7 +303,7 @@ def test_every_error_says_whether_the_connection_closes() -> None:
 
 def test_only_commands_have_an_encoding() -> None:
     with pytest.raises(NotImplementedError):
-        Command().encode()
+        Command(SEQUENCE).encode()
     assert TraceResp(SEQUENCE).count == 0
     assert decode(TraceResp(SEQUENCE).encode()) == TraceResp(SEQUENCE)
 
