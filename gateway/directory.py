@@ -171,15 +171,16 @@ class Directory(Snapshot[Known]):
     def owner_of(self, sp_number: str, text: str) -> Account | None:
         """The account that owns an MO: by the longest SP number that begins the MO's number, then
         by a keyword. It may be switched off."""
-        known = self.known
-        candidates = [a for a in known.owners.values() if sp_number.startswith(a.row.sp_number)]
+        accounts = self.known.accounts
+        owners = self.known.owners.values()
+        candidates = [owner for owner in owners if sp_number.startswith(owner.row.sp_number)]
         if not candidates:
             return None
         longest = max(len(account.row.sp_number) for account in candidates)
         best = [account for account in candidates if len(account.row.sp_number) == longest]
         # An account that is switched off gives way to another one of its own system.
-        enabled_systems = {a.biz_id for a in best if a.id in known.accounts}
-        best = [a for a in best if a.id in known.accounts or a.biz_id not in enabled_systems]
+        enabled_systems = {a.biz_id for a in best if a.id in accounts}
+        best = [a for a in best if a.id in accounts or a.biz_id not in enabled_systems]
         # On a number that several accounts share, the keyword decides, then an account without
         # keywords, which takes all other MOs.
         match_text = fold(text)

@@ -240,10 +240,10 @@ class SalesforceAdapter(UpsertAdapter):
         escaped_values = [value.replace("\\", "\\\\").replace("'", "\\'") for value in values]
         rows: dict[str, dict[str, Any]] = {}
         for names in _portions([field, *columns]):
-            selected = ", ".join(dict.fromkeys(["Id", field, *names]))
+            selection = ", ".join(dict.fromkeys(["Id", field, *names]))
             for texts in _portions([f"'{value}'" for value in escaped_values]):
                 query = (
-                    f"SELECT {selected} FROM {self.settings.object} "  # noqa: S608
+                    f"SELECT {selection} FROM {self.settings.object} "  # noqa: S608
                     f"WHERE {field} IN ({', '.join(texts)})"
                 )
                 response = self._session.ask("GET", f"query?{urlencode({'q': query})}")

@@ -118,7 +118,11 @@ class BatchView(APIView):
         try:
             body = parse(content, _raw_items(name))
         except ParseError as error:
-            content, mark = _mark_half_characters(content)
+            # JavaScript writes half of a surrogate pair when it cuts a text. msgspec refuses it
+            # even in items that it keeps raw, and one item would refuse all the others. The
+            # function lets other threads run: a pattern alone would hold the lock for 16 MiB.
+            mark = secrets.token_hex(8).encode()  # random: no item has it by chance
+            content = _HALF_CHARACTER.sub(lambda match: mark if match[1] else match[0], content)
             try:
                 body = parse(content, _raw_items(name))
             except (ParseError, InvalidInput):
@@ -133,15 +137,6 @@ class BatchView(APIView):
 
         verdicts = judge_each(items, read, self.accept)
         return Response({"results": [self.as_dict(verdict) for verdict in verdicts]})
-
-
-def _mark_half_characters(body: bytes) -> tuple[bytes, bytes]:
-    """The body with each half of a surrogate pair replaced by a mark, and the mark. JavaScript
-    writes such halves when it cuts a text; msgspec refuses them even in items that it keeps raw,
-    and one item would refuse all the others."""
-    # The function lets other threads run: a pattern alone would hold the lock for 16 MiB.
-    mark = secrets.token_hex(8).encode()  # random: no item has it by chance
-    return _HALF_CHARACTER.sub(lambda match: mark if match[1] else match[0], body), mark
 
 
 @lru_cache
