@@ -28,6 +28,7 @@ test: tools  ## a proof of every promise, with a reduced load
 	@scripts/run_tests.py
 
 test-full: tools  ## every case there is, on SQLite and on MariaDB, with the full load
+	@scripts/packages.sh $(PYTHON) full
 	@MSGPLATFORM_FULL_LOAD=1 scripts/run_tests.py
 
 test-mysql: tools  ## engines, integration, crashes and a round of chaos on a MySQL server (MYSQL_ROOT, TESTS)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What tests and benchmarks need from the system. As root on Debian or Ubuntu: install what is
 # missing. Otherwise: say the line that installs it, and fail.
-# Usage: packages.sh [python [scale]]; `scale` adds what only `make test-scale` needs.
+# Usage: packages.sh [python [scale|full]]; these add what only `make test-scale` or `make test-full`
+# needs.
 set -euo pipefail
 
 python=${1:-python3}
@@ -40,6 +41,11 @@ if [[ ${2:-} == scale ]]; then
   have curl || need curl
   have ip || need iproute2
   have sysctl || need procps
+fi
+if [[ ${2:-} == full ]]; then  # bare systems and the image
+  for program in mmdebstrap umoci; do
+    have "$program" || need "$program"
+  done
 fi
 
 [[ ${#missing[@]} -gt 0 ]] || exit 0
