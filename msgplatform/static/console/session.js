@@ -35,8 +35,9 @@
 })();
 
 // A login in another tab changes the token of forms: a page from before sends the browser's own.
+// Of two cookies of that name, one of them another application's, Django takes the last.
 document.addEventListener("formdata", ({ formData }) => {
-  const token = document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1];
+  const token = document.cookie.match(/(?:^|.*; )csrftoken=([^;]+)/)?.[1];
   if (token && formData.has("csrfmiddlewaretoken")) formData.set("csrfmiddlewaretoken", token);
 });
 
