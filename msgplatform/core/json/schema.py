@@ -146,14 +146,13 @@ def _register(document: Mapping[str, Any]) -> tuple[Registry[Any], str]:
     """A registry with the document and what has an address or a name in it, and its address."""
     root = DRAFT202012.detect(document).create_resource(document)
     address = urldefrag(root.id() or "")[0] or _UNNAMED
+    opaque = Registry().with_resource(address, Resource.opaque(document)).crawl()
     try:
         registry: Registry[Any] = Registry().with_resource(address, root).crawl()
     except (AttributeError, TypeError):  # the library stumbles over arrays in `dependencies`
-        registry = Registry().with_resource(address, Resource.opaque(document)).crawl()
-    if registry[address].contents is not document:
-        words = _("A part of the schema has the address of the whole schema. Give it another $id.")
-        raise InvalidInput(lazy_message(words))
-    return registry, address
+        return opaque, address
+    # A part with the address of the whole document has taken its place: no address counts then.
+    return registry if registry[address].contents is document else opaque, address
 
 
 def _parts(

@@ -64,8 +64,6 @@ def test_what_is_wrong_with_a_value(value: Any, path: str | None, words: str) ->
             {"$ref": "#/$defs/a", "$defs": {"a": {"$id": "a", "$ref": "#/$defs/b"}, "b": {}}},
             "leads nowhere",
         ),
-        ({"$id": "https://e.com/o", "$defs": {"a": {"$id": "/o#"}}}, "address of the whole schema"),
-        ({"$schema": DRAFT_4, "items": {"id": ""}}, "address of the whole schema"),
         ({"$schema": 5}, "address of a draft"),
         ({"$schema": []}, "address of a draft"),
         ({"$schema": "http://["}, "address of a draft"),
@@ -232,6 +230,21 @@ def test_a_validation_that_would_take_too_long_is_ended(schema: Any, value: Any)
     assert wrong is not None
     assert "takes too long" in wrong.reason
     assert time.thread_time() - began < 20
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$id": "https://e.com/o", "required": ["x"], "properties": {"y": {"$id": "/o#"}}},
+        {"$schema": DRAFT_4, "required": ["x"], "properties": {"y": {"id": ""}}},
+    ],
+)
+def test_a_part_with_the_address_of_the_document_does_not_take_its_place(
+    schema: dict[str, Any],
+) -> None:
+    compiled = json_schema.compile_schema(schema)
+    assert json_schema.first_error(compiled, {"x": 1, "y": 1}) is None
+    assert "required" in str(json_schema.first_error(compiled, {"y": 1}))
 
 
 @pytest.mark.parametrize(
