@@ -362,7 +362,7 @@ def test_a_consumer_that_fails_hides_no_other(settings: Settings) -> None:
     publish(biz)
     Maker().splitter.split()
     ReceiveMsg.objects.filter(biz_receive=dead).update(**late("next_at"))
-    BizReceive.objects.filter(pk=dead.pk).update(**late("failing_since"))
+    BizReceive.objects.filter(pk=dead.pk).update(failures=2, **late("failing_since"))
     of_flows.report_backlogs()
     assert open_keys() == set()
     ReceiveMsg.objects.filter(biz_receive=alive).update(**late("next_at"))
