@@ -16,6 +16,7 @@ from django.conf import settings
 from crmsync import signals
 from crmsync.models.sources import MAX_BATCH
 from msgplatform.core import logging
+from msgplatform.core.data import chunks_within
 from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)
@@ -117,17 +118,11 @@ def split(entries: Sequence[Entry], size: int | None = None) -> Iterable[Sequenc
     if len(entries) <= MAX_ENTRIES and size <= MAX_BYTES:
         yield entries  # nearly always
         return
-    part: list[Entry] = []
-    part_size = 0
-    for entry in entries:
-        entry_size = len(msgspec.json.encode(entry.request))
-        if part and (len(part) == MAX_ENTRIES or part_size + entry_size > MAX_BYTES):
-            yield part
-            part, part_size = [], 0
-        part.append(entry)
-        part_size += entry_size
-    if part:
-        yield part
+    yield from chunks_within(
+        entries,
+        (lambda _entry: 1, MAX_ENTRIES),
+        (lambda entry: len(msgspec.json.encode(entry.request)), MAX_BYTES),
+    )
 
 
 PATTERN = r"crm-(main|retry|dead)-[a-z0-9][a-z0-9-]{0,39}"

@@ -19,6 +19,7 @@ from django.http.request import validate_host
 from msgplatform import env
 from msgplatform.core.data import engines, migration_stages
 from msgplatform.core.flows.programs import redis_roles
+from msgplatform.core.http.addresses import bracketed
 from msgplatform.core.rates import shared
 
 # An entry of ALLOWED_HOSTS that can fit a request: a name, a pattern, an IPv6 address in brackets.
@@ -68,8 +69,7 @@ def settings_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 @register(env.CHECKS_TAG)
 def hosts_check(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
     """Names that fit no request. They are an error where no other name is listed."""
-    host = urlsplit(settings.PUBLIC_URL).hostname or ""
-    host = f"[{host}]" if ":" in host else host
+    host = bracketed(urlsplit(settings.PUBLIC_URL).hostname or "")
     is_answered = validate_host(host, settings.ALLOWED_HOSTS)
     if wrong_names := [name for name in settings.ALLOWED_HOSTS if not _HOST.fullmatch(name)]:
         has_others = len(wrong_names) < len(settings.ALLOWED_HOSTS)

@@ -13,7 +13,7 @@ from django.db.models import Count, QuerySet
 from django.db.models.functions import Length, Now
 
 from msgplatform.core.archive.description import horizon
-from msgplatform.core.data import chunks, ids as id_numbers, sql
+from msgplatform.core.data import chunks, chunks_within, ids as id_numbers, sql
 from notify.archive import retention
 from notify.archive.stores import Store
 from notify.models import BizMsg, ReceiveMsg, RestoredMsg
@@ -74,18 +74,12 @@ def bounded_chunks(message_ids: Sequence[int], store: Store) -> Iterator[list[in
     sizes = dict(message_sizes.order_by().values_list("id", "size"))
     rows = store.deliveries_of(message_ids).order_by().values_list("msg_id")
     deliveries = dict(rows.annotate(Count("id")))
-    chunk: list[int] = []
-    size = count = 0
-    for message_id in message_ids:
-        # A message that was deleted meanwhile counts as empty, because it does not move.
-        size += sizes.get(message_id, 0)
-        count += deliveries.get(message_id, 0)
-        if chunk and (size > MAX_BYTES or count > MAX_DELIVERIES):
-            yield chunk
-            chunk, size, count = [], sizes.get(message_id, 0), deliveries.get(message_id, 0)
-        chunk.append(message_id)
-    if chunk:
-        yield chunk
+    # A message that was deleted meanwhile counts as empty, because it does not move.
+    return chunks_within(
+        message_ids,
+        (lambda message_id: sizes.get(message_id, 0), MAX_BYTES),
+        (lambda message_id: deliveries.get(message_id, 0), MAX_DELIVERIES),
+    )
 
 
 # -- messages that were brought back -------------------------------------------------------------

@@ -17,6 +17,7 @@ from crmsync.adapters.client import UpsertAdapter, is_whole, json_object, read_j
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Throttled
 from crmsync.adapters.salesforce import session
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
+from msgplatform.core.data import chunks_within
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
 
@@ -255,17 +256,7 @@ class SalesforceAdapter(UpsertAdapter):
 
 def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
     """The texts in lists that have _MAX_PORTION characters at most in a URL."""
-    portion: list[str] = []
-    length = 0
-    for text in texts:
-        size = len(quote_plus(f"{text}, "))
-        if portion and length + size > _MAX_PORTION:
-            yield portion
-            portion, length = [], 0
-        portion.append(text)
-        length += size
-    if portion:
-        yield portion
+    return chunks_within(texts, (lambda text: len(quote_plus(f"{text}, ")), _MAX_PORTION))
 
 
 def _short_id(remote_id: str) -> str:

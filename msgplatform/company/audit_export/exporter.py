@@ -211,8 +211,8 @@ class ExportThread(Upkeep):
         self._loop.start()
 
     def _turn(self) -> float | None:
-        """A target that is away is no standstill of this program, because it has an alert of its
-        own: the log has one line when the target refuses, and one when lines are taken or gone."""
+        """An unavailable target is no standstill of this program, since it has an alert itself:
+        the log has one line when the target refuses, and one when lines are taken or gone."""
         try:
             pause = self._exporter.turn()
         except NotTaken as error:

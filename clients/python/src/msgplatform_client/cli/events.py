@@ -13,7 +13,7 @@ from ..answers import FOLLOW_SECONDS
 from . import payloads
 from .exits import Exit, Failure
 from .output import BAD, BOLD, FAINT, GOOD, Part, deliveries, moment
-from .session import Session, key_in_errors, on_platform
+from .session import Session, key_in_errors, key_option, on_platform
 
 _JSON = {"Content-Type": "application/json"}
 _FAILED = {"exhausted", "poison"}
@@ -48,12 +48,7 @@ def publish(
     ] = False,
     key: Annotated[
         str,
-        typer.Option(
-            "--idempotency-key",
-            "-k",
-            metavar="KEY",
-            help="Names what happened: the same key again is a duplicate, and no second event.",
-        ),
+        key_option("Names what happened: the same key again is a duplicate, and no second event."),
     ] = "",
     channel: Annotated[str, typer.Option(help="A shop or a region, for subscriptions.")] = "",
     is_followed: Annotated[

@@ -13,7 +13,7 @@ from ..errors import PlatformError
 from .events import TimeoutOption, checked_id, states
 from .exits import Exit, Failure
 from .output import BAD, BOLD, FAINT, Part, moment
-from .session import Session, key_in_errors, on_platform
+from .session import Session, key_in_errors, key_option, on_platform
 
 _FOLLOW_SECONDS = 5.0
 _ENDED = {"done", "failed", "cancelled"}
@@ -72,13 +72,7 @@ def resend(
     ] = None,
     flow: Annotated[str, typer.Option(help="The flow of the filters.")] = "notify",
     key: Annotated[
-        str,
-        typer.Option(
-            "--idempotency-key",
-            "-k",
-            metavar="KEY",
-            help="Of the job of the filters: the same key again starts no second one.",
-        ),
+        str, key_option("Of the job of the filters: the same key again starts no second one.")
     ] = "",
     rate: RateOption = None,
     is_preview: Annotated[

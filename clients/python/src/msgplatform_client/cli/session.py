@@ -175,6 +175,11 @@ def checked_part(name: str) -> str:
     return name
 
 
+def key_option(meaning: str) -> Any:
+    """The option with a command's idempotency key."""
+    return typer.Option("--idempotency-key", "-k", metavar="KEY", help=meaning)
+
+
 @contextmanager
 def key_in_errors(key: str) -> Iterator[str]:
     """The idempotency key of a command: the one that its user gave, or a new one, which an error

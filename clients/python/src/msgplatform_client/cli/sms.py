@@ -12,7 +12,7 @@ import typer
 from .events import TimeoutOption, checked_id, states
 from .exits import Exit
 from .output import BAD, BOLD, FAINT, GOOD, WAITING, Part, moment
-from .session import Session, key_in_errors, on_platform
+from .session import Session, key_in_errors, key_option, on_platform
 
 sms = typer.Typer(no_args_is_help=True, help="Send texts, and look at what becomes of them.")
 _UNDER_WAY = {"pending", "submitted", "responded"}
@@ -26,15 +26,7 @@ def send(
     session: Session,
     text: Annotated[str, typer.Argument(help="The text.")],
     to: Annotated[list[str], typer.Argument(help="Telephone numbers.")],
-    key: Annotated[
-        str,
-        typer.Option(
-            "--idempotency-key",
-            "-k",
-            metavar="KEY",
-            help="Names what happened: the same key again sends nothing.",
-        ),
-    ] = "",
+    key: Annotated[str, key_option("Names what happened: the same key again sends nothing.")] = "",
     account: Annotated[str, typer.Option(help="The SMS account, if there are several.")] = "",
     reference: Annotated[str, typer.Option(help="Your own name for it, in reports.")] = "",
     at: Annotated[
