@@ -46,6 +46,7 @@ INCREASE = 0.02
 INCREASE_ALONE = 0.1  # while nobody else uses the server
 DECREASE = 0.5
 _LOWER_COST_WEIGHT, _HIGHER_COST_WEIGHT = 0.1, 0.005  # of a batch with such a cost
+_SLOW_FACTOR = 2  # the cost of the slowest batch that still counts, in multiples of the known cost
 _STRETCH_FACTOR = 1.25  # the factor by which batches grow or shrink from one turn to the next
 FULL_SPEED = 0.95  # a share from here on counts as full speed
 # Between this load and 1 the share does not change.
@@ -177,7 +178,9 @@ class Effort:
         return min(MAX_EVENTS, round(pace.events * self._stretch))
 
     def learn(self, work: int, seconds: float) -> None:
-        cost = seconds / work
+        # A batch that froze (a stopped process, a database that hangs) teaches no more than a slow one:
+        # beside other programs nothing would teach the true cost again.
+        cost = min(seconds / work, _SLOW_FACTOR * self._cost or math.inf)
         # Higher costs are learned slowly: when others begin to work, batches are slow for a moment
         # before the share falls.
         weight = _LOWER_COST_WEIGHT if cost < self._cost else _HIGHER_COST_WEIGHT

@@ -109,6 +109,14 @@ def test_pauses_leave_a_share_of_the_work_on_a_busy_machine() -> None:
     assert effort.pause(0.1, 100, 0.11) == pytest.approx(1.0, abs=0.1)
 
 
+def test_a_batch_that_froze_does_not_lower_the_share() -> None:
+    effort = Effort()
+    effort.learn(100, 0.1)
+    effort.learn(100, 60.0)
+    assert effort.pause(0.1, 10, 0.01) == pytest.approx(0.09, abs=0.001)
+    assert effort.pause(0.1, 10, 0.05) == pytest.approx(0.05, abs=0.001)
+
+
 def test_batches_become_larger_when_the_share_is_not_reached() -> None:
     effort, pace = Effort(), pace_of(0.1)
     effort.learn(100, 0.1)
