@@ -40,13 +40,12 @@ _STAT = Path("/proc/stat")
 _PROBE = "SELECT active FROM feed_user WHERE biz_id = 0 AND uid = ''"
 
 MAX_EVENTS = 100  # in a batch; larger batches are not faster, and others wait longer for them
-MIN_EVENTS = 10
+MIN_EVENTS = 40  # smaller batches take as long: most of it goes into their statements and commit
 # Changes of the share in each step of a second.
 INCREASE = 0.02
 INCREASE_ALONE = 0.1  # while nobody else uses the server
 DECREASE = 0.5
 _LOWER_COST_WEIGHT, _HIGHER_COST_WEIGHT = 0.1, 0.005  # of a batch with such a cost
-_SLOW_FACTOR = 2  # the cost of the slowest batch that still counts, in multiples of the known cost
 _STRETCH_FACTOR = 1.25  # the factor by which batches grow or shrink from one turn to the next
 FULL_SPEED = 0.95  # a share from here on counts as full speed
 # Between this load and 1 the share does not change.
@@ -122,14 +121,13 @@ class Meter:
         """The load of the last seconds; None without a sample. `own`: the connections of all
         dispatchers."""
         now = self._clock()
-        own_connections = frozenset(own)
         recent = [sample for sample in self._samples if sample.at >= now - STATEMENTS_SECONDS]
         if not recent:
             return None
         # Samples of an idle platform are further apart, so the last sample may be older.
         latencies = [sample.latency for sample in recent if sample.at >= now - LATENCY_SECONDS]
         latency = median(latencies or [recent[-1].latency])
-        statements = sum(len(sample.running - own_connections) for sample in recent) / len(recent)
+        statements = sum(len(sample.running.difference(own)) for sample in recent) / len(recent)
         self._lows.append((now, latency))
         while self._lows[0][0] < now - BASELINE_SECONDS:
             self._lows.popleft()
@@ -146,8 +144,7 @@ def _processor_ticks() -> tuple[int, int]:
     """(idle, all) of all processors since the machine start."""
     with suppress(OSError, ValueError):
         # user nice system idle iowait irq softirq steal; the time of guests is in user already
-        line = _STAT.read_text(encoding="utf-8").split("\n", 1)[0]
-        ticks = [int(word) for word in line.split()[1:9]]
+        ticks = [int(word) for word in _STAT.read_text(encoding="utf-8").split(maxsplit=9)[1:9]]
         return ticks[3] + ticks[4], sum(ticks)
     return 0, 0
 
@@ -178,9 +175,9 @@ class Effort:
         return min(MAX_EVENTS, round(pace.events * self._stretch))
 
     def learn(self, work: int, seconds: float) -> None:
-        # A batch that froze (a stopped process, a database that hangs) teaches no more than a slow one:
-        # beside other programs nothing would teach the true cost again.
-        cost = min(seconds / work, _SLOW_FACTOR * self._cost or math.inf)
+        # A batch that froze (a stopped process, a database that hangs) teaches no more than a slow
+        # one: beside other programs nothing would teach the true cost again.
+        cost = min(seconds / work, 2 * self._cost or math.inf)
         # Higher costs are learned slowly: when others begin to work, batches are slow for a moment
         # before the share falls.
         weight = _LOWER_COST_WEIGHT if cost < self._cost else _HIGHER_COST_WEIGHT

@@ -164,7 +164,7 @@ def test_a_late_queue_presses_harder(dispatchers: Callable[[], Pacer], settings:
     settings.FEED_LATE_SECONDS = 0.001
     event()
     dispatchers()
-    assert until(presence.read_decision, "a decision").min_share == 0.26
+    assert until(presence.read_decision, "a decision").min_share == 2 * settings.FEED_MIN_SHARE
 
 
 def test_the_backlog_is_counted_up_to_a_bound() -> None:

@@ -87,8 +87,8 @@ def test_a_late_queue_keeps_more_and_the_hours_have_the_last_word() -> None:
 
 def test_batches_follow_the_share() -> None:
     assert pace_of(1.0) == Pace(100, 1.0)
-    assert pace_of(0.1) == Pace(10, 0.1)
-    assert pace_of(0.02).events == 10
+    assert pace_of(0.5) == Pace(50, 0.5)
+    assert pace_of(0.02).events == 40
 
 
 def test_pauses_leave_a_share_of_the_time_until_the_cost_of_work_is_known() -> None:
@@ -120,13 +120,13 @@ def test_a_batch_that_froze_does_not_lower_the_share() -> None:
 def test_batches_become_larger_when_the_share_is_not_reached() -> None:
     effort, pace = Effort(), pace_of(0.1)
     effort.learn(100, 0.1)
-    assert effort.events(pace) == 10
+    assert effort.events(pace) == 40
     for _ in range(20):
-        effort.pause(pace.share, 10, 0.5)
+        effort.pause(pace.share, 40, 0.5)
     assert effort.events(pace) == 100
     for _ in range(20):
         effort.pause(pace.share, 100, 0.1)
-    assert effort.events(pace) == 10
+    assert effort.events(pace) == 40
 
 
 def test_nobody_there_is_a_reason_to_hurry() -> None:
