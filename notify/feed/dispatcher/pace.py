@@ -159,7 +159,8 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Effort:
-    """The seconds that work takes at full speed, learned from full batches.
+    """The seconds that work takes at full speed, learned from undisturbed batches, and from others
+    as long as there was none: after a start beside other programs.
 
     A pause follows from these seconds, not from the time that a batch took: on a busy machine a
     batch takes several times as long, and with pauses as long next to nothing would be done. When
@@ -168,13 +169,17 @@ class Effort:
 
     def __init__(self) -> None:
         self._cost = 0.0  # seconds for a unit of work; 0: not known yet
+        self._is_certain = False
         self._stretch = 1.0
 
     def events(self, pace: Pace) -> int:
         """The size of a batch."""
         return min(MAX_EVENTS, round(pace.events * self._stretch))
 
-    def learn(self, work: int, seconds: float) -> None:
+    def learn(self, work: int, seconds: float, is_undisturbed: bool = True) -> None:
+        if self._is_certain and not is_undisturbed:
+            return
+        self._is_certain = is_undisturbed
         # A batch that froze (a stopped process, a database that hangs) teaches no more than a slow
         # one: beside other programs nothing would teach the true cost again.
         cost = min(seconds / work, 2 * self._cost or math.inf)

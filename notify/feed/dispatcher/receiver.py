@@ -17,7 +17,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed.dispatcher import fanout, queue
-from notify.feed.dispatcher.pace import FULL_SPEED, MAX_EVENTS, Effort, Pace
+from notify.feed.dispatcher.pace import FULL_SPEED, MAX_EVENTS, MIN_EVENTS, Effort, Pace
 from notify.feed.dispatcher.queue import Event, Front
 from notify.feed.models import EventQueue, FeedUser
 from notify.feed.models.users import RELATIONS_OF_TOPIC
@@ -51,9 +51,10 @@ class Receiver:
 
     def pause_after(self, pace: Pace, count: int, seconds: float) -> float:
         """Seconds to rest after a turn that handled `count` events in `seconds`."""
-        # Only full batches at full speed show the cost of work that nothing slows down.
-        if pace.share >= FULL_SPEED and count >= MAX_EVENTS * FULL_SPEED:
-            self._effort.learn(self._work, seconds)
+        if count >= MIN_EVENTS * FULL_SPEED:
+            # Only full batches at full speed show the cost of work that nothing slows down.
+            is_undisturbed = pace.share >= FULL_SPEED and count >= MAX_EVENTS * FULL_SPEED
+            self._effort.learn(self._work, seconds, is_undisturbed)
         return self._effort.pause(pace.share, self._work, seconds)
 
     # -- a batch ---------------------------------------------------------------------------------

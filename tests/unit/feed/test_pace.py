@@ -117,6 +117,17 @@ def test_a_batch_that_froze_does_not_lower_the_share() -> None:
     assert effort.pause(0.1, 10, 0.05) == pytest.approx(0.05, abs=0.001)
 
 
+def test_after_a_start_beside_others_the_share_is_one_of_the_work_too() -> None:
+    effort = Effort()
+    effort.learn(100, 0.1, is_undisturbed=False)
+    assert effort.pause(0.1, 10, 0.05) == pytest.approx(0.05)
+    for _ in range(100):
+        effort.learn(100, 0.05)
+    for _ in range(100):
+        effort.learn(100, 0.01, is_undisturbed=False)  # of cheaper work
+    assert effort.pause(0.1, 10, 0.01) == pytest.approx(0.04, abs=0.001)
+
+
 def test_batches_become_larger_when_the_share_is_not_reached() -> None:
     effort, pace = Effort(), pace_of(0.1)
     effort.learn(100, 0.1)
