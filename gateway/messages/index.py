@@ -56,10 +56,6 @@ def _read_account(text: str, field: str) -> int:
     return account
 
 
-def _owners(account: int) -> list[int]:
-    return list(SmsAccount.objects.filter(pk=account).values_list("biz_id", flat=True))
-
-
 def _accounts(text: str, systems: Systems) -> Sequence[Option]:
     """Accounts with the typed text in their name or SP number."""
     rows = SmsAccount.objects.filter(Q(name__icontains=text) | Q(sp_number__startswith=text))
@@ -80,7 +76,7 @@ ACCOUNT = FilterField(
     gettext_lazy("Type a part of its name"),
     "name",
     options=_accounts,
-    owners=_owners,
+    owners=lambda pk: list(SmsAccount.objects.filter(pk=pk).values_list("biz_id", flat=True)),
     read=_read_account,
     parameter_help="Only messages of the account of this name",
 )
@@ -127,10 +123,15 @@ def _in_rare_state(source: Source, values: Values) -> Reader | None:
     return None if values["state"] in _COMMON_STATES else ordered("state").open(source, values)
 
 
-def _with_text(values: Values, ids: Sequence[int]) -> set[int]:
-    rows = SgipMt.objects.filter(id__in=ids).order_by().values_list("id", "text", "reference")
-    query = values["text"]
-    return {pk for pk, text, reference in rows if query in text or query == reference}
+def _with_texts(values: Values, ids: Sequence[int]) -> set[int]:
+    """Texts are compared exactly: MariaDB ignores case, accents and blanks at the end."""
+    columns = ("id", "text", "reference", "idempotency_key")
+    query, rows = values.get("text", ""), SgipMt.objects.filter(id__in=ids).order_by()
+    return {
+        pk for pk, text, reference, key in rows.values_list(*columns)
+        if (query in text or query == reference)
+        and (reference, key) == (values.get("reference", reference), values.get("key", key))
+    }  # fmt: skip
 
 
 ARCHIVE = Source(
@@ -157,7 +158,7 @@ ARCHIVE = Source(
         "answer": failures.with_answer,
         "failed_since": "archived_at__gte",
     },
-    checks=[Check(("text",), _with_text)],
+    checks=[Check(("text", "reference", "key"), _with_texts)],
 )
 
 

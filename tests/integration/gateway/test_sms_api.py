@@ -301,8 +301,9 @@ class TestList:
         assert self.shown(shop, state="failed", account="marketing") == [ids[1]]
 
     def test_by_key_and_reference(self, shop: Caller, ids: list[str]) -> None:
-        SgipMt.objects.filter(pk=int(ids[2])).update(idempotency_key="order-7", reference="r-7")
-        assert self.shown(shop, key="order-7") == self.shown(shop, reference="r-7") == [ids[2]]
+        for pk, key, reference in ((ids[2], "order-7", "r-7"), (ids[3], "Order-7", "R-7")):
+            SgipMt.objects.filter(pk=int(pk)).update(idempotency_key=key, reference=reference)
+            assert self.shown(shop, key=key) == self.shown(shop, reference=reference) == [pk]
         assert self.shown(shop, key="order-7", reference="r-8") == []
 
     def test_one_in_flight_is_asked_for_by_its_id(self, shop: Caller, ids: list[str]) -> None:
