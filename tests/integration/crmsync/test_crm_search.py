@@ -542,6 +542,14 @@ def test_the_console_finds_and_shows_them(biz: Biz, policy: Policy, admin_client
     assert flows.get("crmsync").messages.page(str(lead.pk))  # type: ignore[union-attr]
 
 
+def test_a_bulk_job_is_offered_where_its_times_are_those_of_the_list(
+    policy: Policy, admin_client: Client
+) -> None:
+    address = f"/console/search/crmsync?crm={policy.crm.name}"
+    for times, count in (("", 3), ("&since=2026-01-01", 0), ("&until=2026-01-01", 0)):
+        assert len(admin_client.get(address + times).context["bulk_links"]) == count, times
+
+
 def test_the_csv_file_has_each_record_of_a_lead(
     biz: Biz, policy: Policy, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,12 +51,15 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     values = form.filter() if result else {}
     bulk_links: list[tuple[Text, str]] = []
     if values and pages.can_start_jobs(request.user, flow):
-        # Bulk jobs about all messages of this filter. Only for actions that have all of its fields:
-        # other actions would select more messages.
+        # Bulk jobs about all messages of this filter. Only for actions that have all of its fields,
+        # and read its times the same way: other actions would select other messages.
+        fields = flow.messages.fields
+        times = {(name, fields[name].read) for name in values if fields[name].kind == "time"}
         bulk_links = [
             (action.title, pages.bulk_address(flow.name, name, values))
             for name, action in flow.actions.items()
             if values.keys() <= action.fields.keys()
+            and times <= {(name, field.read) for name, field in action.fields.items()}
         ]
     return pages.page(
         request,
