@@ -17,6 +17,7 @@ from gateway.messages.page import page
 from gateway.messages.states import archived_states
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
+from msgplatform.core.characters import phone_number
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import (
@@ -165,10 +166,9 @@ ARCHIVE = Source(
 def _readings(query: str, personal: bool) -> Iterator[Values]:
     """A message's id, a recipient (if `personal`), an idempotency key or a reference. Digits may be
     an id or a number, and a key may be both."""
-    if query.isascii() and query.lstrip("+").isdigit():
-        yield from exact_id(query)
-        if personal:
-            yield {"number": _read_numbers(query, "number")}
+    yield from exact_id(query)
+    if personal and phone_number(query):
+        yield {"number": _read_numbers(query, "number")}
     yield {"key": query}
     yield {"reference": query}
 

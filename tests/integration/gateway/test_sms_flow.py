@@ -109,7 +109,10 @@ class TestSearch:
     def test_an_archived_one_by_all(self, shop: Caller) -> None:
         message = archived(shop, idempotency_key="order-7", reference="ref-7")
         other = archived(shop, to="13900000000")
-        for query in (message, "13800000000", "8613800000000", "order-7", "ref-7"):
+        for query in (
+            message, "13800000000", "8613800000000", "138 0000 0000", "+86 138-0000-0000",
+            "１３８００００００００", "order-7", "ref-7",
+        ):  # fmt: skip
             (hit,) = engine.search(FLOW.messages, query, 10).hits
             assert (hit.id, hit.state) == (message, "delivered (archived)")
         assert [hit.id for hit in engine.search(FLOW.messages, "13900000000", 10).hits] == [other]
