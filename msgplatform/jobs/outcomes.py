@@ -163,8 +163,8 @@ class MessagePage(msgspec.Struct, frozen=True):
 def list_messages(job: BulkJob, ending: Ending, cursor: str, limit: int) -> MessagePage:
     """The messages with this ending, in the order in which they were resent.
 
-    Reads only the batches of the page. `cursor` is a batch and a place in the batch. Raises
-    InvalidInput.
+    Reads only the batches of the page. `cursor` is a batch and a place among all its ids, which
+    stays when the endings of others change. Raises InvalidInput.
     """
     pk_text, _dot, place_text = cursor.partition(".")
     first_pk, first_place = read_id(pk_text), read_id(place_text)
@@ -173,15 +173,15 @@ def list_messages(job: BulkJob, ending: Ending, cursor: str, limit: int) -> Mess
     next_pk = first_pk
     while page := list(rows.filter(pk__gte=next_pk).defer("cursor")[:_PAGE_BATCHES]):
         for batch in page:
-            ids = batch.ids.split()
             # A batch has no endings before its first look: all its messages are waiting.
-            letters = batch.endings or _LETTERS["waiting"] * len(ids)
-            pairs = zip(ids, letters, strict=False)
-            batch_ids = [pk for pk, letter in pairs if letter == _LETTERS[ending]]
-            for place in range(first_place if batch.pk == first_pk else 0, len(batch_ids)):
+            letters = batch.endings or _LETTERS["waiting"] * batch.size
+            min_place = first_place if batch.pk == first_pk else 0
+            for place, (pk, letter) in enumerate(zip(batch.ids.split(), letters, strict=False)):
+                if place < min_place or letter != _LETTERS[ending]:
+                    continue
                 if len(listed_ids) == limit:
                     return MessagePage(listed_ids, f"{batch.pk}.{place}")
-                listed_ids.append(batch_ids[place])
+                listed_ids.append(pk)
         next_pk = page[-1].pk + 1
     return MessagePage(listed_ids)
 

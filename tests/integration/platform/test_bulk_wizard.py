@@ -244,6 +244,15 @@ def test_each_number_leads_to_its_messages(
     assert set.union(*listed(admin_client, "arrived")) == {messages[0], messages[4]}
 
 
+def test_a_message_that_waits_is_on_one_page(row: BizReceive) -> None:
+    job = BulkJob.objects.create(flow="notify", filter={}, created_by="x")
+    BulkBatch.objects.create(job=job, ids="1 2 3 4 5 6", size=6, waiting=6, created_at=sql.now())
+    first = outcomes.list_messages(job, "waiting", "", 2)
+    BulkBatch.objects.update(endings="aawwww", arrived=2, waiting=4)
+    second = outcomes.list_messages(job, "waiting", first.cursor, 2)
+    assert (first.ids, second.ids) == (["1", "2"], ["3", "4"])
+
+
 def test_which_they_were_is_forgotten_after_a_month(row: BizReceive, admin_client: Client) -> None:
     start(admin_client, "notify", preview(admin_client, "notify", action="resend"),
           action="resend")  # fmt: skip
