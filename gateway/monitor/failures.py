@@ -137,7 +137,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
         is_code = code.isascii() and code.isdigit()
         filter_values = {
             "state": state, "answer": why, "gateway": str(group.subject),
-            "since": since.strftime("%Y-%m-%d %H:%M"), **group.bound("failed_since"),
+            "since": since.isoformat(timespec="minutes"), **group.bound("failed_since"),
         }  # fmt: skip
         return {
             "said": "",  # a gateway's answer is a code, and our own reasons have no content

@@ -1,6 +1,6 @@
 """Failures of SMS: which messages count, until they are sent again."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -84,6 +84,7 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     archived(shop, error=5)
     wanted = FLOW.health.failures()[0]
     assert (wanted.answer, wanted.count) == ("result 5", 2)
+    assert datetime.fromisoformat(wanted.filter["since"]).tzinfo, "the job's page has any zone"
     shown = preview(admin_client, "sms", action=wanted.action, **wanted.filter)
     assert shown.context["counted"] == Counted(2)
     assert resend(**wanted.filter) == 2

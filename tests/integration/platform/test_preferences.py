@@ -14,6 +14,7 @@ from msgplatform.jobs.models import BulkJob
 from msgplatform.models import Alert, Biz, Preferences
 from notify.maker.maker import Maker
 from notify.models import ReceiveMsg
+from tests.support.management import Manager
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -78,6 +79,18 @@ def test_a_bulk_job_means_the_time_of_whoever_started_it(
     assert previewed, counted.context["form"].errors
     in_shanghai.post("/console/bulk/notify", {**data, "start": "1", "previewed": previewed})
     assert BulkJob.objects.get().filter["since"] == "2026-01-02T08:00:00+08:00"
+
+
+def test_a_bulk_job_of_the_api_means_the_time_of_the_platform(
+    in_shanghai: Client, settings: Settings
+) -> None:
+    settings.TIME_ZONE = "UTC"
+    body = {"flow": "notify", "action": "resend", "filter": {"since": "2026-01-02 08:00"}}
+    manager = Manager()
+    ids = {manager.send("POST", "jobs", body, idempotency_key="k").json()["id"] for _ in range(2)}
+    page = in_shanghai.get(f"/console/bulk/jobs/{ids.pop()}").context
+    assert (page["filter"], ids) == ([("Since", "2026-01-02 16:00")], set())
+    assert "since=2026-01-02T08%3A00%3A00%2B00%3A00" in page["repeat_url"]
 
 
 def test_the_language(admin_client: Client) -> None:
