@@ -19,6 +19,7 @@ from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow
 from msgplatform.core.flows.contract import Flow
+from msgplatform.core.json.values import map_leaves
 from msgplatform.core.person import identity
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import (
@@ -181,7 +182,9 @@ def export(person: Person) -> Iterator[bytes]:
     for number, store in enumerate(all_stores()):
         yield (b", " if number else b"") + _dump(store.name) + b": ["
         for place, row in enumerate(all_rows(store, person)):
-            yield (b",\n" if place else b"\n") + _dump(row.data)
+            # JavaScript rounds numbers beyond 2^53, such as ids.
+            data = map_leaves(row.data, int, lambda n: str(n) if abs(n) > 2**53 else n)
+            yield (b",\n" if place else b"\n") + _dump(data)
         yield b"]"
     yield b"}}\n"
 

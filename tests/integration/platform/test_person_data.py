@@ -1013,6 +1013,8 @@ def test_an_export_holds_everything_of_the_person_alone(world: Biz) -> None:
         "alerts", "audit",
     }  # fmt: skip
     assert data["crmsync.leads"][0]["name"] == ANN.name
+    pk = SgipMt.objects.get(user_number=data["sms.sent"][0]["user_number"]).pk
+    assert data["sms.sent"][0]["id"] == str(pk), "JavaScript rounds numbers beyond 2^53"
     assert f"thank you, {ANN.name}" in str(data["notify.messages"])
 
 
