@@ -35,7 +35,7 @@ class Walk(msgspec.Struct):
     """A part of a walk: the ids that match, the number of messages that were looked at, and the
     `cursor` where the walk goes on, None at the end."""
 
-    ids: list[str] = msgspec.field(default_factory=list)
+    ids: set[str] = msgspec.field(default_factory=set)  # SCAN may give a key twice
     seen_count: int = 0
     cursor: int | None = 0
 
@@ -64,7 +64,7 @@ def walk(
             if systems is None or mt.biz in systems:
                 result.seen_count += 1
                 if matches(mt, final):
-                    result.ids.append(mt.id)
+                    result.ids.add(mt.id)
         result.cursor = following or None
         if result.cursor is None or len(result.ids) >= max_ids or time.monotonic() >= until:
             return result
@@ -146,7 +146,7 @@ class InFlight:
             "%d messages in flight were looked at.",
             seen_count,
         )
-        return TextSearchResult(live_lines(walk_result.ids), following, sentence % seen_count)
+        return TextSearchResult(live_lines([*walk_result.ids]), following, sentence % seen_count)
 
 
 def ids_of_key(key: str) -> list[str]:

@@ -150,6 +150,16 @@ class TestSearch:
         assert "12 messages in flight match, of which the newest 5 are shown" in found.notice
         assert "not all" not in found.notice, "the walk came to its end"
 
+    def test_one_in_flight_that_the_walk_meets_twice(
+        self, shop: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As SCAN may, while Redis resizes its table."""
+        message, scan = send(shop.biz), store.scan
+        monkeypatch.setattr(store, "scan", lambda *args: (0, scan(*args)[1] * 2))
+        found = engine.find(FLOW.messages, {"biz": "shop"}, "", 1)
+        assert ([hit.id for hit in found.hits], found.notice) == ([message], "")
+        assert len(engine.search_text(FLOW.messages, "你好", timezone.now(), "", 1.0).hits) == 1
+
     def test_one_in_flight_by_its_number(self, shop: Caller) -> None:
         message = send(shop.biz, to="13800000077", reference="order-77")
         send(shop.biz, to="13900000000")
