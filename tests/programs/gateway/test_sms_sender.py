@@ -226,9 +226,15 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
         (answer,) = link.take()
         assert (answer.name, answer.verdict) == ("7:1121131500", verdict)
         pace = Pace(row.pk)
-        pace._busy = Backoff(first=600, factor=1, cap=600)  # not over when it is looked at
+        # The first pause is over at once, the second is not over when it is looked at.
+        pace._busy = pauses = Backoff(first=1e-6, factor=1e9, cap=1e30, jitter=0)
         pace.slow_down([answer])
+        while pace.is_paused:
+            pass
+        for _ in range(3):  # answers to what was in flight come in pieces
+            pace.slow_down([answer])
         assert pace.is_paused == (result != 0)
+        assert pauses.next() == pytest.approx(1e12 if result else 1e-6), "two pauses, two steps"
 
 
 def test_a_request_that_our_own_connection_refuses_is_in_the_log(
