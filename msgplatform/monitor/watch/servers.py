@@ -29,12 +29,11 @@ _DATABASE = "database"  # the only subject of the alerts about the cluster
 MIN_FREE = 0.10  # of a disk, and of a Redis's memory limit
 # An open alert stays until a little more is free, so that it does not flap.
 _FREE_AGAIN = 0.12
-# A disk is also reported if it will be full within this time, at the pace of the last hour.
-FULL_WITHIN_SECONDS = 12 * 3600.0
-# An open alert stays while the disk will be full within this longer time.
-_FULL_AGAIN_SECONDS = 18 * 3600.0
-# The pace needs samples over the first time, so that one new file is no pace; samples older than
-# the second time are dropped.
+# A disk is also reported if it will be full within the first time at the pace of each third of the
+# last hour: a new file, which is no pace, lies in two of them at most. An open alert stays while
+# the disk will be full within the second time at the pace of the hour.
+_FULL_SECONDS, _FULL_AGAIN_SECONDS = 12 * 3600.0, 18 * 3600.0
+# The pace needs samples over the first time; samples older than the second time are dropped.
 _MIN_TREND_SECONDS, _MAX_TREND_SECONDS = 1800.0, 3600.0
 # A machine without heartbeats for this time is gone, such as a container that was replaced.
 _GONE_SECONDS = 3600.0
@@ -158,15 +157,12 @@ class Disks:
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each disk that is nearly full, or soon will be."""
         machines, now = disks(beats), time.monotonic()
-        samples = {host: self._samples.get(host, deque()) for host in machines}
+        self._samples = {host: self._samples.get(host, deque()) for host in machines}
         for host, beat in machines.items():
-            samples[host].append((now, beat.disk_free_bytes))
-            while now - samples[host][0][0] > _MAX_TREND_SECONDS:
-                samples[host].popleft()
-        self._samples = samples
-        for host in machines:
+            self._samples[host].append((now, beat.disk_free_bytes))
+            while now - self._samples[host][0][0] > _MAX_TREND_SECONDS:
+                self._samples[host].popleft()
             self._silent_since.pop(key(DISK, host), None)
-        # An open alert stays while its disk is nearly full, so that it does not flap.
         is_nearly_full = {
             key(DISK, host): beat.disk_free_bytes < _FREE_AGAIN * beat.disk_bytes
             or self.full_in(host, _FULL_AGAIN_SECONDS) is not None
@@ -183,7 +179,7 @@ class Disks:
 
     def _conditions(self, machines: Mapping[str, Heartbeat]) -> Iterator[Condition]:
         for host, beat in machines.items():
-            seconds = self.full_in(host)
+            seconds = self.full_in(host, _FULL_SECONDS, parts=3)
             if beat.disk_free_bytes >= MIN_FREE * beat.disk_bytes and seconds is None:
                 continue
             free, total = beat.disk_free_bytes / GIB, beat.disk_bytes / GIB
@@ -199,14 +195,17 @@ class Disks:
             subject = lazy_message("The disk of %(host)s is nearly full", host=host)
             yield Condition(key(DISK, host), subject, text)
 
-    def full_in(self, host: str, within: float = FULL_WITHIN_SECONDS) -> float | None:
-        """Seconds until this disk is full at the pace of the last hour; None if not less than
-        `within`."""
+    def full_in(self, host: str, within: float, parts: int = 1) -> float | None:
+        """Seconds until this disk is full at the pace of the slowest of the last hour's equal
+        parts; None if not less than `within`."""
         samples = self._samples[host]
-        (start, before), (now, free) = samples[0], samples[-1]
-        if now - start < _MIN_TREND_SECONDS or free >= before:
+        start, span = samples[0][0], samples[-1][0] - samples[0][0]
+        times = [start + span * part / parts for part in range(parts + 1)]
+        frees = [min(samples, key=lambda sample: abs(sample[0] - at))[1] for at in times]
+        loss = parts * min(frees[part] - frees[part + 1] for part in range(parts))
+        if span < _MIN_TREND_SECONDS or loss <= 0:
             return None
-        seconds = free * (now - start) / (before - free)
+        seconds = frees[-1] * span / loss
         return seconds if seconds < within else None
 
 

@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -640,32 +640,48 @@ def test_a_disk_that_is_nearly_full_and_one_of_a_machine_that_is_silent() -> Non
     assert open_keys() == set()
 
 
-def test_a_machine_that_is_gone_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def set_minute(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the monotonic clock to so many minutes from now."""
+    now = time.monotonic()
+    return lambda minute: monkeypatch.setattr(time, "monotonic", lambda: now + 60 * minute)
+
+
+def test_a_machine_that_is_gone_needs_nobody(set_minute: Callable[[float], None]) -> None:
     """A container that was made anew has another name."""
-    disks, now = Disks(), time.monotonic()
+    disks = Disks()
     disks.report([on_disk("old", 0.09)])
-    for minutes, keys in ((1, {"platform.disk:old"}), (60, {"platform.disk:old"}), (62, set())):
-        monkeypatch.setattr(time, "monotonic", lambda at=now + 60 * minutes: at)
+    for minute, keys in ((1, {"platform.disk:old"}), (60, {"platform.disk:old"}), (62, set())):
+        set_minute(minute)
         disks.report([on_disk("new", 0.5)])
         assert open_keys() == keys
 
 
-def test_a_disk_that_will_be_full_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_will_be_full_soon(set_minute: Callable[[float], None]) -> None:
     """From 30 to 25 percent in half an hour: the rest lasts for two and a half."""
-    now, disks = time.monotonic(), Disks()
-    for minutes, free in ((0, 0.30), (10, 0.28), (29, 0.25)):
-        monkeypatch.setattr(time, "monotonic", lambda at=now + 60 * minutes: at)
+    disks = Disks()
+    for minute, free in ((0, 0.30), (10, 0.283), (20, 0.266), (29, 0.25)):
+        set_minute(minute)
         disks.report([on_disk("one", free)])
-        assert open_keys() == set(), "a file that was just written is no pace"
-    monkeypatch.setattr(time, "monotonic", lambda: now + 1801)
+        assert open_keys() == set(), "too soon for a pace"
+    set_minute(30.1)
     disks.report([on_disk("one", 0.25)])
     assert "it is full in about 2 h" in Alert.objects.get().text
-    monkeypatch.setattr(time, "monotonic", lambda: now + 2400)
+    set_minute(40)
     disks.report([on_disk("one", 0.288)])
     assert open_keys() == {"platform.disk:one"}, "it would come and go"
-    monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
+    set_minute(60)
     disks.report([on_disk("one", 0.30)])
     assert open_keys() == set()
+
+
+def test_a_backup_is_no_pace(set_minute: Callable[[float], None]) -> None:
+    """6 of 40 GiB in five minutes, and nothing before and afterwards."""
+    disks = Disks()
+    for minute in range(130):
+        set_minute(minute)
+        disks.report([on_disk("one", 0.40 - 0.012 * min(5, max(0, minute - 60)))])
+        assert open_keys() == set(), minute
 
 
 def test_few_free_id_nodes_are_an_alert() -> None:
