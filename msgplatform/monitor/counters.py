@@ -24,8 +24,8 @@ log = logging.get(__name__)
 
 EVERY_SECONDS = 60.0
 # The roll-up pauses for 20 times its duration, so that it takes at most a twentieth of the time
-# however many counters there are.
-_REST_FACTOR = 20
+# however many counters there are; for ten minutes at most, because the database may have hung.
+_REST_FACTOR, _MAX_REST_SECONDS = 20, 600.0
 _CHUNK = 5000  # rows, about, in one DELETE
 _CHUNKS_A_TURN = 20
 _HOURS_A_TURN = 48
@@ -74,8 +74,9 @@ class Housekeeping:
                 has_more = purge() or has_more
         finally:
             # Pause after an error too, so that the owner has time for other work.
-            seconds = time.monotonic() - start
-            self._next = start + (0 if has_more else EVERY_SECONDS) + seconds * _REST_FACTOR
+            end = time.monotonic()
+            pause = min(_MAX_REST_SECONDS, (end - start) * _REST_FACTOR)
+            self._next = end + pause + (0 if has_more else EVERY_SECONDS)
         return True
 
 
