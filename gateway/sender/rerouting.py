@@ -23,6 +23,7 @@ _PAGE = 1000  # messages of one script, during which Redis does nothing else
 _PAUSE_SECONDS = 1.0
 # The pause after a walk, in walks' durations: a long queue takes at most a tenth of the time.
 _PAUSE_FACTOR = 9
+_MAX_PAGE_SECONDS = 1.0  # of a page in a walk's duration: the process may have been frozen
 
 
 def look(
@@ -35,10 +36,8 @@ def look(
     """
     flat = scripts.run("look", [gateway, holder, *start, limit])
     waiting = [
-        WaitingMessage(
-            decode_mt(flat[i + 1]), bool(flat[i + 2]), int(flat[i + 3]), int(flat[i + 4])
-        )
-        for i in range(2, len(flat), 5)
+        WaitingMessage(decode_mt(flat[i]), bool(flat[i + 1]), int(flat[i + 2]), int(flat[i + 3]))
+        for i in range(3, len(flat), 5)
     ]
     return waiting, (int(flat[0]), int(flat[1])) if flat[0] != b"" else None
 
@@ -91,7 +90,7 @@ class Walk:
         if count:
             targets = sorted({target for _message, target in leaving if target})
             log.info("rerouted", gateway=self._gateway, count=count, to=targets)
-        self._walk_seconds += time.monotonic() - began
+        self._walk_seconds += min(_MAX_PAGE_SECONDS, time.monotonic() - began)
         if following is not None:
             priority, position = following
             # The messages behind the moved ones have moved up.

@@ -1,5 +1,6 @@
 """The life of messages in Redis: one walked step by step, and each way in which it may go wrong."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -38,6 +39,14 @@ def accept(*messages: Mt, **call: Any) -> Any:
 
 def claim(holder: str = "me", most: int = 100, lease: float = 30) -> list[Any]:
     return store.claim(GATEWAY, holder, most, lease)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic time, which stands still otherwise."""
+    seconds = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    return seconds
 
 
 def look(
@@ -303,8 +312,7 @@ class TestClaims:
         assert look(FRONT) == ([], None)
         assert set(sms_redis.keys("*")) == before
 
-    def test_a_way_that_becomes_free_ends_the_pause(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rerouting, "_PAUSE_SECONDS", 3600.0)
+    def test_a_way_that_becomes_free_ends_the_pause(self, clock: list[float]) -> None:
         message = msgspec.structs.replace(mt(1), gateways=[GATEWAY, 8])
         accept(message)
         walk = rerouting.Walk(GATEWAY, "me")
@@ -312,6 +320,18 @@ class TestClaims:
         assert walk.turn(list) == 0
         assert walk.turn(lambda: [8]) == 1
         assert [c.mt.id for c in store.claim(8, "me", 10, 30)] == [message.id]
+
+    def test_a_walk_that_was_frozen_goes_on_soon(self, clock: list[float]) -> None:
+        def freeze() -> list[int]:
+            clock[0] += 1200
+            return []
+
+        walk = rerouting.Walk(GATEWAY, "me")
+        assert walk.turn(freeze) == 0
+        accept(mt(1, expire_at=1.0))
+        assert walk.turn(list) == 0, "a pause"
+        clock[0] += 60
+        assert walk.turn(list) == 1, "it has ended as expired"
 
     def test_page_by_page_they_arrive_in_their_order_behind_others(self) -> None:
         accept(*(mt(n) for n in range(6)))
