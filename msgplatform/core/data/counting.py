@@ -14,8 +14,9 @@ _TERMS = 400  # SELECTs in one UNION; SQLite takes 500
 # A total of fewer rows is counted anew each time.
 MANY = 10_000
 # Counts are kept for this many times the duration of their counting: counting then takes at most a
-# twentieth of this process's time, for any number of callers.
-REST = 20
+# twentieth of this process's time, for any number of callers. Ten minutes are the maximum, because
+# the process may have been frozen.
+REST, _MAX_SECONDS = 20, 600.0
 K = TypeVar("K")
 
 
@@ -60,9 +61,8 @@ class KeptCounts(Generic[K]):
                 start = time.monotonic()
                 counts = self.count()
                 now = time.monotonic()
-                is_large = sum(counts.values()) >= MANY
-                self._known = counts if is_large else None
-                self._until = now + REST * (now - start) if is_large else 0.0
+                self._known = counts if sum(counts.values()) >= MANY else None
+                self._until = now + min(_MAX_SECONDS, REST * (now - start))
             return counts
         finally:
             self._counting.release()

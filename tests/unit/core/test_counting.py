@@ -38,6 +38,15 @@ def test_many_are_counted_now_and_then(table: Table) -> None:
     assert table.counted == 2
 
 
+def test_counts_of_a_process_that_was_frozen_are_not_kept_for_hours(table: Table) -> None:
+    kept, table.seconds = KeptCounts(table.count), 1200.0
+    kept.read()
+    for seconds, count in ((599, 1), (1, 2)):
+        table.now += seconds
+        kept.read()
+        assert table.counted == count
+
+
 def test_few_are_counted_each_time(table: Table) -> None:
     kept = KeptCounts(table.count)
     for table.rows in (5, 6, MANY - 1):
