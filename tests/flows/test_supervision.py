@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -51,6 +52,12 @@ os.write(os.open(sys.argv[2], os.O_APPEND | os.O_CREAT | os.O_WRONLY), sys.argv[
 EXITS_AT_ONCE = """
 import os, sys
 os.write(os.open(sys.argv[1], os.O_APPEND | os.O_CREAT | os.O_WRONLY), b"x")
+"""
+LOGS_MUCH = """
+import time
+while True:
+    print("x" * 999, flush=True)
+    time.sleep(0.001)
 """
 
 
@@ -135,6 +142,30 @@ def test_a_program_that_exits_at_once_twenty_times_is_still_restarted(folder):
     assert "FATAL" not in log
     assert "gave up" not in log
     assert "cannot be run" in (folder / "logs" / "missing.log").read_text()
+
+
+def test_a_log_that_cannot_be_written_loses_lines_and_nothing_else(folder):
+    log = private_directory(folder / "logs") / "logs.log"
+    with log.open("wb") as file:
+        file.truncate(10 << 20)
+    # Its rotation fails: a folder cannot be replaced by a file.
+    log.with_name("logs.log.2").touch()
+    log.with_name("logs.log.3").mkdir()
+
+    def until_more(size):
+        before = size()
+        until(lambda: size() > before + (1 << 18), 60)  # more than a pipe takes
+
+    with supervised(folder, Program("logs", python(folder, LOGS_MUCH), 500)) as supervisor:
+        until_more(lambda: log.stat().st_size)
+        process = psutil.Process(pids(supervisor)["logs"])
+        limits = resource.prlimit(supervisor.pid, resource.RLIMIT_FSIZE)
+        # As with a full disk: no write of supervisord into a file succeeds.
+        resource.prlimit(supervisor.pid, resource.RLIMIT_FSIZE, (0, limits[1]))
+        until_more(lambda: process.io_counters().write_chars)
+        resource.prlimit(supervisor.pid, resource.RLIMIT_FSIZE, limits)
+        until_more(lambda: log.stat().st_size)
+        assert pids(supervisor) == {"supervisord": supervisor.pid, "logs": process.pid}
 
 
 def test_priorities_stop_one_after_another_and_the_last_started_first(folder):

@@ -147,9 +147,6 @@ class InheritedProcess:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         return code
 
-    def terminate(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
-
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
 
@@ -225,7 +222,8 @@ class Supervisor:
         private_directory(self.places.pace)
         self.places.config.write_text(config, encoding="utf-8")
         self.places.socket.unlink(missing_ok=True)
-        supervisord = ["-m", "supervisor.supervisord", "--nodaemon", "-c", str(self.places.config)]
+        module = "msgplatform.operation.supervision.supervisord"
+        supervisord = ["-m", module, "--nodaemon", "-c", str(self.places.config)]
         with self.places.output.open("wb") as output:
             process = self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 child_process.command([sys.executable, *supervisord], "--parent", str(os.getpid())),
