@@ -282,7 +282,8 @@ def _copy_file(connection: Any, path: Path) -> set[str]:
     sessions. Returns the tables."""
     path.unlink(missing_ok=True)
     connection.ensure_connection()
-    with closing(connection.Database.connect(path, isolation_level=None)) as copy:
+    connect = connection.Database.connect
+    with connection.wrap_database_errors, closing(connect(path, isolation_level=None)) as copy:
         connection.connection.backup(copy)
         if (answer := copy.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
             raise DumpIncomplete(f"The copy of {connection.alias} is damaged: {answer}")

@@ -127,8 +127,8 @@ def _load(connection: Any, path: Path) -> None:
     engine = engines.of_connection(connection)
     if not engine.is_server:
         connection.ensure_connection()
-        address = f"file:{path}?immutable=1"
-        with closing(connection.Database.connect(address, uri=True)) as copy:
+        connect, address = connection.Database.connect, f"file:{path}?immutable=1"
+        with connection.wrap_database_errors, closing(connect(address, uri=True)) as copy:
             copy.backup(connection.connection)
         connection.close()
         return
