@@ -59,7 +59,8 @@ _TABLE = re.compile(rb"CREATE TABLE `([^`]+)` \(")
 # Their rows have the keys of open sessions in clear.
 SESSION_TABLES = frozenset({"django_session", "usersessions_usersession"})
 _FILE_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'sqlite_sequence'"
-_END = b"-- Dump completed"  # the last line of MySQL's and MariaDB's tools
+# MySQL's and MariaDB's tools: the last line, and the exit code if the disk is full.
+_END, _WRITE_FAILED = b"-- Dump completed", 5
 Say = Callable[[str], None]
 Manifest = dict[str, Any]
 
@@ -78,55 +79,58 @@ class ToolHangs(NotNow):
 
 def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     """Write a backup into a new folder. `say` gets a sentence for people after each step. Raises
-    BackupRefused, DumpIncomplete, and errors of the servers; then the folder has no manifest."""
+    BackupRefused, DumpIncomplete, and errors of the servers; then the folders are removed."""
     _check_tools()
-    for path in filter(None, (folder, keys_folder)):
-        if path.exists() and any(path.iterdir()):
-            raise BackupRefused(f"{path} is not empty: name a new folder.")
-        private_directory(path)
-    if keys_folder and keys_folder.resolve().is_relative_to(folder.resolve()):
-        raise BackupRefused(
-            "Keys beside the data they encrypt protect nothing: name another place."
-        )
-    manifest: Manifest = {
-        "version": __version__,
-        "began_at": sql.now().isoformat(),
-        "encryption_keys": sorted(map(key_files.fingerprint, settings.ENCRYPTION_KEYS)),
-        "databases": {},
-    }
-    for alias in connections:
-        began = time.monotonic()
-        description = _dump(connections[alias], folder)
-        manifest["databases"][alias] = description
-        say(
-            f"Database {alias}: {len(description['tables'])} tables"
-            f" ({time.monotonic() - began:.0f} s)"
-        )
-    with embedded_servers():
-        for role in filter(lambda role: role.is_truth, redis_roles()):
-            _copy_redis(role, folder / f"redis-{role.name}")
-            say(f"Redis of {role.variable}: copied")
-    if (erasures := Path(settings.STATE_DIR) / ERASURES).exists():
-        shutil.copy(erasures, folder)
-    if keys_folder:  # one file for each key, with the name that the settings look for in STATE_DIR
-        keys = {
-            "secret_key": "" if settings.SECRET_KEY_MISSING else settings.SECRET_KEY,
-            "encryption_key": ",".join(settings.ENCRYPTION_KEYS),
-            "audit_signing_key": ",".join(getattr(settings, "AUDIT_SIGNING_KEYS", ())),
+    with ExitStack() as removals:
+        for path in filter(None, (folder, keys_folder)):
+            if path.exists() and any(path.iterdir()):
+                raise BackupRefused(f"{path} is not empty: name a new folder.")
+            private_directory(path)
+            removals.callback(shutil.rmtree, path, ignore_errors=True)
+        if keys_folder and keys_folder.resolve().is_relative_to(folder.resolve()):
+            raise BackupRefused(
+                "Keys beside the data they encrypt protect nothing: name another place."
+            )
+        manifest: Manifest = {
+            "version": __version__,
+            "began_at": sql.now().isoformat(),
+            "encryption_keys": sorted(map(key_files.fingerprint, settings.ENCRYPTION_KEYS)),
+            "databases": {},
         }
-        for name, value in keys.items():
-            if value:
-                path = keys_folder / name
-                path.touch(mode=0o600)
-                path.write_text(f"{value}\n", encoding="utf-8")
-    else:
-        say("The keys are not in it: keep SECRET_KEY and ENCRYPTION_KEY elsewhere (--keys FOLDER).")
-    manifest["files"] = digests(folder)
-    new_path = folder / f"{MANIFEST}.new"
-    new_path.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    with new_path.open("rb") as file:
-        os.fsync(file.fileno())
-    new_path.replace(folder / MANIFEST)
+        for alias in connections:
+            began = time.monotonic()
+            description = manifest["databases"][alias] = _dump(connections[alias], folder)
+            seconds = time.monotonic() - began
+            say(f"Database {alias}: {len(description['tables'])} tables ({seconds:.0f} s)")
+        with embedded_servers():
+            for role in filter(lambda role: role.is_truth, redis_roles()):
+                _copy_redis(role, folder / f"redis-{role.name}")
+                say(f"Redis of {role.variable}: copied")
+        if (erasures := Path(settings.STATE_DIR) / ERASURES).exists():
+            shutil.copy(erasures, folder)
+        if keys_folder:  # one file for each key, with the name that settings look for in STATE_DIR
+            keys = {
+                "secret_key": "" if settings.SECRET_KEY_MISSING else settings.SECRET_KEY,
+                "encryption_key": ",".join(settings.ENCRYPTION_KEYS),
+                "audit_signing_key": ",".join(getattr(settings, "AUDIT_SIGNING_KEYS", ())),
+            }
+            for name, value in keys.items():
+                if value:
+                    path = keys_folder / name
+                    path.touch(mode=0o600)
+                    path.write_text(f"{value}\n", encoding="utf-8")
+        else:
+            say(
+                "The keys are not in it: keep SECRET_KEY and ENCRYPTION_KEY elsewhere "
+                "(--keys FOLDER)."
+            )
+        manifest["files"] = digests(folder)
+        new_path = folder / f"{MANIFEST}.new"
+        new_path.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        with new_path.open("rb") as file:
+            os.fsync(file.fileno())
+        new_path.replace(folder / MANIFEST)
+        removals.pop_all()
     state = Path(settings.STATE_DIR)
     # A machine that only makes backups has none.
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,9 +154,8 @@ def digests(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != MANIFEST:
             with path.open("rb") as file:
-                sums[str(path.relative_to(folder))] = hashlib.file_digest(
-                    file, "sha256"
-                ).hexdigest()
+                digest = hashlib.file_digest(file, "sha256")
+            sums[str(path.relative_to(folder))] = digest.hexdigest()
     return sums
 
 
@@ -315,6 +318,8 @@ def _dump_server(connection: Any, programs: Sequence[str], path: Path) -> set[st
             elif table in SESSION_TABLES and line.startswith((b"INSERT INTO ", b"(")):
                 file.seek(-len(line), os.SEEK_CUR)
                 file.write(b" " * (len(line) - 1) + b"\n")
+    if code == _WRITE_FAILED:
+        raise BackupRefused(f"The dump of {connection.alias} could not be written: {reason}")
     # Error 1412: a partition was made or dropped meanwhile.
     if code or not line.startswith(_END):
         raise DumpIncomplete(f"The dump of {connection.alias} ended early: {reason or code}")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any, cast
 
 import pytest
 from allauth.usersessions.models import UserSession
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.backends.mysql.client import DatabaseClient
 from django.test import Client, override_settings
@@ -27,7 +29,12 @@ from crmsync.models import Operation, Policy
 from msgplatform import env
 from msgplatform.core.data import engines, sql
 from msgplatform.core.secrets import encryption
-from msgplatform.core.servers.private_server import RedisServer, free_port, private_directory
+from msgplatform.core.servers.private_server import (
+    RedisServer,
+    find_program,
+    free_port,
+    private_directory,
+)
 from msgplatform.models import Biz
 from msgplatform.operation.backup import backup, restore
 from msgplatform.operation.supervision.run import Lock, is_running
@@ -283,6 +290,27 @@ def test_a_tool_that_hangs_is_ended(tmp_path: Path) -> None:
         owner.close()
 
 
+def test_a_backup_that_does_not_fit_is_not_repeated_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, limits = tmp_path / "calls", resource.getrlimit(resource.RLIMIT_FSIZE)
+    if tool := find_program(*engines.of().dump_programs):
+        script = private_directory(tmp_path / "bin") / tool.name
+        script.write_text(f'#!/bin/sh\necho >> {calls}; echo part; exec {tool} "$@" > /dev/full')
+        script.chmod(0o700)
+        monkeypatch.setenv("PATH", str(script.parent), prepend=os.pathsep)
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+        calls.write_text("\n")
+    try:
+        with pytest.raises(CommandError, match="There is no backup: "):
+            call_command("backup", str(tmp_path / "new"), "--keys", str(tmp_path / "keys"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert calls.read_text() == "\n"
+    assert not {tmp_path / "new", tmp_path / "keys"} & set(tmp_path.iterdir())
+
+
 class TlsRedis(RedisServer):
     """It asks its clients for a certificate."""
 
@@ -392,3 +420,4 @@ def test_nothing_is_written_over(folder: Path) -> None:
         backup.make(folder, None, lambda text: None)
     with pytest.raises(backup.BackupRefused, match="protect nothing"):
         backup.make(folder.parent / "a", folder.parent / "a" / "keys", lambda text: None)
+    assert (folder / backup.MANIFEST).exists()
