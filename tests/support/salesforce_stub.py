@@ -15,13 +15,16 @@ _FIELDS = ("LastName", "Company", "Email", "Phone")
 
 
 class SalesforceStub:
-    """`leads` by id. A token is valid until `expire()`. `url` is the instance's."""
+    """`leads` by id. A token is valid until `expire()`. `url` is the instance's. `is_full`: there is
+    no storage for another lead; `readable_keys` are those of leads that may not be written."""
 
     def __init__(self) -> None:
         self.url = ""
         self.leads: dict[str, dict[str, Any]] = {}
         self.logins = 0
         self.locked: set[str] = set()
+        self.readable_keys: set[str] = set()
+        self.is_full = False
         self._token = ""
         self._last = 0
 
@@ -43,7 +46,7 @@ class SalesforceStub:
         if request.path == "/services/oauth2/token":
             return self._log_in(request)
         if not self._token or request.headers.get("authorization") != f"Bearer {self._token}":
-            return _error(401, "INVALID_SESSION_ID", "Session expired or invalid")
+            return _error("INVALID_SESSION_ID", "Session expired or invalid", status=401)
         path = request.path.removeprefix(_DATA)
         if path == "composite/sobjects/Lead/Hive_Id__c" and request.method == "PATCH":
             return self._collection(request.body["records"])
@@ -61,7 +64,7 @@ class SalesforceStub:
             return self._query(request.query["q"])
         if request.method == "PATCH" and path.startswith("sobjects/Lead/"):
             return self._single(path.removeprefix("sobjects/Lead/"), request)
-        return _error(404, "NOT_FOUND", "The requested resource does not exist")
+        return _error("NOT_FOUND", "The requested resource does not exist", status=404)
 
     def _log_in(self, request: Asked) -> Answer:
         """The secret comes in the form, or as the password of the header."""
@@ -84,7 +87,7 @@ class SalesforceStub:
 
     def _collection(self, records: list[Any]) -> Answer:
         if len(records) > 200:
-            return _error(400, "TOO_MANY_RECORDS", "The limit is 200 records")
+            return _error("TOO_MANY_RECORDS", "The limit is 200 records")
         results = []
         for record in records:
             assert record.pop("attributes") == {"type": "Lead"}
@@ -121,6 +124,11 @@ class SalesforceStub:
         if not known and not record.get("LastName"):
             text = "Required fields are missing: [LastName]"
             return "REQUIRED_FIELD_MISSING", text, ["LastName"]
+        if self.is_full and not known:
+            return "STORAGE_LIMIT_EXCEEDED", "storage limit exceeded", []
+        if record.get("Hive_Id__c") in self.readable_keys:
+            text = "insufficient access rights on object id"
+            return "INSUFFICIENT_ACCESS_OR_READONLY", text, []
         if record.get("Hive_Id__c") in self.locked:
             return "UNABLE_TO_LOCK_ROW", "unable to obtain exclusive access to this record", []
         for other, lead in self.leads.items():
@@ -137,7 +145,9 @@ class SalesforceStub:
         if not key:
             held = self._by_id(name)
             if not held:
-                return _error(404, "NOT_FOUND", "The requested resource does not exist")
+                return _error("NOT_FOUND", "The requested resource does not exist", status=404)
+            if problem := self._problem({"LastName": "-", **request.body}, held):
+                return _error(*problem)
             self.leads[held].update(request.body)
             return Answer(status=204)
         assert name not in request.body
@@ -147,8 +157,7 @@ class SalesforceStub:
         result = self._upsert({**request.body, "Hive_Id__c": unquote(key)})
         if not result["success"]:
             error = result["errors"][0]
-            status = 400
-            return _error(status, error["statusCode"], error["message"], error["fields"])
+            return _error(error["statusCode"], error["message"], error["fields"])
         return Answer(result, 201 if result["created"] else 200)
 
     def _delete(self, lead: str) -> Any:
@@ -170,7 +179,8 @@ class SalesforceStub:
         return Answer({"totalSize": len(rows), "done": True, "records": rows})
 
 
-def _error(status: int, code: str, message: str, fields: list[str] | None = None) -> Answer:
+def _error(code: str, message: str, fields: list[str] | None = None, status: int = 0) -> Answer:
+    status = status or (403 if code.startswith("INSUFFICIENT_ACCESS") else 400)
     return Answer([{"message": message, "errorCode": code, "fields": fields or []}], status)
 
 

@@ -40,15 +40,17 @@ _LOCK = re.compile(
 # The values are to blame (StatusCode in the SOAP API's guide, "Core Data Types").
 _OF_VALUES = re.compile(
     "^(REQUIRED_FIELD_MISSING|STRING_TOO_LONG|FIELD_|INVALID_|MALFORMED_|JSON_PARSER_ERROR|NUMBER_"
-    "|DUPLICATE|ENTITY_IS_|INSUFFICIENT_ACCESS|DATA_|BAD_|MISSING_|PICKLIST_|UNKNOWN_FIELD"
+    "|DUPLICATE|ENTITY_IS_|DATA_|BAD_|MISSING_|PICKLIST_|UNKNOWN_FIELD"
     "|CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY|CANNOT_EXECUTE_FLOW_TRIGGER|DELETE_FAILED|TRANSFER_"
-    "|CIRCULAR_DEPENDENCY|DEPENDENCY_EXISTS|ILLEGAL_|SELF_REFERENCE|VALUE_|STORAGE_LIMIT_EXCEEDED"
-    "|IMMUTABLE_|REFERENCED_OBJECT_)"
+    "|CIRCULAR_DEPENDENCY|DEPENDENCY_EXISTS|ILLEGAL_|SELF_REFERENCE|VALUE_|IMMUTABLE_"
+    "|REFERENCED_OBJECT_)"
 )
+# A person has to change the org or the settings, whatever the values are.
 _AUTH = {
     "INVALID_SESSION_ID", "INVALID_AUTH_HEADER", "API_DISABLED_FOR_ORG", "API_CURRENTLY_DISABLED",
-    "INVALID_TYPE", "NOT_FOUND",
+    "INVALID_TYPE", "UNSUPPORTED_API_VERSION", "STORAGE_LIMIT_EXCEEDED",
 }  # fmt: skip
+_NO_RIGHTS = "INSUFFICIENT_ACCESS"  # to this record, or to all of them: the code begins so
 _DUPLICATES = {"DUPLICATES_DETECTED", "DUPLICATE_VALUE"}
 _GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
 _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
@@ -79,7 +81,9 @@ def of_call(response: Response, size: int) -> outcomes.Outcome:
         return general or outcomes.Unknown(response.detail)
     if code == "REQUEST_LIMIT_EXCEEDED":
         return outcomes.Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
-    if code in _AUTH or isinstance(general, outcomes.Auth):
+    # 410: the version of the API is retired.
+    is_address_wrong = response.status in (404, 405, 410) and code not in _GONE
+    if code in _AUTH or is_address_wrong or isinstance(general, outcomes.Auth):
         of_record = code not in _AUTH and response.status == 403
         return outcomes.Auth(_message(error) or client.describe(response), of_record)
     if code and size == 1:
@@ -143,6 +147,8 @@ def _meaning(code: str, error: Mapping[str, Any]) -> outcomes.Outcome:
         return outcomes.Throttled(_LIMIT_SECONDS)
     if code in _RETRY or _LOCK.search(message):
         return outcomes.Retry(0.0, message)
+    if code in _AUTH or code.startswith(_NO_RIGHTS):
+        return outcomes.Auth(message, of_record=code not in _AUTH)
     if code in _DUPLICATES:
         if id_match := _ID.search(message.partition("with id")[2]):
             return outcomes.Conflict(long_id(id_match[1]))

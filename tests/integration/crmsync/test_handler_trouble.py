@@ -35,6 +35,7 @@ from tests.support import threads
 from tests.support.children import child
 from tests.support.http_sinks import Sink
 from tests.support.json_stub import Answer, serving
+from tests.support.salesforce_stub import SalesforceStub
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED, _HELD = Record.State
@@ -270,6 +271,46 @@ class TestCredentials:
         MainQueue(crm.name).put([queued.order])
         sync.handled(queued)
         assert queued.record("a").state == WAITING
+        assert Crm.objects.get().paused_at is None
+
+
+class TestSalesforce:
+    """An org's errors come in the results of an answer with 200."""
+
+    @pytest.fixture
+    def org(self) -> Iterator[SalesforceStub]:
+        org = SalesforceStub()
+        with serving(org) as sink:
+            org.url = sink.url("")
+            yield org
+
+    def queued(self, org: SalesforceStub, keys: str) -> sync.Queued:
+        crm = sync.crm(
+            "org", "salesforce", settings={"login_url": org.url},
+            credentials={"client_id": "the-client", "client_secret": "hush-hush"},
+        )  # fmt: skip
+        requests = [Request(key, 1, {"LastName": key}) for key in keys]
+        return sync.queued(sync.policy(crm), requests)
+
+    @pytest.mark.parametrize("keys", ["a", "abcd"])
+    @pytest.mark.parametrize("is_full", [True, False])
+    def test_without_room_or_rights_nothing_dies(
+        self, org: SalesforceStub, keys: str, is_full: bool
+    ) -> None:
+        org.is_full, org.readable_keys = is_full, set() if is_full else set(keys)
+        queued = self.queued(org, keys)
+        sync.handled(queued)
+        assert set(queued.states().values()) == {WAITING}
+        text = "storage limit exceeded" if is_full else "insufficient access rights on object id"
+        assert Crm.objects.get().paused_because == text
+
+    def test_a_lead_that_may_not_be_written_pauses_no_crm_that_stores_others(
+        self, org: SalesforceStub
+    ) -> None:
+        org.readable_keys = {"b"}
+        queued = self.queued(org, "abcd")
+        sync.handled(queued)
+        assert queued.states() == {**dict.fromkeys("acd", CONFIRMED), "b": DEAD}
         assert Crm.objects.get().paused_at is None
 
 

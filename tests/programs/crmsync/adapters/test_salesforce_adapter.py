@@ -335,6 +335,8 @@ CASES: list[tuple[Answer, Outcome]] = [
     (Answer([{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "TotalRequests Limit"}], 403),
      Throttled(900.0)),
     (Answer([{"errorCode": "API_DISABLED_FOR_ORG", "message": "no API"}], 403), Auth("no API")),
+    (Answer([{"errorCode": "GONE", "message": "version retired"}], 410), Auth("version retired")),
+    (Answer(b"<h1>URL No Longer Exists</h1>", 404), Auth("HTTP 404")),
     (Answer([{"errorCode": "NOT_FOUND", "message": "External ID field does not exist"}], 404),
      Auth("External ID field does not exist")),
     (Answer([{"errorCode": "SERVER_UNAVAILABLE", "message": "busy"}], 503),
@@ -440,6 +442,8 @@ LOCK = (
 @pytest.mark.parametrize(
     ("code", "message", "kind"),
     [
+        ("STORAGE_LIMIT_EXCEEDED", "storage limit exceeded", Auth),
+        ("INSUFFICIENT_ACCESS_OR_READONLY", "insufficient access rights", Auth),
         ("CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", LIMIT, Refused),
         ("CANNOT_EXECUTE_FLOW_TRIGGER", "The flow failed", Refused),
         ("CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", LOCK, Retry),
