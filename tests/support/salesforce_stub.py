@@ -16,7 +16,8 @@ _FIELDS = ("LastName", "Company", "Email", "Phone")
 
 class SalesforceStub:
     """`leads` by id. A token is valid until `expire()`. `url` is the instance's. `is_full`: there is
-    no storage for another lead; `readable_keys` are those of leads that may not be written."""
+    no storage for another lead; `readable_keys` are those of leads that may not be written.
+    `converted_ids` are those of leads that people have made contacts of."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -24,6 +25,7 @@ class SalesforceStub:
         self.logins = 0
         self.locked: set[str] = set()
         self.readable_keys: set[str] = set()
+        self.converted_ids: set[str] = set()
         self.is_full = False
         self._token = ""
         self._last = 0
@@ -126,6 +128,8 @@ class SalesforceStub:
             return "REQUIRED_FIELD_MISSING", text, ["LastName"]
         if self.is_full and not known:
             return "STORAGE_LIMIT_EXCEEDED", "storage limit exceeded", []
+        if known in self.converted_ids:
+            return "CANNOT_UPDATE_CONVERTED_LEAD", "cannot reference converted lead", []
         if record.get("Hive_Id__c") in self.readable_keys:
             text = "insufficient access rights on object id"
             return "INSUFFICIENT_ACCESS_OR_READONLY", text, []

@@ -37,13 +37,13 @@ _OF_CALL = {
 _LOCK = re.compile(
     "UNABLE_TO_LOCK_ROW|Record Currently Unavailable|QueryException: .{0,300}lock", re.IGNORECASE
 )
-# The values are to blame (StatusCode in the SOAP API's guide, "Core Data Types").
+# The values are to blame, or the record's state, such as that of a lead that people have converted
+# (StatusCode in the SOAP API's guide, "Core Data Types").
 _OF_VALUES = re.compile(
     "^(REQUIRED_FIELD_MISSING|STRING_TOO_LONG|FIELD_|INVALID_|MALFORMED_|JSON_PARSER_ERROR|NUMBER_"
     "|DUPLICATE|ENTITY_IS_|DATA_|BAD_|MISSING_|PICKLIST_|UNKNOWN_FIELD"
-    "|CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY|CANNOT_EXECUTE_FLOW_TRIGGER|DELETE_FAILED|TRANSFER_"
-    "|CIRCULAR_DEPENDENCY|DEPENDENCY_EXISTS|ILLEGAL_|SELF_REFERENCE|VALUE_|IMMUTABLE_"
-    "|REFERENCED_OBJECT_)"
+    "|CANNOT_|DELETE_FAILED|TRANSFER_|CIRCULAR_DEPENDENCY|DEPENDENCY_EXISTS|ILLEGAL_|INACTIVE_OWNER"
+    "|SELF_REFERENCE|VALUE_|IMMUTABLE_|REFERENCED_OBJECT_)"
 )
 # A person has to change the org or the settings, whatever the values are.
 _AUTH = {

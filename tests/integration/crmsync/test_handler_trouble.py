@@ -304,6 +304,16 @@ class TestSalesforce:
         text = "storage limit exceeded" if is_full else "insufficient access rights on object id"
         assert Crm.objects.get().paused_because == text
 
+    def test_a_converted_lead_is_dead_after_one_call_and_opens_no_breaker(
+        self, org: SalesforceStub
+    ) -> None:
+        org.converted_ids = {org.add(Hive_Id__c=key) for key in "ab"}
+        queued = self.queued(org, "ab")
+        with sync.running(policy=breaker.Policy(failures_in_a_row=1, first=600)) as handler:
+            sync.turn_until(handler, lambda: set(queued.states().values()) == {DEAD})
+            assert not live(queued.policy.crm).is_open
+        assert [record.attempt for record in queued.records()] == [1, 1]
+
     def test_a_lead_that_may_not_be_written_pauses_no_crm_that_stores_others(
         self, org: SalesforceStub
     ) -> None:

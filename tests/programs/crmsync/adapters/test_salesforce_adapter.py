@@ -171,6 +171,19 @@ def test_a_record_that_exists_is_changed_by_its_id(
     assert isinstance(nobody, Invalid)
 
 
+def test_a_converted_lead_is_invalid_in_each_form(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    ids = [salesforce.add(Hive_Id__c=key) for key in "ab"]
+    salesforce.converted_ids = {*ids}
+    by_key = [lead(key) for key in "ab"]
+    by_id = [replace(record, remote_id=i) for record, i in zip(by_key, ids, strict=True)]
+    adapter = open_adapter(server.url(""))
+    for records in (by_key, by_key[:1], by_id, by_id[:1]):
+        refusal = Invalid("", "cannot reference converted lead")
+        assert adapter.send(records) == [refusal] * len(records)
+
+
 def test_another_record_has_the_address_of_one_that_is_gone(
     open_adapter: Open, salesforce: SalesforceStub, server: Sink
 ) -> None:
