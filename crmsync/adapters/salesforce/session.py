@@ -56,8 +56,9 @@ _GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
 _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
 # Each of the last three characters of an id says which of five characters before are capitals.
 _ID_SUFFIXES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
-# The daily limit counts the last 24 hours: a little of it becomes free all the time.
-_LIMIT_SECONDS = 900.0
+# The daily limit counts the last 24 hours: a little of it becomes free all the time. A place among
+# the concurrent calls is free when one of them ends.
+_LIMIT_SECONDS, _CONCURRENT_SECONDS = 900.0, 10.0
 _MAX_SAME = 60  # characters by which two messages have one cause: ids come later
 
 
@@ -80,7 +81,7 @@ def of_call(response: Response, size: int) -> outcomes.Outcome:
     if response.error or not response.status:
         return general or outcomes.Unknown(response.detail)
     if code == "REQUEST_LIMIT_EXCEEDED":
-        return outcomes.Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
+        return outcomes.Throttled(client.wait_seconds(response) or _limit_seconds(error))
     # 410: the version of the API is retired.
     is_address_wrong = response.status in (404, 405, 410) and code not in _GONE
     if code in _AUTH or is_address_wrong or isinstance(general, outcomes.Auth):
@@ -144,7 +145,7 @@ def long_id(remote_id: str) -> str:
 def _meaning(code: str, error: Mapping[str, Any]) -> outcomes.Outcome:
     message = _message(error) or code or _("Salesforce gave no reason.")
     if code == "REQUEST_LIMIT_EXCEEDED":
-        return outcomes.Throttled(_LIMIT_SECONDS)
+        return outcomes.Throttled(_limit_seconds(error))
     if code in _RETRY or _LOCK.search(message):
         return outcomes.Retry(0.0, message)
     if code in _AUTH or code.startswith(_NO_RIGHTS):
@@ -159,6 +160,11 @@ def _meaning(code: str, error: Mapping[str, Any]) -> outcomes.Outcome:
         # An error of an unknown kind must not end a good record at the first try.
         return outcomes.Retry(0.0, message)
     return outcomes.Invalid(str(fields[0]) if fields else "", message)
+
+
+def _limit_seconds(error: Mapping[str, Any]) -> float:
+    # Such as: ConcurrentRequests (Concurrent API Requests) Limit exceeded.
+    return _CONCURRENT_SECONDS if _message(error).startswith("Concurrent") else _LIMIT_SECONDS
 
 
 def _message(error: Mapping[str, Any]) -> str:

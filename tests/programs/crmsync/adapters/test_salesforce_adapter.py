@@ -344,9 +344,14 @@ def test_a_token_that_is_never_accepted_is_asked_for_only_twice(open_adapter: Op
         assert len(stub.requests) == 4
 
 
+CONCURRENT = "ConcurrentRequests (Concurrent API Requests) Limit exceeded."
 CASES: list[tuple[Answer, Outcome]] = [
     (Answer([{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": "TotalRequests Limit"}], 403),
      Throttled(900.0)),
+    (Answer([{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": CONCURRENT}], 403),
+     Throttled(10.0)),
+    (Answer([{"success": False, "errors": [
+        {"statusCode": "REQUEST_LIMIT_EXCEEDED", "message": CONCURRENT}]}] * 2), Throttled(10.0)),
     (Answer([{"errorCode": "API_DISABLED_FOR_ORG", "message": "no API"}], 403), Auth("no API")),
     (Answer([{"errorCode": "GONE", "message": "version retired"}], 410), Auth("version retired")),
     (Answer(b"<h1>URL No Longer Exists</h1>", 404), Auth("HTTP 404")),
