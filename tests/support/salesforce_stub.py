@@ -17,7 +17,8 @@ _FIELDS = ("LastName", "Company", "Email", "Phone")
 class SalesforceStub:
     """`leads` by id. A token is valid until `expire()`. `url` is the instance's. `is_full`: there is
     no storage for another lead; `readable_keys` are those of leads that may not be written.
-    `converted_ids` are those of leads that people have made contacts of."""
+    `converted_ids` are those of leads that people have made contacts of.
+    `login_answers` come first, in their order."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -27,6 +28,7 @@ class SalesforceStub:
         self.readable_keys: set[str] = set()
         self.converted_ids: set[str] = set()
         self.is_full = False
+        self.login_answers: list[Answer] = []
         self._token = ""
         self._last = 0
 
@@ -71,6 +73,8 @@ class SalesforceStub:
     def _log_in(self, request: Asked) -> Answer:
         """The secret comes in the form, or as the password of the header."""
         self.logins += 1
+        if self.login_answers:
+            return self.login_answers.pop(0)
         form = parse_qs(request.raw.decode())
         header = base64.b64decode(request.headers.get("authorization", "").removeprefix("Basic "))
         if "hush-hush" not in (*form.get("client_secret", ()), header.decode().partition(":")[2]):

@@ -172,6 +172,10 @@ def _message(error: Mapping[str, Any]) -> str:
 
 
 _FORM = ("content-type", "application/x-www-form-urlencoded")
+# Errors of the login that end by themselves, such as: unknown_error, retry your request.
+_PASSING = re.compile("unknown_error|server_error|temporarily_unavailable|retry", re.IGNORECASE)
+# A user may log in 3,600 times in an hour.
+_LOGIN_RATE, _LOGIN_SECONDS = re.compile("rate.{0,7}exceeded", re.IGNORECASE), 60.0
 
 
 class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
@@ -234,12 +238,20 @@ class Session:
         request = Request(url, data, [_FORM], self.client.timeout)
         response = self.client.exchange([request])[0]
         self.token = ""
-        if response.status in (400, 401):  # invalid_grant, invalid_client_id
+        body = read_json(response)
+        if response.status in (400, 401):
+            error = body if isinstance(body, dict) else {}
+            words = f"{error.get('error') or ''} {error.get('error_description') or ''}"
+            text = _("The CRM cannot be reached: %s") % describe(response)
+            if _LOGIN_RATE.search(words):
+                raise TooManyCalls(text, _LOGIN_SECONDS)
+            # Without an error of OAuth the answer is a proxy's.
+            if response.status == 400 and (not words.strip() or _PASSING.search(words)):
+                raise Unavailable(text)
             raise CredentialsRefused(
                 _("Salesforce refuses the credentials: %s") % describe(response)
             )
         client.raise_for(response)
-        body = read_json(response)
         if not isinstance(body, dict) or not body.get("access_token"):
             raise Unavailable(_("Salesforce's login answered without an access token."))
         self.token = str(body["access_token"])

@@ -304,6 +304,17 @@ class TestSalesforce:
         text = "storage limit exceeded" if is_full else "insufficient access rights on object id"
         assert Crm.objects.get().paused_because == text
 
+    def test_an_error_of_the_login_that_passes_pauses_no_crm(self, org: SalesforceStub) -> None:
+        passing = {"error": "unknown_error", "error_description": "retry your request"}
+        org.login_answers = [Answer(passing, 400)]
+        queued = self.queued(org, "ab")
+        sync.handled(queued)
+        assert set(queued.states().values()) == {RETRY}
+        assert Crm.objects.get().paused_at is None
+        queued.order = sync.again(queued)
+        sync.handled(queued)
+        assert set(queued.states().values()) == {CONFIRMED}
+
     def test_a_converted_lead_is_dead_after_one_call_and_opens_no_breaker(
         self, org: SalesforceStub
     ) -> None:

@@ -323,6 +323,28 @@ def test_an_expired_token_is_fetched_anew_once(
     assert salesforce.logins == 2
 
 
+@pytest.mark.parametrize(
+    ("answer", "kinds", "check"),
+    [
+        (Answer({"error": "unknown_error", "error_description": "retry your request"}, 400),
+         [Retry, Ok], "unreachable"),
+        (Answer(b"<html>Bad Request</html>", 400), [Retry, Ok], "unreachable"),
+        (Answer({"error": "invalid_grant", "error_description": "login rate exceeded"}, 400),
+         [Throttled, Ok], "unreachable"),
+        (Answer({"error": "inactive_org"}, 400), [Auth, Ok], "credentials"),
+        (Answer({"error": "unknown_error"}, 401), [Auth, Ok], "credentials"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_login_that_passes_is_no_refusal(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink, answer: Answer,
+    kinds: list[type[Outcome]], check: str,
+) -> None:  # fmt: skip
+    adapter = open_adapter(server.url(""))
+    salesforce.login_answers = [answer, answer]
+    assert adapter.check().kind == check
+    assert [type(adapter.send([lead("a")])[0]) for _ in kinds] == kinds
+
+
 def test_calls_go_to_the_server_that_the_login_names(
     open_adapter: Open, salesforce: SalesforceStub, server: Sink
 ) -> None:
