@@ -180,7 +180,8 @@ _LOGIN_RATE, _LOGIN_SECONDS = re.compile("rate.{0,7}exceeded", re.IGNORECASE), 6
 
 class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
     """`external_id` is a field of `object` that is flagged External ID and unique; it holds the
-    key. `allow_duplicates` stores records that a duplicate rule would hold back."""
+    key. `allow_duplicates` stores records that a duplicate rule would hold back. `login_url` is the
+    org's My Domain URL; Salesforce refuses this flow at the default, which older settings rely on."""
 
     login_url: str = "https://login.salesforce.com"
     object: str = "Lead"
@@ -248,9 +249,10 @@ class Session:
             # Without an error of OAuth the answer is a proxy's.
             if response.status == 400 and (not words.strip() or _PASSING.search(words)):
                 raise Unavailable(text)
-            raise CredentialsRefused(
-                _("Salesforce refuses the credentials: %s") % describe(response)
-            )
+            text = _("Salesforce refuses the credentials: %s") % describe(response)
+            if "not supported on this domain" in words:
+                text = _("Set login_url to the address of the org, its My Domain URL: %s") % words
+            raise CredentialsRefused(text)
         client.raise_for(response)
         if not isinstance(body, dict) or not body.get("access_token"):
             raise Unavailable(_("Salesforce's login answered without an access token."))

@@ -425,6 +425,17 @@ def test_the_test_button(open_adapter: Open, server: Sink) -> None:
     assert "hush" not in shown
 
 
+def test_a_login_at_the_address_of_all_orgs_asks_for_that_of_the_org(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    text = "request not supported on this domain"
+    salesforce.login_answers = [Answer({"error": "invalid_grant", "error_description": text}, 400)]
+    check = open_adapter(server.url("")).check()
+    assert (check.kind, "login_url" in check.message, text in check.message) == (
+        "credentials", True, True,
+    )  # fmt: skip
+
+
 def test_duplicates_can_be_allowed(open_adapter: Open, server: Sink) -> None:
     open_adapter(server.url(""), allow_duplicates=True).send([lead("a")])
     assert asked(server)[-1].headers["sforce-duplicate-rule-header"] == "allowSave=true"
