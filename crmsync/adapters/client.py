@@ -228,7 +228,7 @@ def raise_for(response: Response, default_wait: float = THROTTLED_SECONDS) -> No
     if is_whole(response):
         return
     text = describe(response)
-    if response.status in (401, 403):
+    if response.status in (401, 402, 403, 407):
         raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
     if response.error in ("address_forbidden", "bad_url"):
         raise InvalidInput(_("The CRM's address cannot be used: %s") % text, "url")
@@ -283,7 +283,7 @@ def outcome_of_status(
         return Retry(wait, text) if is_upsert else Unknown(text)
     if status == 429:
         return Throttled(wait_seconds(response) or default_wait)
-    if status in (401, 403, 407):
+    if status in (401, 402, 403, 407):  # 402: the CRM's subscription has ended
         return Auth(text, of_record=status == 403)
     if status in (408, 423, 425, 477):
         return Retry(wait_seconds(response) or _LOCKED_SECONDS, text)

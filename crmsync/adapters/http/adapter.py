@@ -243,7 +243,7 @@ class HttpAdapter(CRMAdapter):
         # A wrong address concerns all records, not this one.
         status, rules = str(response.status), settings.answer
         is_fixed = all(place.startswith("secret.") for place in places(settings.url))
-        is_missing = status in ("404", "405") and status not in rules.statuses
+        is_missing = status in ("404", "405", "410") and status not in rules.statuses
         if call is None and is_fixed and is_missing and rules.code_of(read_json(response)) is None:
             text = _("%s: is this the right address?") % describe(response)
             return [Auth(text)] * len(group)

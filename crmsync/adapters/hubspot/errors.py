@@ -111,7 +111,7 @@ def check_time_zone(name: str) -> None:
 def _is_setup_error(response: Response, id_property: str) -> bool:
     """True if the setup is wrong, so that every record is refused: HubSpot does not have the
     address, the object type, or the property of the key."""
-    if response.status == 404:
+    if response.status in (404, 405, 410):
         return not is_not_found(response)
     body = client.read_json(response) if response.status == 400 else None
     error = body if isinstance(body, Mapping) else {}

@@ -166,6 +166,7 @@ def test_nothing_more_is_sent_once_it_is_somebody_elses(open_adapter: Open) -> N
 STATUSES: list[tuple[Answer, Outcome]] = [
     (Answer({"message": "bad token"}, 401), Auth("HTTP 401: bad token")),
     (Answer({"message": "not yours"}, 403), Auth("HTTP 403: not yours")),
+    (Answer({"message": "not paid"}, 402), Auth("HTTP 402: not paid")),
     (Answer({}, 429, Retry_After="17"), Throttled(17.0)),
     (Answer({}, 429), Throttled(10.0)),
     (Answer({"error": {"message": "bad mail"}}, 422), Invalid("", "HTTP 422: bad mail")),
@@ -611,19 +612,20 @@ def test_nothing_is_deleted_without_the_id_that_the_call_needs(open_adapter: Ope
         assert deleted == ["/leads/7", "/leads/8"]
 
 
+@pytest.mark.parametrize("status", [404, 410])
 @pytest.mark.parametrize(
     ("path", "given", "kind"),
     [
         ("/leads", {}, Auth),  # the address is wrong: no record dies of it
-        ("/leads", {"answer": {"statuses": {"404": "invalid"}}}, Invalid),
+        ("/leads", {"answer": {"statuses": {"404": "invalid", "410": "invalid"}}}, Invalid),
         ("/leads", {"answer": {"code": "code", "kinds": {"7": "invalid"}}}, Invalid),
         ("/accounts/{field.account}/leads", {}, Invalid),
     ],
 )
 def test_an_address_that_does_not_exist(
-    open_adapter: Open, path: str, given: dict[str, Any], kind: type[Outcome]
+    open_adapter: Open, path: str, given: dict[str, Any], kind: type[Outcome], status: int
 ) -> None:
-    with serving(lambda _: Answer({"code": 7, "message": "not found"}, 404)) as server:
+    with serving(lambda _: Answer({"code": 7, "message": "not found"}, status)) as server:
         adapter = open_adapter(server.url(path), **given)
         (outcome,) = adapter.send([lead("a", account="x")])
         assert isinstance(outcome, kind)

@@ -254,6 +254,7 @@ CASES: list[tuple[Answer, Outcome]] = [
             400), Invalid("phon", "no such")),
     (Answer({"message": "odd"}, 400), Retry(0.0, "odd")),
     (Answer({"message": "resource not found"}, 404), Auth("HTTP 404: resource not found")),
+    (Answer({"message": "retired"}, 410), Auth("HTTP 410: retired")),
     (Answer({"category": "VALIDATION_ERROR", "message": NO_TYPE}, 400),
      Auth(f"HTTP 400: {NO_TYPE}")),
     (Answer({"category": "VALIDATION_ERROR", "message": NO_KEY}, 400), Auth(f"HTTP 400: {NO_KEY}")),
