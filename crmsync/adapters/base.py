@@ -33,7 +33,7 @@ from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
 
 __all__ = [
     "AdapterCredentials", "AdapterSettings", "CRMAdapter", "Check", "CredentialsRefused",
-    "Field", "Record", "Stored", "TooManyCalls", "UnknownField",
+    "Field", "Record", "RequestRefused", "Stored", "TooManyCalls", "UnknownField",
 ]  # fmt: skip
 
 _MAX_TEXT = 500  # characters of a message
@@ -42,7 +42,9 @@ _MIN_SECRET = 4
 
 
 class CredentialsRefused(Permanent):
-    """The CRM does not accept the credentials."""
+    """The CRM does not accept the credentials; `of_record`: perhaps only for this record."""
+
+    of_record = False
 
 
 class TooManyCalls(Unavailable):
@@ -53,6 +55,10 @@ class TooManyCalls(Unavailable):
         self.after = after
 
 
+class RequestRefused(InvalidInput):
+    """The CRM refuses a call that reads, perhaps because of one of the records in it."""
+
+
 class UnknownField(InvalidInput):
     """A mapping names a field that the CRM does not have; `field` is its name."""
 
@@ -60,8 +66,15 @@ class UnknownField(InvalidInput):
 def outcome_of_error(error: CredentialsRefused | Unavailable | InvalidInput) -> Outcome:
     """The outcome of records that were not sent because `fields` or `read` raised this error."""
     if isinstance(error, CredentialsRefused):
-        return Auth(str(error))
+        return Auth(str(error), error.of_record)
     return Throttled(error.after) if isinstance(error, TooManyCalls) else Retry(0.0, str(error))
+
+
+def outcome_of_refusal(error: InvalidInput, size: int) -> Invalid | Refused:
+    """The outcome of `size` records that were not sent because the call that reads them first was
+    refused. Smaller calls show which record is at fault."""
+    is_shared = isinstance(error, RequestRefused) and size > 1
+    return Refused(str(error)) if is_shared else Invalid("", str(error))
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -179,14 +192,16 @@ class CRMAdapter(ABC):
 
         Ok: the CRM holds this version. Retry: the CRM does not hold it, so it can be sent again.
         Conflict: the CRM holds the record with other values; send it with that remote id. Unknown:
-        the CRM cannot be asked. Throttled: the CRM cannot be asked yet.
+        the CRM cannot be asked. Throttled: the CRM cannot be asked yet. Refused: the CRM refuses to
+        be asked for all of them; ask for halves.
         """
         try:
             stored_records = self.read({record.key for record in records})
         except (CredentialsRefused, TooManyCalls) as error:
             return [self._clean_outcome(outcome_of_error(error))] * len(records)
         except (Unavailable, InvalidInput) as error:
-            return [Unknown(self.clean(str(error)))] * len(records)
+            kind = Refused if isinstance(error, RequestRefused) and len(records) > 1 else Unknown
+            return [kind(self.clean(str(error)))] * len(records)
         return [compare(record, stored_records.get(record.key)) for record in records]
 
     def check(self, names: Collection[str] = ()) -> Check:
@@ -252,8 +267,11 @@ class CRMAdapter(ABC):
                     r.key: keep_empty_fields(r, by_id.get(r.remote_id)) for r in to_fill
                 }
             except (CredentialsRefused, Unavailable, InvalidInput) as error:  # nothing is sent
-                is_wrong = isinstance(error, InvalidInput)
-                failure = Invalid("", str(error)) if is_wrong else outcome_of_error(error)
+                failure = (
+                    outcome_of_refusal(error, len(to_fill))
+                    if isinstance(error, InvalidInput)
+                    else outcome_of_error(error)
+                )
                 outcomes.update((r.key, self._clean_outcome(failure)) for r in to_fill)
         to_send = [
             smaller_records.get(record.key, record)

@@ -18,6 +18,7 @@ from crmsync.adapters.base import (
     CredentialsRefused,
     CRMAdapter,
     Record,
+    RequestRefused,
     TooManyCalls,
     outcome_of_error,
 )
@@ -233,7 +234,7 @@ def raise_for(response: Response, default_wait: float = THROTTLED_SECONDS) -> No
     if response.error in ("address_forbidden", "bad_url"):
         raise InvalidInput(_("The CRM's address cannot be used: %s") % text, "url")
     if 300 <= response.status < 500 and response.status not in (408, 423, 425, 429):
-        raise InvalidInput(_("The CRM refuses the request: %s") % text, "url")
+        raise RequestRefused(_("The CRM refuses the request: %s") % text, "url")
     text = _("The CRM cannot be reached: %s") % text
     if response.status == 429 and not response.error:
         raise TooManyCalls(text, wait_seconds(response) or default_wait)

@@ -134,7 +134,7 @@ class Delivery:
         outcomes = self._call(batch, is_look_up=True)
         if outcomes is None:
             return []
-        to_send = []
+        to_send, refused_entries = [], []
         for entry, outcome in zip(batch, outcomes, strict=True):
             match outcome:
                 case Retry():  # the CRM does not hold it
@@ -143,8 +143,13 @@ class Delivery:
                 case Conflict(existing_id=remote_id) if remote_id:
                     entry.check, entry.remote_id = False, remote_id
                     to_send.append(entry)
+                case Refused() | Auth(of_record=True) if len(batch) > 1:
+                    refused_entries.append(entry)
+                case Auth(of_record=True):
+                    self._suspects.append((entry, outcome))
                 case _:
                     self._answer(entry, outcome)
+        self._send_halves(refused_entries)
         return to_send
 
     def _store(self, batch: Sequence[Entry]) -> list[Entry]:

@@ -16,6 +16,7 @@ from crmsync.adapters.base import (
     Record,
     Stored,
     outcome_of_error,
+    outcome_of_refusal,
 )
 from crmsync.adapters.client import HttpClient, describe, raise_for, read_json
 from crmsync.adapters.http.answer import outcome_without_id, outcomes_of
@@ -198,16 +199,16 @@ class HttpAdapter(CRMAdapter):
         return restorable
 
     def _try_read(
-        self, keys: Collection[str], refusal: Outcome
+        self, keys: Collection[str], refusal: Outcome | None
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
         """Like `read`, but errors become outcomes. `refusal` is the outcome if there is no reading
-        call or the CRM refuses it."""
+        call or the CRM refuses it; None: the refusal may concern one of the keys."""
         try:
             return self.read(keys), None
         except (CredentialsRefused, Unavailable) as error:
             return {}, outcome_of_error(error)
-        except InvalidInput:
-            return {}, refusal
+        except InvalidInput as error:
+            return {}, refusal or outcome_of_refusal(error, len(keys))
 
     def _add_remote_ids(
         self, batch: Sequence[Record], outcomes: dict[str, Outcome]
@@ -218,7 +219,8 @@ class HttpAdapter(CRMAdapter):
         if not keys_without_id:
             return batch
         unknown = Invalid("", _("The record cannot be deleted: its id in the CRM is not known."))
-        records_by_key, failure = self._try_read(keys_without_id, unknown)
+        refusal = None if self.settings.read else unknown
+        records_by_key, failure = self._try_read(keys_without_id, refusal)
         ids = {
             key: held_record.remote_id
             for key, held_record in records_by_key.items()
@@ -325,8 +327,14 @@ class HttpAdapter(CRMAdapter):
 
     def _read_with(self, call: ReadCall, records: Mapping[str, Record]) -> Mapping[str, Stored]:
         requests = [self._requests.about(record, call) for record in records.values()]
-        return {
-            name: held_record
-            for name, response in zip(records, self._client.exchange(requests), strict=True)
-            if (held_record := call.read_record(self.settings.answer, response))
-        }
+        stored_records: dict[str, Stored] = {}
+        for name, response in zip(records, self._client.exchange(requests), strict=True):
+            try:
+                held_record = call.read_record(self.settings.answer, response)
+            except CredentialsRefused as error:
+                # As with the call that stores: without `test` it may concern all records.
+                error.of_record = response.status == 403 and self.settings.test is not None
+                raise
+            if held_record:
+                stored_records[name] = held_record
+        return stored_records

@@ -63,6 +63,9 @@ class ReadCall(Call, frozen=True, kw_only=True):
             # Unless the settings give this status another meaning.
             if response.status in _NO_RECORD and str(response.status) not in rules.statuses:
                 return None
+        if response.status == 405 or 300 <= response.status < 400:  # the address's fault
+            text = _("%s: is this the right address?") % client.describe(response)
+            raise CredentialsRefused(text)
         client.raise_for(response, rules.throttled_seconds)
         if not client.is_json(response):
             raise Unavailable(_("The answer is no JSON: is this the right address?"))

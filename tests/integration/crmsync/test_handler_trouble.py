@@ -246,6 +246,24 @@ class TestCredentials:
         assert RecoveryEntry.objects.get().error_class == "invalid"
         assert Crm.objects.get().paused_at is None
 
+    @pytest.mark.parametrize(("status", "state"), [(403, DEAD), (422, RETRY)])
+    def test_a_record_that_may_not_be_read_keeps_no_other_from_being_looked_up(
+        self, status: int, state: Record.State
+    ) -> None:
+        store = Store()
+
+        def answer(request: Any) -> Answer:
+            is_refused = request.method == "GET" and request.path == "/leads/b"
+            return Answer({"message": "odd"}, status) if is_refused else store(request)
+
+        with serving(answer) as server:
+            crm = sync.http_crm(server, store, settings={"test": {"url": server.url("/leads/a")}})
+            queued = sync.queued(sync.policy(crm), sync.requests("abcd"), check=True)
+            sync.handled(queued)
+        assert queued.states() == {**dict.fromkeys("acd", CONFIRMED), "b": state}
+        assert queued.record("b").error_class == "unknown"
+        assert Crm.objects.get().paused_at is None
+
     def test_a_403_of_each_record_is_the_crms(self, server: Sink, store: Store) -> None:
         """Also where the credentials are good for a test: nothing dies of it."""
         crm = sync.http_crm(server, store, settings={"test": {"url": server.url("/leads/d")}})

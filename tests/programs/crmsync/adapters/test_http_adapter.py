@@ -612,6 +612,45 @@ def test_nothing_is_deleted_without_the_id_that_the_call_needs(open_adapter: Ope
         assert deleted == ["/leads/7", "/leads/8"]
 
 
+UNREADABLE = "The CRM refuses the request: HTTP 422: odd"
+FORBIDDEN = Auth("The CRM refuses the credentials: HTTP 403: odd", of_record=True)
+MOVED = Auth("HTTP 405: odd: is this the right address?")
+
+
+@pytest.mark.parametrize(
+    ("status", "together", "alone"),
+    [
+        (422, Refused(UNREADABLE), Invalid("", UNREADABLE)),
+        (403, FORBIDDEN, FORBIDDEN),
+        (405, MOVED, MOVED),
+    ],
+)
+@pytest.mark.parametrize(
+    "records",
+    [
+        [Record(key, 2, {}, deleted=True) for key in "abc"],
+        [Record(key, 1, {"name": key}, False, key, should_fill_empty=True) for key in "abc"],
+    ],
+)
+def test_a_record_that_may_not_be_read_is_no_other_records(
+    open_adapter: Open, records: list[Record], status: int, together: Outcome, alone: Outcome
+) -> None:
+    def answer(request: Asked) -> Answer:
+        key = request.path.rpartition("/")[2]
+        if request.method == "GET" and key == "b":
+            return Answer({"message": "odd"}, status)
+        return Answer({"id": key, "name": ""})
+
+    with serving(answer) as server:
+        adapter = open_adapter(
+            server.url("/leads"), **by_id(server.url("/leads")), test={"url": server.url("/me")},
+            read={"url": server.url("/keys/{key}"), "remote_id": "id"},
+            read_by_id={"url": server.url("/leads/{remote_id}")},
+        )  # fmt: skip
+        assert adapter.send(records) == [together] * 3
+        assert [adapter.send([record])[0] for record in records] == [Ok("a"), alone, Ok("c")]
+
+
 @pytest.mark.parametrize("status", [404, 410])
 @pytest.mark.parametrize(
     ("path", "given", "kind"),
