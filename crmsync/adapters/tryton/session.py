@@ -10,19 +10,29 @@ from django.utils.translation import gettext as _
 from crmsync.adapters import client
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings
 from crmsync.adapters.client import HttpClient, read_json, wait_seconds
-from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Throttled, Unknown
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
 from msgplatform.core.http.engine import Response
 
-# Errors that a person has to correct in the record; other errors are the server's own faults.
+# Errors that a person has to correct in the record; other errors are the server's own faults, such
+# as while it is updated.
 _OF_RECORD = ("UserError", "UserWarning")
-_LATER = ("ConcurrencyException", "DatabaseOperationalError", "DatabaseTimeoutError")
 
 
 class RpcError(Exception):
-    """The server answered a call with an error; `kind` is the name of its exception."""
+    """The server answered a call with an error; `kind` is the name of its exception, or the text of
+    an exception that is none of Tryton's own."""
 
     def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message or kind)
+        super().__init__(message or kind or _("Tryton gave no reason."))
         self.kind = kind
 
 
@@ -42,12 +52,12 @@ def meaning(error: NotAnswered | RpcError, size: int, is_change: bool) -> Outcom
         if isinstance(outcome, Unknown) and not is_change:
             return Retry(0.0, outcome.message)
         return outcome
-    text = f"{error.kind}: {error}" if error.kind not in _OF_RECORD else str(error)
-    if error.kind in _LATER:
-        return Retry(0.0, text)
+    text = str(error)
     if not is_change:
         return Auth(text)  # the model or the key field does not exist, or may not be read
-    return Refused(text) if size > 1 else Invalid("", text)
+    if size > 1:
+        return Refused(text)
+    return Invalid("", text) if error.kind in _OF_RECORD else Retry(0.0, text)
 
 
 _LOGIN_FLOOD_SECONDS = 60.0
@@ -102,7 +112,8 @@ class Session:
         if response.status == 429:
             raise NotAnswered(Throttled(wait_seconds(response) or _LOGIN_FLOOD_SECONDS))
         if response.status == 404:
-            raise NotAnswered(Auth(_("Tryton has no database %s.") % settings.database))
+            words = _("Tryton has no database %s, or the database does not answer.")
+            raise NotAnswered(Auth(words % settings.database))
         result = self._result(response)
         if not isinstance(result, list) or len(result) < 2:
             raise NotAnswered(Auth(_("Tryton asks for more than a password.")))
@@ -119,6 +130,8 @@ class Session:
     def _result(self, response: Response) -> Any:
         # The status comes first, because Tryton answers errors of methods with 200.
         if outcome := client.outcome_of_status(response, 1, is_upsert=True):
+            if isinstance(outcome, Invalid | Conflict):  # Tryton has no status for a record
+                raise RpcError(client.describe(response), "")
             raise NotAnswered(outcome)
         body = read_json(response)
         if not isinstance(body, dict) or not ("result" in body or "error" in body):

@@ -6,11 +6,21 @@ from typing import Any
 import pytest
 
 from crmsync.adapters.base import Record
-from crmsync.adapters.outcomes import Invalid, Ok, Outcome, Retry, Throttled, Unknown
+from crmsync.adapters.outcomes import (
+    Auth,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
 from crmsync.adapters.tryton.adapter import TrytonAdapter
 from tests.support.json_stub import Answer, Asked, asked, serving
 
 Open = Callable[..., TrytonAdapter]
+NO_COLUMN = "column party_party.x does not exist"  # as psycopg says, without the name of its class
 
 
 @pytest.fixture
@@ -76,7 +86,9 @@ def test_a_field_that_was_added_since_is_found(open_adapter: Open) -> None:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (Answer({"id": 1, "error": ["ConcurrencyException", ["Record was modified"]]}), Retry),
+        (Answer({"id": 1, "error": ["ConcurrencyException", "Record was modified"]}), Retry),
+        (Answer({"id": 1, "error": [NO_COLUMN, ""]}), Retry),
+        (Answer(b"", 413), Retry),
         (Answer({"id": 1, "error": ["UserError", ["The name is odd.", "", None]]}), Invalid),
         (Answer(drop=True), Unknown),
         (Answer({}, 502), Retry),
@@ -99,6 +111,30 @@ def test_what_an_answer_to_a_change_means(
     with serving(answering) as server:
         (outcome,) = open_adapter(server.url("")).send([lead("a")])
         assert isinstance(outcome, kind)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "outcome"),
+    [
+        ("create", Answer({"id": 1, "error": [NO_COLUMN, ""]}), Refused(NO_COLUMN)),
+        ("create", Answer(b"", 413), Refused("HTTP 413")),
+        ("search_read", Answer({"id": 1, "error": [NO_COLUMN, ""]}), Auth(NO_COLUMN)),
+        ("fields_get", Answer(b"", 404), Auth("HTTP 404")),
+        ("login", Answer(b"", 404),
+         Auth("Tryton has no database crm, or the database does not answer.")),
+    ],
+)  # fmt: skip
+def test_a_fault_of_the_server_is_no_record_s(
+    open_adapter: Open, method: str, answer: Answer, outcome: Outcome
+) -> None:
+    results = {"login": [1, "token-1", None], "fields_get": {"name": {}}, "search_read": []}
+
+    def answering(request: Asked) -> Answer:
+        name = request.body["method"].rpartition(".")[2]
+        return answer if name == method else Answer({"id": 1, "result": results[name]})
+
+    with serving(answering) as server:
+        assert open_adapter(server.url("")).send([lead("a"), lead("b")]) == [outcome] * 2
 
 
 def test_too_many_wrong_logins_are_waited_for(open_adapter: Open) -> None:

@@ -158,6 +158,16 @@ def test_an_answer_that_is_lost_is_looked_up(tryton: TrytonServer, open_adapter:
     assert tryton.rows(PARTIES, "four") == [("four-a", "other", 1)]
 
 
+def test_a_fault_of_the_server_costs_attempts(tryton: TrytonServer, open_adapter: Open) -> None:
+    """Such as of a value for which Tryton has no check: alone it is sent again for a while."""
+    adapter = open_adapter()
+    odd = lead("seven-a", categories=[["odd", [1]]])
+    assert kinds(adapter.send([odd, lead("seven-b")])) == [Refused, Refused]
+    assert adapter.send([odd]) == [Retry(0.0, "'odd'")]
+    assert kinds(adapter.send([lead("seven-b")])) == [Ok]
+    assert adapter.send([lead("seven-a", lang="x")]) == [Retry(0.0, "Tryton gave no reason.")]
+
+
 def test_the_code_of_a_party_stays(tryton: TrytonServer, open_adapter: Open) -> None:
     adapter = open_adapter()
     (first,) = adapter.send([lead("five-old")])
