@@ -63,18 +63,17 @@ class UnknownField(InvalidInput):
     """A mapping names a field that the CRM does not have; `field` is its name."""
 
 
-def outcome_of_error(error: CredentialsRefused | Unavailable | InvalidInput) -> Outcome:
-    """The outcome of records that were not sent because `fields` or `read` raised this error."""
+def outcome_of_error(
+    error: CredentialsRefused | Unavailable | InvalidInput, size: int = 0
+) -> Outcome:
+    """The outcome of records that were not sent because `fields` or `read` raised this error.
+    `size`: the number of records that were read, of which one may be at fault."""
     if isinstance(error, CredentialsRefused):
         return Auth(str(error), error.of_record)
+    if size and isinstance(error, InvalidInput):
+        is_shared = size > 1 and isinstance(error, RequestRefused)  # halves show which it is
+        return Refused(str(error)) if is_shared else Invalid("", str(error))
     return Throttled(error.after) if isinstance(error, TooManyCalls) else Retry(0.0, str(error))
-
-
-def outcome_of_refusal(error: InvalidInput, size: int) -> Invalid | Refused:
-    """The outcome of `size` records that were not sent because the call that reads them first was
-    refused. Smaller calls show which record is at fault."""
-    is_shared = isinstance(error, RequestRefused) and size > 1
-    return Refused(str(error)) if is_shared else Invalid("", str(error))
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -267,12 +266,8 @@ class CRMAdapter(ABC):
                     r.key: keep_empty_fields(r, by_id.get(r.remote_id)) for r in to_fill
                 }
             except (CredentialsRefused, Unavailable, InvalidInput) as error:  # nothing is sent
-                failure = (
-                    outcome_of_refusal(error, len(to_fill))
-                    if isinstance(error, InvalidInput)
-                    else outcome_of_error(error)
-                )
-                outcomes.update((r.key, self._clean_outcome(failure)) for r in to_fill)
+                failure = self._clean_outcome(outcome_of_error(error, len(to_fill)))
+                outcomes.update((record.key, failure) for record in to_fill)
         to_send = [
             smaller_records.get(record.key, record)
             for record in batch

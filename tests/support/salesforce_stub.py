@@ -15,8 +15,8 @@ _FIELDS = ("LastName", "Company", "Email", "Phone")
 
 
 class SalesforceStub:
-    """`leads` by id. A token is valid until `expire()`. `url` is the instance's. `is_full`: there is
-    no storage for another lead; `readable_keys` are those of leads that may not be written.
+    """`leads` by id. A token is valid until `expire()`. `url` is the instance's. `is_full`: there
+    is no storage for another lead; `readable_keys` are those of leads that may not be written.
     `converted_ids` are those of leads that people have made contacts of.
     `login_answers` come first, in their order."""
 

@@ -16,7 +16,6 @@ from crmsync.adapters.base import (
     Record,
     Stored,
     outcome_of_error,
-    outcome_of_refusal,
 )
 from crmsync.adapters.client import HttpClient, describe, raise_for, read_json
 from crmsync.adapters.http.answer import outcome_without_id, outcomes_of
@@ -208,7 +207,7 @@ class HttpAdapter(CRMAdapter):
         except (CredentialsRefused, Unavailable) as error:
             return {}, outcome_of_error(error)
         except InvalidInput as error:
-            return {}, refusal or outcome_of_refusal(error, len(keys))
+            return {}, refusal or outcome_of_error(error, len(keys))
 
     def _add_remote_ids(
         self, batch: Sequence[Record], outcomes: dict[str, Outcome]

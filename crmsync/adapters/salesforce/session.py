@@ -50,7 +50,6 @@ _AUTH = {
     "INVALID_SESSION_ID", "INVALID_AUTH_HEADER", "API_DISABLED_FOR_ORG", "API_CURRENTLY_DISABLED",
     "INVALID_TYPE", "UNSUPPORTED_API_VERSION", "STORAGE_LIMIT_EXCEEDED",
 }  # fmt: skip
-_NO_RIGHTS = "INSUFFICIENT_ACCESS"  # to this record, or to all of them: the code begins so
 _DUPLICATES = {"DUPLICATES_DETECTED", "DUPLICATE_VALUE"}
 _GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
 _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
@@ -80,13 +79,13 @@ def of_call(response: Response, size: int) -> outcomes.Outcome:
     general = client.outcome_of_status(response, size, is_upsert=True)
     if response.error or not response.status:
         return general or outcomes.Unknown(response.detail)
-    if code == "REQUEST_LIMIT_EXCEEDED":
-        return outcomes.Throttled(client.wait_seconds(response) or _limit_seconds(error))
+    if code in _AUTH or code == "REQUEST_LIMIT_EXCEEDED":
+        return _meaning(code, error, client.wait_seconds(response))
     # 410: the version of the API is retired.
     is_address_wrong = response.status in (404, 405, 410) and code not in _GONE
-    if code in _AUTH or is_address_wrong or isinstance(general, outcomes.Auth):
-        of_record = code not in _AUTH and response.status == 403
-        return outcomes.Auth(_message(error) or client.describe(response), of_record)
+    if is_address_wrong or isinstance(general, outcomes.Auth):
+        text = _message(error) or client.describe(response)
+        return outcomes.Auth(text, of_record=response.status == 403)
     if code and size == 1:
         return _meaning(code, error)
     return general or outcomes.Retry(0.0, client.describe(response))
@@ -142,13 +141,17 @@ def long_id(remote_id: str) -> str:
     return remote_id + suffix
 
 
-def _meaning(code: str, error: Mapping[str, Any]) -> outcomes.Outcome:
+def _meaning(code: str, error: Mapping[str, Any], wait: float = 0.0) -> outcomes.Outcome:
+    """`wait` in seconds is what the answer asks for."""
     message = _message(error) or code or _("Salesforce gave no reason.")
     if code == "REQUEST_LIMIT_EXCEEDED":
-        return outcomes.Throttled(_limit_seconds(error))
+        # Such as: ConcurrentRequests (Concurrent API Requests) Limit exceeded.
+        is_short = message.startswith("Concurrent")
+        return outcomes.Throttled(wait or (_CONCURRENT_SECONDS if is_short else _LIMIT_SECONDS))
     if code in _RETRY or _LOCK.search(message):
         return outcomes.Retry(0.0, message)
-    if code in _AUTH or code.startswith(_NO_RIGHTS):
+    # Rights may be missing for this record, or for all.
+    if code in _AUTH or code.startswith("INSUFFICIENT_ACCESS"):
         return outcomes.Auth(message, of_record=code not in _AUTH)
     if code in _DUPLICATES:
         if id_match := _ID.search(message.partition("with id")[2]):
@@ -160,11 +163,6 @@ def _meaning(code: str, error: Mapping[str, Any]) -> outcomes.Outcome:
         # An error of an unknown kind must not end a good record at the first try.
         return outcomes.Retry(0.0, message)
     return outcomes.Invalid(str(fields[0]) if fields else "", message)
-
-
-def _limit_seconds(error: Mapping[str, Any]) -> float:
-    # Such as: ConcurrentRequests (Concurrent API Requests) Limit exceeded.
-    return _CONCURRENT_SECONDS if _message(error).startswith("Concurrent") else _LIMIT_SECONDS
 
 
 def _message(error: Mapping[str, Any]) -> str:
@@ -181,7 +179,7 @@ _LOGIN_RATE, _LOGIN_SECONDS = re.compile("rate.{0,7}exceeded", re.IGNORECASE), 6
 class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
     """`external_id` is a field of `object` that is flagged External ID and unique; it holds the
     key. `allow_duplicates` stores records that a duplicate rule would hold back. `login_url` is the
-    org's My Domain URL; Salesforce refuses this flow at the default, which older settings rely on."""
+    org's My Domain URL: at the default, which older settings rely on, Salesforce refuses it."""
 
     login_url: str = "https://login.salesforce.com"
     object: str = "Lead"

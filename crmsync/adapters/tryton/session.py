@@ -10,16 +10,7 @@ from django.utils.translation import gettext as _
 from crmsync.adapters import client
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings
 from crmsync.adapters.client import HttpClient, read_json, wait_seconds
-from crmsync.adapters.outcomes import (
-    Auth,
-    Conflict,
-    Invalid,
-    Outcome,
-    Refused,
-    Retry,
-    Throttled,
-    Unknown,
-)
+from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Throttled, Unknown
 from msgplatform.core.http.engine import Response
 
 # Errors that a person has to correct in the record; other errors are the server's own faults, such
@@ -129,13 +120,12 @@ class Session:
 
     def _result(self, response: Response) -> Any:
         # The status comes first, because Tryton answers errors of methods with 200.
-        if outcome := client.outcome_of_status(response, 1, is_upsert=True):
-            if isinstance(outcome, Invalid | Conflict):  # Tryton has no status for a record
-                raise RpcError(client.describe(response), "")
+        if outcome := client.outcome_of_status(response, 2, is_upsert=True):
+            if isinstance(outcome, Refused):  # no status of Tryton is about a record
+                raise RpcError(outcome.message, "")
             raise NotAnswered(outcome)
         body = read_json(response)
-        if not isinstance(body, dict) or not ("result" in body or "error" in body):
-            raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
+        body = body if isinstance(body, dict) else {}
         error = body.get("error")
         if isinstance(error, list) and error:
             # ["UserError", ["The code on party must be unique.", "", None]]; other details are a
@@ -144,6 +134,6 @@ class Session:
             texts = detail if isinstance(detail, list) else ()
             message = " ".join(text for text in texts if isinstance(text, str) and text)
             raise RpcError(str(error[0]), message)
-        if error:
+        if error or not ("result" in body or "error" in body):
             raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
         return body.get("result")
