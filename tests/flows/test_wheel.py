@@ -5,6 +5,7 @@ and writes nothing beside its STATE_DIR."""
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -111,6 +112,26 @@ def test_it_works_from_an_empty_folder(environment: Path, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["var"]
     assert set(environment.rglob("*.py")) == before
     run(sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "check")
+
+
+def test_the_line_of_the_documentation_installs_it(built: Path, tmp_path: Path) -> None:
+    """requirements.txt has hashes, and beside a hash pip refuses a file without one."""
+    library = tmp_path / "library-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(library, "w") as archive:
+        metadata = "Metadata-Version: 2.1\nName: library\nVersion: 1.0\n"
+        archive.writestr("library-1.0.dist-info/METADATA", metadata)
+        archive.writestr("library-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        archive.writestr("library-1.0.dist-info/RECORD", "")
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    (tmp_path / "requirements.txt").write_text(f"library==1.0 --hash=sha256:{digest}\n")
+    text = (ROOT / "docs" / "install.md").read_text()
+    (line,) = re.findall(r"`(pip install [^`]*msgplatform-….whl[^`]*)`", text)
+    line = line.replace("msgplatform-….whl", str(built / f"{NAME}-py3-none-any.whl"))
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env")
+    pip = f'pip() {{ {sys.executable} -m pip --python env/bin/python "$@"; }}'
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    run("sh", "-euc", f"{pip}; {line}", cwd=tmp_path, **offline)
+    assert (tmp_path / "env" / "bin" / "msgplatform").exists()
 
 
 def test_a_client_without_its_generated_part_is_not_installed() -> None:
