@@ -185,6 +185,23 @@ def test_the_tables_of_both_databases_are_made(
     assert done.stdout.splitlines() == asked[: 2 if cold else 1]
 
 
+def test_the_folder_of_the_units_becomes_that_of_the_next_release(tmp_path: Path) -> None:
+    """`ln` makes a link within a folder that has the name, unless it is told not to."""
+    docs = DEPLOY.parent / "docs"
+    texts = (docs / "install.md").read_text(), (docs / "updating.md").read_text()
+    links = [re.findall(r"ln -s.* /opt/msgplatform-.* /opt/msgplatform\b", text) for text in texts]
+    ((first,), (second,)) = ([line.replace("/opt", str(tmp_path)) for line in lines]
+                             for lines in links)  # fmt: skip
+    for version in ("1.0.0", "1.1.0"):
+        (tmp_path / f"msgplatform-{version}").mkdir()
+    subprocess.run(f"{first} && {second}", shell=True, check=True)
+    assert (tmp_path / "msgplatform").resolve() == tmp_path / "msgplatform-1.1.0"
+    (tmp_path / "msgplatform").unlink()
+    (tmp_path / "msgplatform").mkdir()
+    done = subprocess.run(second, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, "cannot overwrite directory" in done.stderr) == (1, True)
+
+
 def test_removing_the_package_stops_units_that_failed(tmp_path: Path) -> None:
     stub = tmp_path / "systemctl"
     stub.write_text(SYSTEMCTL)
