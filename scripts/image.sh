@@ -7,6 +7,7 @@
 # `skopeo copy oci:dist/image:VERSION docker://…` brings it into a registry. Packages, user, variables and command
 # are those of the Dockerfile, which is read here; of this repository the image has what .dockerignore lets in.
 set -euo pipefail
+umask 022  # the image's user reads what root makes
 cd "$(dirname "$0")/.."
 
 image=$(realpath -m "${1:-dist/image}")
@@ -36,6 +37,7 @@ apt-get purge -qq --auto-remove -o APT::AutoRemove::SuggestsImportant=false \\
 useradd --uid 10001 --create-home --home-dir /data msgplatform
 rm -rf /usr/share/perl /usr/lib/*/perl
 cd /opt/msgplatform
+chmod u=rwx,go=rx . && chmod -R u=rwX,go=rX -- *
 .venv/bin/python -m compileall -q --invalidation-mode unchecked-hash */
 rm -f /opt/install /opt/.pip-cert
 SCRIPT

@@ -62,6 +62,7 @@ def test_the_image_is_the_same_with_an_engine_and_without() -> None:
     assert not [line for line in lines if line.endswith("\\")], "a line goes on, unread"
     for step in (
         "useradd --uid 10001 --create-home --home-dir /data msgplatform",
+        "chmod u=rwx,go=rx . && chmod -R u=rwX,go=rX -- *",
         "compileall -q --invalidation-mode unchecked-hash */",
         "image/dpkg.cfg",
         "rm -rf /usr/share/perl /usr/lib/*/perl",
@@ -130,6 +131,15 @@ def test_a_backup_and_a_restore_run_no_migration() -> None:
     commands = [line for line in lines if line.startswith("$compose run ")]
     assert len(commands) == 4
     assert [line for line in commands if not line.startswith("$compose run --rm --no-deps ")] == []
+
+
+def test_the_database_of_compose_reads_no_file_of_the_clone() -> None:
+    """A clone's umask, or SELinux, would keep the container's user from it."""
+    volumes = [volume for service in services().values() for volume in service.get("volumes", [])]
+    assert [volume for volume in volumes if volume.startswith((".", "/"))] == []
+    configs = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["configs"]
+    statements = (DEPLOY / "kubernetes" / "small" / "privileges.sql").read_text().splitlines()
+    assert configs["privileges"]["content"] in statements
 
 
 def test_the_web_server_collects_the_files_of_its_release() -> None:
