@@ -20,9 +20,14 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("image") / "layout"
-    subprocess.run([ROOT / "scripts" / "image.sh", folder], check=True, timeout=1800)
-    return folder
+    folder = tmp_path_factory.mktemp("image")
+    clone, layout = folder / "clone", folder / "layout"
+    copy = f"git clone -q . {clone} && git diff --binary HEAD | git -C {clone} apply --allow-empty"
+    # Its files, and those that root makes, are closed to the user of the image.
+    subprocess.run(copy, shell=True, cwd=ROOT, check=True, umask=0o077)
+    script = clone / "scripts" / "image.sh"
+    subprocess.run([script, layout], check=True, timeout=1800, umask=0o077)
+    return layout
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +70,9 @@ def test_what_is_in_it(bundle: Path) -> None:
     assert json.loads((bundle / "config.json").read_text())["process"]["user"]["uid"] == 10001
     owned = [path for path in product.rglob("*") if path.lstat().st_uid]
     assert owned == [], "its user could change the program"
+    paths = [product, *product.rglob("*")]
+    closed = [path for path in paths if not path.is_symlink() and not path.stat().st_mode & 0o004]
+    assert closed == [], "its user cannot read the program"
 
 
 def test_it_delivers_a_message(root: Root) -> None:
@@ -88,6 +96,10 @@ def test_the_debian_package(image: Path, servers: dict[str, str], tmp_path: Path
     units = {path.name for path in (ROOT / "deploy" / "systemd").iterdir()}
     installed = set(root.run("ls", "/lib/systemd/system").split())
     assert units <= installed
+    libraries = root.folder / "opt" / "msgplatform" / ".venv"
+    bytecode = [path.read_bytes()[4:8] for path in libraries.rglob("*.pyc")]
+    assert bytecode
+    assert set(bytecode) == {b"\1\0\0\0"}, "by hash, unchecked: the package has other times"
     # The settings that it made, with the servers, are enough for the platform.
     made = (root.folder / "etc" / "msgplatform.env").read_text()
     lines = [line for line in made.splitlines() if not line.startswith("#")]

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,22 @@ def test_the_image_is_the_same_with_an_engine_and_without() -> None:
         assert step in script, step
     assert "/src/install /src/requirements.txt" in dockerfile
     assert "deploy/image/install /opt/msgplatform/requirements.txt" in script
+
+
+def test_bytecode_of_libraries_outlives_the_times_of_their_files(tmp_path: Path) -> None:
+    """Else each program compiles them at each start: dpkg-deb sets the times anew."""
+    library = tmp_path / "lib" / "python3" / "site-packages" / "library.py"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    (tmp_path / "requirements.txt").touch()
+    script = (
+        (DEPLOY / "image" / "install").read_text().replace("/opt/msgplatform/.venv", str(tmp_path))
+    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["sh", "-c", script, "install", tmp_path / "requirements.txt"],
+                   env={"PATH": path}, check=True)  # fmt: skip
+    (bytecode,) = library.parent.glob("__pycache__/*.pyc")
+    assert bytecode.read_bytes()[4:8] == b"\1\0\0\0", "the flags: by hash, and unchecked"
 
 
 def test_the_command_of_the_package_reads_settings_as_systemd_does(tmp_path: Path) -> None:
