@@ -113,6 +113,16 @@ def test_kubernetes_asks_a_host_that_is_allowed() -> None:
     assert hosts == {"localhost"} <= set(settings.ALLOWED_HOSTS)
 
 
+def test_no_pod_of_kubernetes_writes_the_static_files_of_another_one() -> None:
+    """`collectstatic` deletes files that are there before it writes them."""
+    web, *_ = yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "web.yaml").read_text())
+    pod = web["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    places = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    static = "/data" / settings.STATIC_ROOT.relative_to(settings.STATE_DIR)
+    assert {"name": places[str(static.parent)], "emptyDir": {}} in pod["volumes"]
+
+
 def test_kubernetes_commands_are_for_the_namespace_of_the_objects() -> None:
     """Without `-n` a command is for the namespace of the context, mostly `default`."""
     folder = DEPLOY / "kubernetes"
