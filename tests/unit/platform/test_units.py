@@ -57,3 +57,12 @@ def test_a_unit_may_write_into_its_state_dir(unit: Path) -> None:
     lines = unit.read_text().splitlines()
     (folder,) = (line.partition("=")[2] for line in lines if line.startswith("StateDirectory="))
     assert f"Environment=STATE_DIR=/var/lib/{folder}" in lines
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.name)
+def test_a_unit_ends_before_the_servers_that_it_writes_to(unit: Path) -> None:
+    """systemd stops in the reverse order; without one it stops both at once."""
+    servers = set(" ".join(re.findall("^After=(.*)$", unit.read_text(), re.M)).split())
+    redis = {f"{name}-server{instance}.service" for name in ("redis", "valkey")
+             for instance in ("", "@work", "@sms")}  # fmt: skip
+    assert servers >= redis | {"mariadb.service", "mysql.service", "haproxy.service"}
