@@ -200,6 +200,7 @@ def migrate_of_compose() -> list[str]:
 
 def migrate_of_kubernetes() -> list[str]:
     job = yaml.safe_load((DEPLOY / "kubernetes" / "base" / "migrate.yaml").read_text())
+    assert job["spec"]["ttlSecondsAfterFinished"], "a changed setting could not be applied"
     (container,) = job["spec"]["template"]["spec"]["containers"]
     return list(container["args"])
 
