@@ -7,6 +7,7 @@ and `manage.py check` can always speak, while `wsgi.py` and the daemons refuse t
 
 import ipaddress
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -35,6 +36,9 @@ MANAGE, INSTALL = (
     if FILES_DIR == _PACKED
     else ((sys.executable, str(BASE_DIR / "manage.py")), "python3 deploy/bootstrap.py platform {}")
 )
+# What people type before a command, and before a program's name; the Debian package has its own.
+COMMAND = os.environ.get("MSGPLATFORM_COMMAND") or shlex.join(MANAGE)
+START = os.environ.get("MSGPLATFORM_START") or f"{COMMAND} run_"
 # The tag of system checks that look at settings alone: each program runs them when it starts.
 CHECKS_TAG = "msgplatform"
 # A Unix socket's path may have 107 bytes (sun_path in unix(7)).

@@ -19,7 +19,6 @@ from msgplatform.core.http.addresses import bracketed
 from msgplatform.core.queues.names import RqQueues
 
 BASE_DIR = env.BASE_DIR
-MANAGE = env.MANAGE  # the words that begin a command line
 # The folder of this installation's database, sockets, logs and locks.
 # By default: `var` in the clone; installed from the wheel, in the folder where a command is run
 STATE_DIR = env.state_dir()

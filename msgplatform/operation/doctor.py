@@ -1,6 +1,5 @@
 """Examines this installation: parts, problems, and the commands that repair them."""
 
-import shlex
 import shutil
 import sys
 import time
@@ -31,8 +30,7 @@ from msgplatform.operation.supervision.preparation import FIRST_USER
 
 LOW_DISK_BYTES = 1 << 30
 _MAX_LISTED = 20  # alerts; groups of failures of each flow
-_MANAGE = shlex.join(env.MANAGE)
-_ROTATE = f"{_MANAGE} rotate_encryption_key"
+_ROTATE = f"{env.COMMAND} rotate_encryption_key"
 _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
     encryption.State.CLEAR: ("bad", _ROTATE),
     encryption.State.OLD: ("warn", _ROTATE),
@@ -174,11 +172,11 @@ def _users() -> Iterator[Finding]:
     console_users = users.objects.filter(is_active=True, is_staff=True)
     if console_users.exists():
         if not console_users.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
-            repair = f"`up` prints a link for {FIRST_USER}; or: {_MANAGE} "
+            repair = f"`up` prints a link for {FIRST_USER}; or: {env.COMMAND} "
             name = console_users.values_list("username", flat=True)[0]
             yield Finding("warn", "nobody has a password yet", f"{repair}changepassword {name}")
         return
-    create = f"{_MANAGE} createsuperuser"
+    create = f"{env.COMMAND} createsuperuser"
     if users.objects.exists():
         yield Finding("bad", "nobody can log in: no user is active and staff", create)
     else:
@@ -228,7 +226,7 @@ def _redis(role: RedisRole) -> Iterator[Finding]:
     try:
         info: Any = role.client().info()
     except RedisError as error:
-        repair = f"{_MANAGE} up starts it" if role.is_embedded else f"check {variable}"
+        repair = f"`up` starts it; or set {variable}" if role.is_embedded else f"check {variable}"
         yield Finding("bad", f"{variable}: {error}", repair)
         return
     version = str(info["redis_version"])
@@ -256,11 +254,11 @@ def _daemons() -> Iterator[Finding]:
     running = {beat.role for beat in heartbeats.alive()}
     of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
     for command in [*of_flows, BULK.command]:
-        if command.removeprefix("run_") in running:
+        role = command.removeprefix("run_")
+        if role in running:
             yield Finding("ok", f"{command} is running")
-        elif command.removeprefix("run_") not in exits_by_program:
-            repair = f"{_MANAGE} {command}"
-            yield Finding("warn", f"{command} is not running", repair)
+        elif role not in exits_by_program:
+            yield Finding("warn", f"{command} is not running", f"{env.START}{role}")
     if len(programs := server.programs_by_node()) > 1:
         places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
         yield Finding(
@@ -281,7 +279,7 @@ def _watch() -> Iterator[Finding]:
         yield Finding(
             "bad",
             "no program watches the platform: nobody notices what goes wrong",
-            f"{_MANAGE} up, or any run_* program",
+            "start any run_* program: by its unit or container, or all by `up`",
         )
 
 

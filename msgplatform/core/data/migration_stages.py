@@ -9,7 +9,6 @@ run. Migrations with Django's `initial = True` made the first release: no progra
 that add one meet in git.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.migration import Migration
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
+
+from msgplatform import env
 
 AFTER = "after"
 LOCK_FILE = Path(__file__).resolve().parents[2] / "migrations" / "newest.lock"
@@ -72,7 +73,7 @@ def count_open(connection: BaseDatabaseWrapper) -> int:
 
 
 def migrate_command(alias: str) -> str:
-    return shlex.join([*settings.MANAGE, "migrate", "--database", alias])
+    return f"{env.COMMAND} migrate --database {alias}"
 
 
 def tables_of_migrations(connection: BaseDatabaseWrapper) -> set[str]:

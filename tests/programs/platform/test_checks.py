@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from django.conf import settings
 from django.core.checks import CheckMessage, run_checks
 from django.db import connections
 from django.test import override_settings
@@ -381,6 +382,29 @@ class TestDoctor:
             finding = told[f"{command} is not running"]
             assert finding.level == "warn"
             assert finding.repair.endswith(f"manage.py {command}")
+
+    @pytest.mark.usefixtures("work_redis")
+    def test_prints_commands_of_the_debian_package_when_it_is_asked_by_one(
+        self, tmp_path: Path
+    ) -> None:
+        """The line of a Python would have neither the settings of the units nor their user."""
+        file = tmp_path / "msgplatform.env"
+        file.write_text(f"SECRET_KEY={GOOD['SECRET_KEY']}\nREDIS_URL={settings.REDIS_URL}\n")
+        wrapper = (env.BASE_DIR / "deploy" / "debian" / "msgplatform").read_text()
+        script = wrapper.partition('[ "$(id')[0] + '"$@"'
+        places = {
+            "/etc/msgplatform.env": file, "/var/lib/msgplatform": tmp_path,
+            ".venv/bin/python": sys.executable, "/opt/msgplatform": env.BASE_DIR,
+        }  # fmt: skip
+        for path, place in places.items():
+            script = script.replace(path, str(place))
+        text = subprocess.run(
+            ["/bin/sh", "-c", script, "msgplatform", "doctor"], capture_output=True,
+            text=True, env={"PATH": os.environ["PATH"]}, check=False,
+        ).stdout  # fmt: skip
+        assert "→ msgplatform migrate --database default" in text
+        assert "→ systemctl enable --now msgplatform@bulk" in text
+        assert sys.executable not in text
 
     @pytest.mark.django_db
     @pytest.mark.usefixtures("work_redis", "sms_redis")
