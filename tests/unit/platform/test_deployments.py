@@ -250,3 +250,16 @@ def test_removing_the_package_stops_units_that_failed(tmp_path: Path) -> None:
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.stdout == "disable --now msgplatform@bulk.service\n"
+
+
+@pytest.mark.parametrize(("step", "is_enabled"), [("remove", False), ("upgrade", True)])
+def test_removing_the_package_disables_units_that_do_not_run(
+    tmp_path: Path, step: str, is_enabled: bool
+) -> None:
+    link = tmp_path / "msgplatform.target.wants" / "msgplatform@bulk.service"
+    link.parent.mkdir()
+    link.symlink_to("/lib/systemd/system/msgplatform@.service")
+    script = (DEPLOY / "debian" / "postrm").read_text().replace("/run/systemd/system", "/absent")
+    script = script.replace("/etc/systemd/system", str(tmp_path))
+    subprocess.run(["sh", "-c", script, "postrm", step], check=True)
+    assert link.is_symlink() == is_enabled
