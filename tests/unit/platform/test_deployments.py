@@ -51,6 +51,16 @@ def by_kubernetes() -> set[str]:
     return {pod["containers"][0]["args"][-1] for pod in pods}
 
 
+def echo_python(folder: Path, command: list[str], **variables: str) -> list[str]:
+    """The arguments of each Python that the command of a container starts."""
+    python = folder / "python"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
 def test_the_image_is_the_same_with_an_engine_and_without() -> None:
     """scripts/image.sh reads packages, user and variables from the Dockerfile, line by line, and
     both run the same steps."""
@@ -121,6 +131,19 @@ def test_no_pod_of_kubernetes_writes_the_static_files_of_another_one() -> None:
     places = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     static = "/data" / settings.STATIC_ROOT.relative_to(settings.STATE_DIR)
     assert {"name": places[str(static.parent)], "emptyDir": {}} in pod["volumes"]
+
+
+@pytest.mark.parametrize(("variables", "host"), [({}, "0.0.0.0"), ({"WEB_HOST": "::"}, "::")])
+def test_the_web_server_of_kubernetes_listens_at_addresses_of_either_family(
+    tmp_path: Path, variables: dict[str, str], host: str
+) -> None:
+    web, *_ = yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "web.yaml").read_text())
+    (container,) = web["spec"]["template"]["spec"]["containers"]
+    last = echo_python(tmp_path, container["args"], **variables)[-1]
+    assert last == f"-m msgplatform.doors.web --host {host} --port 8000 --workers 2"
+    for overlay in ("cluster", "small"):
+        text = (DEPLOY / "kubernetes" / overlay / "kustomization.yaml").read_text()
+        assert "WEB_HOST=:: and SMS_RECEIVER_HOST=::" in text
 
 
 def test_kubernetes_commands_are_for_the_namespace_of_the_objects() -> None:
@@ -214,13 +237,9 @@ def migrate_of_kubernetes() -> list[str]:
 def test_the_tables_of_both_databases_are_made(
     tmp_path: Path, command: Callable[[], list[str]], stage: str, cold: str
 ) -> None:
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "$@"\n')
-    python.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "COLD_DATABASE_URL": cold}
-    done = subprocess.run(command(), env=environment, capture_output=True, text=True, check=True)
     asked = [f"manage.py migrate{stage}", f"manage.py migrate{stage} --database cold"]
-    assert done.stdout.splitlines() == asked[: 2 if cold else 1]
+    lines = echo_python(tmp_path, command(), COLD_DATABASE_URL=cold)
+    assert lines == asked[: 2 if cold else 1]
 
 
 def test_the_folder_of_the_units_becomes_that_of_the_next_release(tmp_path: Path) -> None:
