@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -155,13 +156,42 @@ def test_kubernetes_commands_are_for_the_namespace_of_the_objects() -> None:
     overlays = [yaml.safe_load((folder / name / "kustomization.yaml").read_text())
                 for name in ("small", "cluster")]  # fmt: skip
     assert {overlay["namespace"] for overlay in overlays} == {"msgplatform"}
-    texts = [path.read_text() for path in folder.rglob("*.yaml")]
-    texts.append((DEPLOY.parent / "docs" / "install.md").read_text())
-    verbs = re.findall(r"kubectl (-n msgplatform \w+|\w+ [-\w]+)", "\n".join(texts))
-    assert sorted(verbs) == [
-        "-n msgplatform create", "-n msgplatform delete", "-n msgplatform exec", "apply -k",
-        "create namespace",
-    ]  # fmt: skip
+    files = [*folder.rglob("*.yaml"), *(DEPLOY.parent / "docs").glob("*.md")]
+    commands = [re.findall(r"kubectl (-n msgplatform|\w+ [-\w]+)", file.read_text())
+                for file in files]  # fmt: skip
+    assert set(chain(*commands)) <= {"-n msgplatform", "apply -k", "create namespace"}
+
+
+def test_a_restore_on_kubernetes_stops_programs_and_leaves_servers() -> None:
+    """By the label that the page's `scale` asks for; and one of them, in which its commands run,
+    has the claim."""
+    folder = DEPLOY / "kubernetes"
+    files = [folder / "base" / "programs.yaml", folder / "base" / "web.yaml",
+             folder / "small" / "servers.yaml"]  # fmt: skip
+    objects = [list(yaml.safe_load_all(file.read_text())) for file in files]
+    labels = [[each["metadata"].get("labels", {}) for each in group if each["kind"] == "Deployment"]
+              for group in objects]  # fmt: skip
+    assert [len(group) for group in labels] == [len(PROGRAMS), 1, 1]
+    assert [{"program" in each for each in group} for group in labels] == [{True}, {True}, {False}]
+    page = (DEPLOY.parent / "docs" / "backup.md").read_text()
+    assert "scale deployment -l program --replicas=0" in page
+    base = (folder / "base" / "kustomization.yaml").read_text()
+    assert re.search(r"name: web\|bulk}\n.*claimName: state", base, re.S)
+
+
+@pytest.mark.parametrize(
+    ("page", "begin", "end"),
+    [
+        ("backup.md", "**Stop every program**", "2. **Make"),
+        ("run.md", "### A process of its own", "## Retention"),
+        ("alerts.md", "## Where the logs are", "## Prometheus"),
+    ],
+)
+def test_each_way_of_starting_has_its_line(page: str, begin: str, end: str) -> None:
+    text = (DEPLOY.parent / "docs" / page).read_text()
+    section = text[text.index(begin) :].partition(end)[0].lower()
+    ways = (" up`", "unit|systemd", "compose", "kubernetes")
+    assert [way for way in ways if not re.search(way, section)] == []
 
 
 @pytest.mark.parametrize("started", [by_units, by_compose, by_kubernetes])
