@@ -129,8 +129,9 @@ def test_the_line_of_the_documentation_installs_it(built: Path, tmp_path: Path) 
     line = line.replace("msgplatform-….whl", str(built / f"{NAME}-py3-none-any.whl"))
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env")
     pip = f'pip() {{ {sys.executable} -m pip --python env/bin/python "$@"; }}'
-    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
-    run("sh", "-euc", f"{pip}; {line}", cwd=tmp_path, **offline)
+    run(
+        "sh", "-euc", f"{pip}; {line}", cwd=tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path)
+    )
     assert (tmp_path / "env" / "bin" / "msgplatform").exists()
 
 
