@@ -20,7 +20,7 @@ from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.data import cell_record, engines, migration_stages, server, transactions
 from msgplatform.core.flows.health import Finding
-from msgplatform.core.flows.programs import BULK, redis_roles
+from msgplatform.core.flows.programs import program_roles, redis_roles
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.models import Alert
@@ -252,13 +252,11 @@ def _daemons() -> Iterator[Finding]:
     for end in exits_by_program.values():
         yield Finding("bad", f"{end.subject} on {end.host}: {end.text}")
     running = {beat.role for beat in heartbeats.alive()}
-    of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
-    for command in [*of_flows, BULK.command]:
-        role = command.removeprefix("run_")
+    for role in sorted(program_roles()):
         if role in running:
-            yield Finding("ok", f"{command} is running")
+            yield Finding("ok", f"run_{role} is running")
         elif role not in exits_by_program:
-            yield Finding("warn", f"{command} is not running", f"{env.START}{role}")
+            yield Finding("warn", f"run_{role} is not running", f"{env.START}{role}")
     if len(programs := server.programs_by_node()) > 1:
         places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
         yield Finding(
