@@ -162,12 +162,12 @@ def backchannel_logout(request: HttpRequest, provider_id: str) -> HttpResponse:
         if not has_keys:
             with guarded.exchange(is_logout=True):
                 count = logout.end_sessions(adapter, token)
-    except guarded.Unreachable as error:
-        log.warning("backchannel_logout_waits", error=error.kind)
+    except requests.RequestException as error:  # of the provider, never of the token
+        log.warning("backchannel_logout_waits", error=getattr(error, "kind", type(error).__name__))
         # Most providers repeat a call after this answer, and none after a 400.
         headers = {"Retry-After": "5"}
         return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
-    except (OAuth2Error, requests.RequestException, *_MALFORMED) as error:
+    except (OAuth2Error, *_MALFORMED) as error:
         if _refusal_lines.take():  # a stranger can send a thousand of them a second
             log.warning("backchannel_logout_refused", error=type(error).__name__)
         return HttpResponse(status=HTTPStatus.BAD_REQUEST)

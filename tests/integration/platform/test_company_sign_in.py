@@ -542,6 +542,24 @@ def test_a_back_channel_that_cannot_judge_says_so(
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "body"),
+    [
+        ("/keys", 502, None),
+        ("/.well-known/openid-configuration", 429, None),
+        ("/.well-known/openid-configuration", 200, b"<html>A proxy's page</html>"),
+    ],
+)
+def test_a_back_channel_whose_provider_is_in_trouble_is_called_again(
+    provider: OidcProvider, path: str, status: int, body: bytes | None
+) -> None:
+    provider.statuses[path] = status
+    if body:
+        provider.bodies[path] = body
+    form = {"logout_token": logout_token(provider)}
+    assert Client().post(f"{LOGIN}/backchannel-logout", form).status_code == 503
+
+
 # -- without passwords --------------------------------------------------------------------------
 def test_passwords_switched_off(provider: OidcProvider, settings: Settings) -> None:
     User.objects.create_superuser("local", password=PASSWORD)
