@@ -14,7 +14,7 @@ from typing import Any
 from crmsync.adapters.base import CRMAdapter, Record
 from crmsync.presence import LiveCrm
 from msgplatform.core import logging
-from msgplatform.core.connections import work_redis
+from msgplatform.core.connections import work_redis, write_into_full
 from msgplatform.core.rates import breaker
 from msgplatform.core.rates.shared import Quota, SharedRateLimit
 
@@ -125,7 +125,7 @@ class CallLimits:
         # A shorter hold must not end a longer one. Two writes at once do no harm.
         remaining: Any = work_redis().pttl(key)
         if remaining < milliseconds:
-            work_redis().set(key, value, px=milliseconds)
+            write_into_full(work_redis(), "SET", key, value, "PX", milliseconds)
         until = time.monotonic() + seconds
         with self._lock:
             if until > self._held_until:

@@ -21,7 +21,7 @@ from crmsync.handler.crm_worker import CrmWorkers
 from crmsync.models import RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue, RetryQueue
 from msgplatform.core import personal
-from msgplatform.core.connections import work_redis
+from msgplatform.core.connections import OutOfMemoryError, work_redis
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.heartbeats import alive
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -215,7 +215,10 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
     Raises RedisError, and what an unavailable database raises.
     """
     # One handler at a time. Half of the interval, so that the next turn is not skipped.
-    if not work_redis().set("crm:dead", 1, nx=True, px=int(_MIRROR_SECONDS * 500)):
+    try:
+        if not work_redis().set("crm:dead", 1, nx=True, px=int(_MIRROR_SECONDS * 500)):
+            return
+    except OutOfMemoryError:  # no work stands still: the database has the records
         return
     for crm in crms:
         entries = RecoveryEntry.open_entries(crm_id=crm.id, record_id__isnull=False)

@@ -17,7 +17,7 @@ from crmsync.monitor.backlog import PolicyProgress
 from crmsync.monitor.failures import CRM
 from crmsync.presence import PolicyFacts
 from msgplatform.core.alerts import Condition
-from msgplatform.core.connections import work_redis
+from msgplatform.core.connections import work_redis, write_into_full
 from msgplatform.core.data import migration_stages, sql
 from msgplatform.core.flows.health import Finding, Runbook
 from msgplatform.core.lazy_text import lazy_message
@@ -185,7 +185,8 @@ def _measure_stalls(
             seconds += seconds_passed
         crms[crm] = (at, seconds)
     if crms:
-        work_redis().set(STALLS, msgspec.json.encode(_Stalls(now, crms, sorted(busy))), ex=86_400)
+        stalls = msgspec.json.encode(_Stalls(now, crms, sorted(busy)))
+        write_into_full(work_redis(), "SET", STALLS, stalls, "EX", 86_400)
     else:  # no time remains where no record waits
         work_redis().delete(STALLS)
     return {crm: seconds for crm, (_at, seconds) in crms.items()}

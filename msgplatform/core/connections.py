@@ -58,6 +58,7 @@ _waits: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 RedisError = redis.exceptions.RedisError
 # An error that the server sends, such as for a forbidden command.
 ResponseError = redis.exceptions.ResponseError
+OutOfMemoryError = redis.exceptions.OutOfMemoryError  # the server is at `maxmemory`
 # The connection ended, or no answer came in time: the server may have run the command.
 LOST = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)
 _REFUSALS = {
@@ -67,7 +68,7 @@ _REFUSALS = {
     # A full server (maxmemory) refuses a command before it runs, and in a script only the first
     # write, "otherwise we can't stop in the middle" (scriptVerifyOOM in src/script.c of Redis 7,
     # luaRedisGenericCommand in src/scripting.c before): a script that has written goes on.
-    redis.exceptions.OutOfMemoryError: "OOM",
+    OutOfMemoryError: "OOM",
 }
 # redis-py has no class for these: `min-replicas-to-write` is more than the master has; the last
 # snapshot could not be written.
@@ -135,6 +136,12 @@ WORK = RedisRole("work", "REDIS_URL")
 def work_redis() -> redis.Redis:
     """Redis that holds work which can be made again from the database (REDIS_URL)."""
     return WORK.client()
+
+
+def write_into_full(client: redis.Redis, command: str, key: str, *arguments: Any) -> None:
+    """Write a few bytes, also into a server at `maxmemory`: see `_REFUSALS`. Raises RedisError."""
+    script = "redis.call('DEL', ARGV[1]) redis.call(ARGV[2], KEYS[1], unpack(ARGV, 3))"
+    client.eval(script, 1, key, f"{key}:none", command, *arguments)
 
 
 def clock(client: redis.Redis) -> float:

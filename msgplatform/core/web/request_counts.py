@@ -10,8 +10,9 @@ import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 
-from msgplatform.core.connections import RedisError, briefly, work_redis
+from msgplatform.core.connections import OutOfMemoryError, RedisError, briefly, work_redis
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.flows.metric import Metrics, Sample
 
@@ -76,13 +77,14 @@ class Requests:
                 seconds[route] += duration
             if not fields:
                 return
-            with work_redis().pipeline() as pipe:
+            # A full Redis gets the counts later: no work stands still for them.
+            with suppress(OutOfMemoryError), work_redis().pipeline() as pipe:
                 for field, number in fields.items():
                     pipe.hincrby(_KEY, field, number)
                 for route, duration in seconds.items():
                     pipe.hincrbyfloat(_KEY, f"{_SECONDS} {route}", round(duration, 6))
                 pipe.execute()
-            self._added = rows
+                self._added = rows
 
 
 ANSWERED = Requests()

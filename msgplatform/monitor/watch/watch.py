@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop as _
 from msgplatform import __version__
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition, moment
-from msgplatform.core.connections import WORK, RedisError, briefly, numbers_of, work_redis
+from msgplatform.core.connections import WORK, RedisError, briefly, numbers_of, write_into_full
 from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
@@ -41,7 +41,7 @@ _SEEN = "platform:seen"
 # statements.
 STANDSTILL_SECONDS, HANG_SECONDS = 60.0, 180.0
 # The holder may miss two looks before another process takes over.
-_LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
+_LEASE = Lease(WORK.client, "platform:watch", 3 * LOOK_SECONDS)
 
 
 class Programs:
@@ -57,16 +57,12 @@ class Programs:
         """An alert for each program that is silent, ends again and again, or hangs. Silence counts
         from this process's first look, because Redis may have been unavailable before."""
         roles, now = program_roles(), time.monotonic()
-        latest: dict[str, float] = {}
-        for beat in beats:
-            latest[beat.role] = max(beat.at, latest.get(beat.role, 0.0))
+        latest = {beat.role: beat.at for beat in sorted(beats, key=lambda beat: beat.at)}
         missing_roles = roles - latest.keys()
         self._silent = {role: self._silent.get(role, now) for role in missing_roles}
-        client = work_redis()
-        if beat_times := {role: at for role, at in latest.items() if role in roles}:
-            client.hset(_SEEN, mapping=beat_times)  # type: ignore[arg-type]
-        rows: dict[bytes, bytes] = client.hgetall(_SEEN)  # type: ignore[assignment]
-        last_beats = numbers_of(rows)
+        if fields := [part for role in roles & latest.keys() for part in (role, latest[role])]:
+            write_into_full(WORK.client(), "HSET", _SEEN, *fields)
+        last_beats = numbers_of(WORK.client().hgetall(_SEEN))  # type: ignore[arg-type]
         exits_by_role = exits.of_platform()
         silent_roles = exits_by_role.keys() | {
             role
@@ -250,4 +246,4 @@ def watch(role: str) -> ThreadLoop:
 
 def is_held() -> bool:
     """True if a program watches the platform now. Raises RedisError."""
-    return bool(work_redis().exists(_LEASE.key))
+    return bool(WORK.client().exists(_LEASE.key))

@@ -169,7 +169,11 @@ class TestThrottled:
             sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
 
     def test_a_hold_that_the_crm_asked_for_outlasts_new_settings(self, work_redis: Redis) -> None:
-        CallLimits(1, QUICK).hold(300)
+        work_redis.config_set("maxmemory", 1)  # and a full Redis
+        try:
+            CallLimits(1, QUICK).hold(300)
+        finally:
+            work_redis.config_set("maxmemory", 0)
         limits = CallLimits(1, QUICK)
         limits.end_quota_hold()
         assert limits.seconds_until_open() > 200
@@ -728,6 +732,12 @@ def test_dead_records_are_mirrored_in_the_dead_queue(
         work_redis.flushall()
         mirror_dead_records(handler.crms.known.values())
         assert queue.depth() == 1
+        work_redis.flushall()
+        work_redis.config_set("maxmemory", 1)
+        try:
+            mirror_dead_records(handler.crms.known.values())  # no work stands still
+        finally:
+            work_redis.config_set("maxmemory", 0)
 
 
 def test_the_mirror_holds_up_no_crm(

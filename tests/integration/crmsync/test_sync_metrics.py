@@ -300,6 +300,18 @@ class TestAlerts:
         watch()
         assert opened() == {}
 
+    def test_a_full_redis_hides_no_stalled_crm(self, policy: Policy) -> None:
+        put(policy, RETRY, next_at=sql.now())
+        watch()
+        pass_seconds(550)
+        age_memory(60)
+        work_redis().config_set("maxmemory", 1)
+        try:
+            watch()
+        finally:
+            work_redis().config_set("maxmemory", 0)
+        assert list(opened()) == [f"crm.stalled:{policy.crm_id}"]
+
     def test_the_time_in_which_no_program_looked_does_not_count(self, policy: Policy) -> None:
         put(policy, RETRY, next_at=sql.now())
         watch()

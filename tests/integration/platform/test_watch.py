@@ -25,6 +25,7 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import server, sql
 from msgplatform.core.flows.health import MAX_FAILURES
 from msgplatform.core.flows.programs import program_roles
+from msgplatform.core.web.request_counts import ANSWERED
 from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import Loss
@@ -103,6 +104,21 @@ def test_a_program_that_was_seen_and_is_silent_has_one_alert_until_it_is_back() 
     beats["marker"].send()
     look()
     assert open_keys() == set()
+
+
+def test_a_full_redis_hides_no_silent_program(work_redis: redis.Redis) -> None:
+    beats, look = everybody(), Watch().look
+    look()
+    beats["marker"].withdraw()
+    work_redis.config_set("maxmemory", 1)
+    try:
+        look()
+        look()
+        assert "platform.silent:marker" in open_keys()
+        ANSWERED.count("/rpc", "GET", 200, 0.001)
+        ANSWERED.add()  # does not raise: requests are answered all the same
+    finally:
+        work_redis.config_set("maxmemory", 0)
 
 
 def test_a_program_that_never_ran_is_not_missed() -> None:
