@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
+from msgplatform.core.connections import write_into_full
 from msgplatform.core.daemons.presence import Absences, Presence
 
 # Seconds between the reports of a process, and until a process without a report counts as gone.
@@ -53,7 +54,8 @@ def report(process: str, states: Iterable[LinkState]) -> None:
 
 def note_listener(port: int) -> None:
     """A receiver listens on this port of this machine; call again within minutes."""
-    sms_redis().set(keys.listener(socket.gethostname(), port), "", ex=_LISTENER_SECONDS)
+    key = keys.listener(socket.gethostname(), port)
+    write_into_full(sms_redis(), "SET", key, "", "EX", _LISTENER_SECONDS)
 
 
 def is_own_port(port: int) -> bool:

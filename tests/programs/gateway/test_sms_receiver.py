@@ -147,6 +147,18 @@ class TestLogin:
             with turning(second):
                 until(lambda: second.port == first.port)
 
+    def test_a_full_redis_keeps_the_port(self, sms_redis: Any) -> None:
+        gateway(1, pk=7)
+        receiver = SmsReceiver("127.0.0.1", 0)
+        with running(receiver):
+            receiver.turn()
+            sms_redis.delete(keys.listener(socket.gethostname(), receiver.port))
+            sms_redis.config_set("maxmemory", 1)
+            try:
+                until(lambda: receiver.turn() and presence.is_own_port(receiver.port))
+            finally:
+                sms_redis.config_set("maxmemory", 0)
+
     def test_an_address_of_another_machine_is_told_with_its_variable(self) -> None:
         receiver = SmsReceiver("192.0.2.1", 8801)  # of no machine, RFC 5737
         with (
