@@ -1,4 +1,5 @@
-"""Chat robots of the world, as their documents describe them: DingTalk, WeCom, Feishu, Slack.
+"""Chat robots of the world, as their documents describe them: DingTalk, WeCom, Feishu, Slack; and
+PagerDuty.
 
 They stand behind a proxy that leads every name to them, over TLS with a certificate of their own
 authority: a platform with that proxy and that authority calls the real addresses. Each robot
@@ -8,6 +9,7 @@ refuses what its document refuses, with HTTP 200 and its own error.
 - WeCom: "Group robot" (developer.work.weixin.qq.com/document/path/91770)
 - Feishu: "Custom bot usage guide" (open.feishu.cn/document/client-docs/bot-v3/add-custom-bot)
 - Slack: "Sending messages using incoming webhooks" (docs.slack.dev)
+- PagerDuty: "Events API v2 Overview" (developer.pagerduty.com)
 """
 
 import base64
@@ -35,8 +37,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 DINGTALK, WECOM = "oapi.dingtalk.com", "qyapi.weixin.qq.com"
 FEISHU, SLACK = "open.feishu.cn", "hooks.slack.com"
+PAGERDUTY = "events.pagerduty.com"
 PLAIN = "sink.example"  # takes everything
-HOSTS = (DINGTALK, WECOM, FEISHU, SLACK, PLAIN)
+HOSTS = (DINGTALK, WECOM, FEISHU, SLACK, PAGERDUTY, PLAIN)
 TOKEN, SECRET = "a1b2c3d4e5f60718", "SECfeedc0ffee0123456789"
 SLACK_PATH = "/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
 _HOUR_MS = 3_600_000
@@ -82,7 +85,7 @@ class Robots:
             self.released.wait(120)
         if mode == "breaks":
             return 500, "Internal Server Error"
-        answers = {DINGTALK: _dingtalk, WECOM: _wecom, SLACK: _slack}
+        answers = {DINGTALK: _dingtalk, WECOM: _wecom, SLACK: _slack, PAGERDUTY: _pagerduty}
         if call.host == PLAIN:
             return 200, "ok"
         if mode == "refuses":
@@ -155,6 +158,14 @@ def _slack(call: Call) -> tuple[int, str]:
     if not (fields.get("text") or fields.get("blocks") or fields.get("attachments")):
         return 400, "no_text"
     return 200, "ok"
+
+
+def _pagerduty(call: Call) -> tuple[int, str]:
+    is_resolve = call.body["event_action"] == "resolve"
+    needed = call.body.get("dedup_key") if is_resolve else call.body["payload"].get("summary")
+    if call.path != "/v2/enqueue" or not needed:
+        return 400, '{"status": "invalid event"}'
+    return 202, '{"status": "success"}'
 
 
 @contextmanager

@@ -89,7 +89,7 @@ class Child:
             start_new_session=True,  # the program's Ctrl-C must not stop a message in flight
         )
         if self._process.stdin:
-            # The order is smaller than a pipe's buffer (64 KiB), so that the write does not wait.
+            # An order above a pipe's buffer (64 KiB) waits until the child has started.
             self._process.stdin.write(json.dumps(content).encode())
             self._process.stdin.close()
             self._process.stdin = None

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -183,12 +184,26 @@ def open_channel(url: str) -> Any:
 
 
 def send(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Send one message: `title`, `blocks` and `tail`, each as text and as Markdown."""
+    """Send one message: `title`, `blocks` and `tail`, each as text and as Markdown. A service that
+    keeps incidents gets each alert of the message by itself: the end closes what it opened."""
     from apprise import NotifyFormat
 
     plugin = open_channel(order["url"])
     if plugin is None:
         return _failure("the address is not complete", is_final=True)
+    # The key's argument for PagerDuty and most others, for Splunk On-Call, for Opsgenie. By "map"
+    # an end closes the incident of its key, and all else opens or updates it.
+    names = [name for name in ("dedup", "entity_id", "alias") if name in plugin.template_args]
+    has_map = "map" in plugin.template_args.get("action", {}).get("values", ())
+    if names and has_map and "key" in order["blocks"][0]:
+        start = f"{order['url']}{'&' if '?' in order['url'] else '?'}action=map&{names[0]}="
+        orders = [
+            {**order, **block, "url": start + block.pop("key"), "blocks": [block]}
+            for block in order["blocks"]
+        ]
+        with ThreadPoolExecutor(8) as pool:
+            outcomes = list(pool.map(send, orders))
+        return min(outcomes, key=lambda outcome: bool(outcome["ok"]))
     is_markdown = plugin.resolve_format(NotifyFormat.MARKDOWN) == NotifyFormat.MARKDOWN
     title = order["title"]
     limit = min(plugin.body_maxlen or MAX_BYTES, MAX_BYTES) - _FRAME_BYTES - len(title.encode())

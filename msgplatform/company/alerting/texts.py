@@ -7,6 +7,7 @@ mention or style in a chat, and telephone numbers and addresses of people are ma
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 
 import msgspec
 from django.conf import settings
@@ -33,7 +34,8 @@ _NOTIFY_TYPES = {
 
 
 class Text(msgspec.Struct, frozen=True):
-    """The text for the child process, which takes as many blocks as fit."""
+    """The text for the child process, which takes as many blocks as fit. For services that keep
+    incidents, a block about an alert has a `title`, a `severity` and the incident's `key` too."""
 
     title: str
     blocks: Sequence[Mapping[str, str]]
@@ -55,26 +57,23 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
         latest_by_key[notice.alert.key] = notice  # opened and resolved in one message: show the end
         alert_ids[notice.alert.key].add(notice.alert_id)
     latest_notices = sorted(latest_by_key.values(), key=_rank)
-    open_notices = [notice for notice in latest_notices if notice.event != Event.RESOLVED]
-    worst = severity_of(open_notices[0].alert.kind) if open_notices else None
     with translation.override(channel.language), timezone.override(channel.time_zone):
-        if len(latest_notices) == 1:
-            (notice,) = latest_notices
-            title = f"{prefix()}[{_mark(notice)}] {_clean(_subject(notice.alert))}"[:250]
-        else:
-            beginnings = len(open_notices)
-            ends = len(latest_notices) - beginnings
-            counts = []
-            if beginnings:
-                counts.append(ngettext("%d alert", "%d alerts", beginnings) % beginnings)
-            counts += [_("%d resolved") % ends] if ends else []
-            title = prefix() + ", ".join(counts)
-        blocks = list[Mapping[str, str]]()
-        for notice in latest_notices[:MAX_BLOCKS]:
-            alert = notice.alert
-            subject, mark = _clean(_subject(alert)), _mark(notice)
-            since = moment(alert.first_at)
-            if notice.event == Event.RESOLVED and alert.resolved_at:
+        blocks = list[dict[str, str]]()
+        for notice in latest_notices:
+            alert, is_end = notice.alert, notice.event == Event.RESOLVED
+            subject = _clean(str(translate_stored(alert.said.get("subject", alert.subject))))
+            headline, since = f"[{_mark(notice)}] {subject}", moment(alert.first_at)
+            # Other installations may have alerts of the same key.
+            key = f"{prefix()}{settings.PUBLIC_URL} {alert.key}"
+            block = {
+                "text": "", "markdown": "", "key": sha256(key.encode()).hexdigest(),
+                "title": f"{prefix()}{headline}"[:250],
+                "severity": "success" if is_end else _NOTIFY_TYPES[severity_of(alert.kind)],
+            }  # fmt: skip
+            blocks.append(block)
+            if len(blocks) > MAX_BLOCKS:
+                continue
+            if is_end and alert.resolved_at:
                 until = moment(alert.resolved_at)
                 lines = [_("From %(since)s until %(until)s.") % {"since": since, "until": until}]
             else:
@@ -87,17 +86,21 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
                 lines.append(words % number)
             lines, url = list(filter(None, lines)), alert_url(alert)
             link = f"[{_('Open the alert')}]({url})"
-            blocks.append({
-                "text": "\n".join([f"[{mark}] {subject}", *lines, url]),
-                "markdown": "\n\n".join([f"**[{mark}] {subject}**", *lines, link]),
-            })  # fmt: skip
-        blocks += [{"text": "", "markdown": ""}] * max(0, len(latest_notices) - MAX_BLOCKS)
+            block["text"] = "\n".join([headline, *lines, url])
+            block["markdown"] = "\n\n".join([f"**{headline}**", *lines, link])
+        title = blocks[0]["title"]
+        if len(blocks) > 1:
+            ends = sum(block["severity"] == "success" for block in blocks)
+            counts = [_("%d resolved") % ends] if ends else []
+            if beginnings := len(blocks) - ends:
+                counts.insert(0, ngettext("%d alert", "%d alerts", beginnings) % beginnings)
+            title = prefix() + ", ".join(counts)
         return Text(
             title,
             blocks,
             _("… and {count} more"),
             _tail(_("Open alerts"), "/admin/msgplatform/alert/?state=open"),
-            _NOTIFY_TYPES[worst] if worst else "success",
+            blocks[0]["severity"],
         )
 
 
@@ -143,10 +146,6 @@ def _mark(notice: AlertNotice) -> str:
         return str(Event.RESOLVED.label)
     severity = str(severity_of(notice.alert.kind).label)
     return f"{severity}, {Event.REPEATED.label}" if notice.event == Event.REPEATED else severity
-
-
-def _subject(alert: Alert) -> str:
-    return str(translate_stored(alert.said.get("subject", alert.subject)))
 
 
 def _clean(text: str) -> str:

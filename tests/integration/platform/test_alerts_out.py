@@ -41,6 +41,7 @@ from tests.support.notify_rows import subscription
 from tests.support.robot_sinks import (
     DINGTALK,
     FEISHU,
+    PAGERDUTY,
     PLAIN,
     SECRET,
     SLACK,
@@ -162,6 +163,40 @@ def test_each_robot_takes_a_hundred_alerts_as_one_message(
     assert "订阅 99" in text or "\\u8ba2\\u9605 99" in text
     assert "订阅 1\n" not in text, "as many as fit, the others as a number"
     assert "/admin/msgplatform/alert/" in text
+
+
+def events(robots: Robots) -> list[tuple[str, str]]:
+    """What PagerDuty was told to do with the incident of which key, and its calls are over."""
+    bodies = [call.body for call in robots.of(PAGERDUTY)]
+    robots.calls.clear()
+    return sorted((body["event_action"], body.get("dedup_key", "")) for body in bodies)
+
+
+def test_a_pager_has_one_incident_for_each_alert(robots: Robots) -> None:
+    """One message has several alerts; the end of each closes what its beginning opened."""
+    rule(channel(url=f"pagerduty://{'a' * 32}@{'b' * 20}?region=us"), repeat_minutes=1)
+    numbers = range(texts.MAX_BLOCKS + 5)
+    with at(NOON) as clock:
+        for number in numbers:
+            alarm(f"sms.gateway:{number}", f"Gateway {number}")
+        work()
+        summaries = [call.body["payload"]["summary"] for call in robots.of(PAGERDUTY)]
+        assert all(f"Gateway {n}\r\n" in "".join(summaries) for n in numbers), summaries
+        opened = events(robots)
+        assert len(set(opened)) == len(numbers)
+        assert {action for action, _key in opened} == {"trigger"}
+        assert AlertMessage.objects.get().state == "sent"
+        clock.move_to(NOON + timedelta(seconds=61))
+        work()
+        assert events(robots) == opened, "it is repeated to the same incidents"
+        for number in numbers:
+            alerts.resolve(f"sms.gateway:{number}")
+        alarm("sms.gateway:99")
+        work()
+        *closed, other = events(robots)
+    assert closed == [("resolve", key) for _action, key in opened]
+    assert other[0] == "trigger"
+    assert other not in opened
 
 
 def test_alerts_beyond_those_that_are_shown_are_counted() -> None:
