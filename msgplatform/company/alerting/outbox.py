@@ -18,13 +18,13 @@ from typing import Any
 
 import msgspec
 from django.conf import settings
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 from django.utils.translation import gettext as _, gettext_noop
 
 from msgplatform.company.alerting import texts
-from msgplatform.company.alerting.models import AlertChannel, AlertMessage
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertNotice
 from msgplatform.core import alerts, logging, outbound
 from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.errors import Unavailable
@@ -166,10 +166,15 @@ class Outbox:
             message.claim = f"{self._me}-{message.attempts % 1000}"
             if not same_rows.update(claim=message.claim, lease_until=now + LEASE):
                 continue
-            notices = list(message.notices.select_related("alert"))
+            # Later news that was sent while this message failed must not be undone by it.
+            newer_rows = AlertNotice.objects.filter(
+                channel=message.channel_id, alert__key=OuterRef("alert__key"),
+                pk__gt=OuterRef("pk"), message__state=State.SENT,
+            )  # fmt: skip
+            notices = list(message.notices.filter(~Exists(newer_rows)).select_related("alert"))
             is_summary = message.kind == AlertMessage.Kind.SUMMARY
-            # Its alerts were deleted, or another process has sent the news, or the channel became a
-            # heartbeat meanwhile.
+            # Its alerts were deleted, or their news was sent, or the channel became a heartbeat
+            # meanwhile.
             if message.channel.is_heartbeat or not (is_summary or notices):
                 AlertMessage.objects.filter(pk=message.pk, claim=message.claim).update(
                     state=State.DROPPED, claim="", lease_until=None

@@ -199,6 +199,26 @@ def test_a_pager_has_one_incident_for_each_alert(robots: Robots) -> None:
     assert other not in opened
 
 
+def test_an_attempt_that_failed_opens_nothing_that_has_ended_meanwhile(robots: Robots) -> None:
+    rule(channel(url=f"pagerduty://{'a' * 32}@{'b' * 20}"))
+    robots.modes[PAGERDUTY] = "breaks"
+    with at(NOON) as clock:
+        alarm()
+        sender = Sender()
+        sender.turn(may_start=True)
+        begun = time.monotonic()
+        while not robots.calls:
+            pause(begun, 0.1)
+        robots.modes.clear()
+        alerts.resolve("sms.gateway:7")
+        planning.plan(timezone.now())
+        work(sender)
+        clock.move_to(NOON + timedelta(seconds=61))
+        work(sender)
+    assert [action for action, _key in events(robots)] == ["resolve", "trigger"]
+    assert [row.state for row in AlertMessage.objects.order_by("pk")] == ["dropped", "sent"]
+
+
 def test_alerts_beyond_those_that_are_shown_are_counted() -> None:
     text = send.compose([*"ab", "", "", ""], "… and {count} more", "tail", 16_000)
     assert text == "a\n\nb\n\n… and 3 more\n\ntail"
