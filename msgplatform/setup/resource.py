@@ -170,7 +170,10 @@ class Resource(Declaration):
             str(field.source): name for name, field in fields_of(self.serializer_class).items()
         }
         sentences: dict[str, list[str]] = {}
-        for name, sentence in [*faults, *self.faults(row, before)]:
+        # A stored row needs no correction to be switched off.
+        if before is None or changed_names != ["enabled"] or row.enabled:
+            faults += self.faults(row, before)
+        for name, sentence in faults:
             sentences.setdefault(body_names.get(name, name), []).append(str(sentence))
         if sentences:
             raise ValidationError(sentences)

@@ -53,6 +53,8 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         relations = {relation.name for relation in row._meta.many_to_many}
         self.resource.related = {name: values[name] for name in relations & values.keys()}
         is_stored = self.instance.pk is not None
+        if is_stored and self.changed_data == ["enabled"] and not values["enabled"]:
+            return values  # it needs no correction to be switched off
         before = Before(self.instance, frozenset(self.kept_secrets())) if is_stored else None
         invalid_names = {*self.errors}
         try:

@@ -197,6 +197,24 @@ class TestCrms:
         assert (crm.concurrency, crm.paused_because) == (3, "refused")
         assert crm.paused_at is not None
 
+    def test_a_crm_is_switched_off_although_it_needs_a_correction(
+        self, admin_client: Client, crm: Crm
+    ) -> None:
+        settings, waits = {"table": "a;b"}, [10, 300]
+        Crm.objects.update(settings=settings, concurrency=2, retry_seconds=waits)
+        changes = crm_changes(settings=json.dumps(settings))
+        del changes["enabled"]
+        page, manager = f"crm/{crm.pk}/change/", Manager("manage:crms")
+        assert "is no name" in post(admin_client, page, changes | {"concurrency": 3})
+        post(admin_client, page, changes, 302)
+        assert not Crm.objects.get().enabled
+        assert "is no name" in post(admin_client, page, changes | {"enabled": "on"})
+        Crm.objects.update(enabled=True)
+        body = {"adapter": "sql", "settings": settings, "concurrency": 2, "retry_seconds": waits}
+        sent = [{"enabled": False, "concurrency": 3}, {"enabled": False}, {}]
+        answers = [manager.send("PUT", "crms/sales", body | values) for values in sent]
+        assert [answer.status_code for answer in answers] == [400, 200, 400]
+
     def test_names_of_credentials_are_shown_as_text(self, admin_client: Client, crm: Crm) -> None:
         named = '<b x-init="alert(1)">'
         Crm.objects.filter(pk=crm.pk).update(adapter="http")
