@@ -86,6 +86,7 @@ class Crms(Snapshot[Mapping[int, Crm]]):
         self._rows = Rows(
             self._make_tested_crm, UNUSABLE_CRM, _("The CRM %(name)s cannot be used"),
             _("%(error)s Correct it in the console; its records wait."),
+            lambda row: not row.enabled,
         )  # fmt: skip
 
     def load(self) -> Mapping[int, Crm]:
@@ -138,6 +139,7 @@ class Policies(Snapshot[Mapping[int, models.Policy]]):
         self._rows = Rows(
             check_mapping, UNUSABLE_POLICY, _("The policy %(name)s cannot be used"),
             _("%(error)s Correct it in the console; nothing is read for it."),
+            lambda row: not (row.enabled and row.crm.enabled),
         )  # fmt: skip
 
     def load(self) -> Mapping[int, models.Policy]:

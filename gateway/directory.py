@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 
@@ -111,33 +110,30 @@ class Directory(Snapshot[Known]):
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         super().__init__(Known(), refresh_seconds)
         title = _("The gateway %(name)s cannot be used")
-        self._gateways = Rows(Gateway.of_row, GATEWAY_KIND, title, _UNUSABLE)
+        self._gateways = Rows(
+            Gateway.of_row, GATEWAY_KIND, title, _UNUSABLE, lambda row: not row.enabled
+        )
         title = _("The account %(name)s cannot be used")
-        self._accounts = Rows(Account.of_row, ACCOUNT_KIND, title, _UNUSABLE)
+        self._accounts = Rows(
+            Account.of_row, ACCOUNT_KIND, title, _UNUSABLE,
+            lambda row: not (row.enabled and row.biz.enabled),
+        )  # fmt: skip
 
     def load(self) -> Known:
         gateways = list(SmsGateway.objects.all())
         accounts = list(SmsAccount.objects.select_related("biz").prefetch_related("gateways"))
-        usable = self._gateways.usable(row for row in gateways if row.enabled)
-        receiving = dict(usable)
-        for row in gateways:
-            # A row that is switched off needs no correction.
-            with suppress(ValueError, TypeError):
-                if not row.enabled:
-                    receiving[row.pk] = Gateway.of_row(row)
-        enabled_accounts = self._accounts.usable(
-            row for row in accounts if row.enabled and row.biz.enabled
-        )
-        owners = dict(enabled_accounts)
-        for account in accounts:
-            with suppress(ValueError, TypeError):
-                if not (account.enabled and account.biz.enabled):
-                    owners[account.pk] = Account.of_row(account)
+        receiving, owners = self._gateways.usable(gateways), self._accounts.usable(accounts)
+        usable = {pk: gateway for pk, gateway in receiving.items() if gateway.row.enabled}
+        enabled_accounts = {
+            pk: account
+            for pk, account in owners.items()
+            if account.row.enabled and account.row.biz.enabled
+        }
         return Known(
             usable,
-            receiving,
+            usable | receiving,  # gateways in use come first
             enabled_accounts,
-            owners,
+            enabled_accounts | owners,
             {row.pk: row.name for row in accounts},
             frozenset(row.pk for row in accounts if row.report_batches),
             frozenset(row.pk for row in gateways if row.pk not in usable),

@@ -127,6 +127,7 @@ class Subscriptions(Snapshot[_SubscriptionsById]):
         self._rows = Rows(
             from_row, KIND, _("The subscription %(name)s cannot be used"),
             _("%(error)s. Correct it in the console; its deliveries wait."),
+            lambda row: row.status == BizReceive.Status.DISCARDED,
         )  # fmt: skip
         self._checksums: Mapping[int, int] = {}  # of the subscriptions in `known`
 

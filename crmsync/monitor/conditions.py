@@ -65,7 +65,7 @@ def conditions() -> Iterator[Condition]:
     ]
     working = [progress for progress in policies if progress.takes_work]
     # The CRMs that are paused because they refused the credentials, until somebody resumes them.
-    rows = Crm.objects.filter(paused_at__isnull=False).exclude(paused_because="")
+    rows = Crm.objects.filter(enabled=True, paused_at__isnull=False).exclude(paused_because="")
     rows = rows.exclude(adapter=Crm.SANDBOX)
     for row in rows.only("name", "paused_because"):
         yield Condition.of(
@@ -77,7 +77,7 @@ def conditions() -> Iterator[Condition]:
         )
     for progress in policies:
         policy = progress.policy
-        if policy.is_stopped:
+        if policy.is_stopped and policy.enabled and policy.crm.enabled:
             yield Condition(
                 f"{REMOVALS}:{policy.pk}",
                 lazy_message(

@@ -104,15 +104,20 @@ class Snapshot(Generic[T]):
 
 class Rows(Generic[Row, T]):
     """Turns rows into objects by `make`. A row for which `make` fails is left out, so that other
-    rows go on, and has an open alert until the row is corrected or deleted.
+    rows go on, and has an open alert until the row is corrected or deleted, or `is_off`: then
+    nobody needs it.
 
     The alert's key is `kind:<id of the row>`. `title` and `text` are lazy messages with the row's
     %(name)s and the %(error)s.
     """
 
-    def __init__(self, make: Callable[[Row], T], kind: str, title: str, text: str) -> None:
+    def __init__(
+        self, make: Callable[[Row], T], kind: str, title: str, text: str,
+        is_off: Callable[[Row], bool],
+    ) -> None:  # fmt: skip
         self._make, self._kind, self._title, self._text = make, kind, title, text
-        self._unusable: Mapping[int, alerts.Condition] = {}
+        self._is_off = is_off
+        self._unusable: Mapping[int, alerts.Condition | None] = {}  # None: no alert
         # None before the first report, because another process may have left an alert open.
         self._reported: frozenset[int] | None = None
         self._next_report = Every(REPORT_SECONDS)
@@ -136,7 +141,8 @@ class Rows(Generic[Row, T]):
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it
                 key, values = f"{self._kind}:{row.pk}", {"name": str(row), "error": str(error)}
-                unusable[row.pk] = alerts.Condition.of(key, self._title, self._text, **values)
+                condition = alerts.Condition.of(key, self._title, self._text, **values)
+                unusable[row.pk] = None if self._is_off(row) else condition
         if known is not None:
             objects = {pk: objects[pk] for pk in ids if pk in objects}
             unusable = {pk: unusable[pk] for pk in ids if pk in unusable}
@@ -147,7 +153,7 @@ class Rows(Generic[Row, T]):
     def report(self) -> None:
         """Make the open alerts match the last `usable`: at once if the unusable rows have changed,
         and every REPORT_SECONDS while there are any."""
-        unusable = self._unusable
+        unusable = {pk: condition for pk, condition in self._unusable.items() if condition}
         ids = frozenset(unusable)
         is_due = bool(ids) and self._next_report.is_due
         if not is_due and ids == self._reported:

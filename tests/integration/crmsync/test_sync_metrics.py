@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.harness.plans import read_plan
 from crmsync import presence
+from crmsync.directory import Crms, Policies
 from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
 from crmsync.monitor import backlog, conditions, counters, metrics as gauges
 from crmsync.orders import Order, RetryQueue
@@ -197,6 +198,21 @@ class TestAlerts:
         Policy.objects.update(enabled=False)
         watch()
         assert opened() == {}
+
+    def test_a_crm_that_is_switched_off_needs_nobody(self, policy: Policy) -> None:
+        now = sql.now()
+        Crm.objects.update(adapter="http", settings={}, paused_at=now, paused_because="HTTP 401")
+        Policy.objects.update(mapping="name =", stopped_at=now)
+
+        def look() -> set[str]:
+            Crms().refresh()
+            Policies().refresh()
+            watch()
+            return {key.partition(":")[0] for key in opened()}
+
+        assert look() == {"crm.paused", "crm.removals", "crm.unusable", "crm.policy"}
+        Crm.objects.update(enabled=False)
+        assert look() == set()
 
     def test_a_transaction_that_is_left_open(self, policy: Policy) -> None:
         report(policy, horizon_age=601, exact=False)
