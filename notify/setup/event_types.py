@@ -79,7 +79,11 @@ class SharedEventType(Resource):
     model = EventType
     serializer_class = EventTypeSerializer
     example = _EXAMPLE
-    on_delete = "Takes it out of the catalogue. Events of this type are accepted as before."
+    on_delete = (
+        "Takes it out of the catalogue. Events of this type are accepted as before. 409 while it "
+        "has `personal_fields`, since erasures need these for stored events."
+    )
+    conflicts = ("DELETE",)
     notes = _NOTES
     list_notes = (
         "The catalogue by name: entries that all business systems share, and those of their own."
@@ -115,6 +119,16 @@ class SharedEventType(Resource):
         return EventType(biz=self.system(), name=self.name)
 
     @classmethod
+    def fixed_fields(cls, row: EventType) -> Mapping[str, str]:
+        """An erasure finds the personal fields of stored events by name and system."""
+        return {"name": "", "biz": ""} if row.personal_fields else {}
+
+    @classmethod
+    def removal_fault(cls, row: EventType) -> str:
+        words = "Erasures need its personal fields for stored events: take them out first."
+        return words if row.personal_fields else ""
+
+    @classmethod
     def title(cls, row: EventType) -> str:
         return str(row)
 
@@ -140,7 +154,7 @@ class OwnEventType(SharedEventType):
     address_lookups = {"system": "biz__name", "name": "name"}
     system_lookup = "biz__name"
     section = "event-types"  # `orders/order.paid` and the shared `order.paid` in one section
-    on_delete = "Takes it out of the catalogue; a shared entry of the same name holds again."
+    on_delete = f"{SharedEventType.on_delete} A shared entry of the same name holds again."
     notes = f"It goes before a shared entry of the same name. {_NOTES}"
 
     @classmethod

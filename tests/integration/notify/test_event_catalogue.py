@@ -19,6 +19,7 @@ from tests.support import languages
 from tests.support.api_support import problem
 from tests.support.fast_intakes import Both, plain
 from tests.support.http_sinks import Sink, answering
+from tests.support.management import Manager
 from tests.support.notify_rows import subscription
 from tests.support.sms_rows import Caller
 
@@ -276,6 +277,17 @@ def test_made_changed_found_and_deleted(admin_client: Client) -> None:
     assert admin_client.post(f"{TYPES}{row.pk}/delete/", {"post": "yes"}).status_code == 302
     entry = AuditLog.objects.latest("id")
     assert (entry.action, entry.target) == ("event_type_deleted", "order.paid")
+
+
+def test_one_with_personal_fields_stays_for_erasures(admin_client: Client) -> None:
+    row = EventType.objects.create(name="order.paid", personal_fields=["/name"])
+    page = admin_client.get(f"{TYPES}{row.pk}/change/").context["adminform"].form
+    assert not {"name", "biz"} & page.fields.keys()
+    assert admin_client.post(f"{TYPES}{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    manager = Manager("manage:event-types")
+    assert manager.send("DELETE", "event-types/order.paid").status_code == 409
+    EventType.objects.update(personal_fields=[])
+    assert manager.send("DELETE", "event-types/order.paid").status_code == 204
 
 
 def test_one_is_given_to_a_system(admin_client: Client) -> None:
