@@ -21,6 +21,7 @@ from msgplatform.doors.admin.base import ModelAdmin, with_controls_check
 from msgplatform.setup import fields as json_fields
 from msgplatform.setup.declaration import Before
 from msgplatform.setup.fields import fields_of
+from msgplatform.setup.platform_file import kinds
 from msgplatform.setup.resource import Resource
 
 
@@ -115,6 +116,11 @@ class ResourceAdmin(ModelAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed_names = list(self.resource.fixed_fields(obj)) if obj else []
+        # A file finds an object by its address: under another one the next apply would make a
+        # second object beside it.
+        kept_object = kinds.kept_object(obj) if obj else None
+        for kind in kinds.sections()[kept_object.section] if kept_object else ():
+            fixed_names += [lookup.partition("__")[0] for lookup in kind.address_lookups.values()]
         return [*super().get_readonly_fields(request, obj), *fixed_names]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:

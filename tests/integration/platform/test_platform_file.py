@@ -507,6 +507,9 @@ def test_the_console_says_what_a_file_keeps(tmp_path: Path, admin_client: Client
     pk = BizReceive.objects.get().pk
     page = admin_client.get(f"/admin/notify/bizreceive/{pk}/change/").content.decode()
     assert "A platform file keeps this: commit 4f2a" in page
+    url = f"/admin/notify/receive/{Receive.objects.get().pk}/change/"
+    fields = admin_client.get(url).context["adminform"].form.fields
+    assert ("name" in fields, "title" in fields) == (False, True)
     BizReceive.objects.update(event_types=["stock.*"])
     shown = apply(path, "--dry-run")
     assert "It was changed by hand since commit 4f2a was applied." in shown
