@@ -132,9 +132,12 @@ class AlertChannelResource(Resource):
         return row.removal_fault
 
     def set_dependent_fields(self, row: AlertChannel, names: Sequence[str]) -> Sequence[str]:
-        if self._shown:
-            row.shown = self._shown
-        return ["shown"]
+        row.shown = self._shown or row.shown
+        if not (self._shown or (row.enabled and "enabled" in names)):
+            return []
+        # Failures of another address, or of another time, say nothing of what is sent from now on.
+        row.failing_since, row.failures_in_row, row.last_error = None, 0, ""
+        return ["shown", "failing_since", "failures_in_row", "last_error"]
 
 
 def check_kind(kind: str) -> None:

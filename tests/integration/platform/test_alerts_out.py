@@ -1020,3 +1020,17 @@ def test_the_alert_about_a_channel_ends_when_the_last_one_is_deleted() -> None:
     AlertChannel.objects.all().delete()
     Sender().turn(may_start=True)
     assert not Alert.objects.get().open_key
+
+
+def test_failures_end_with_another_address_and_with_a_time_switched_off() -> None:
+    manager, path = Manager(), "alert-channels/operators"
+    bodies = [{"enabled": False}, {}, {"url": f"dingtalk://{SECRET}@{'b' * 64}/"}]
+    failing = []
+    channel(language="en")
+    for body in bodies:
+        AlertChannel.objects.update(failures_in_row=2, failing_since=NOON, last_error="HTTP 500")
+        failing.append(manager.send("PUT", path, {"language": "en", **body}).json()["failing"])
+    assert failing == [False, False, False]
+    AlertChannel.objects.update(failures_in_row=2, failing_since=NOON, last_error="HTTP 500")
+    answer = manager.send("PUT", path, {"language": "en", "summary_weekday": 1}).json()
+    assert (answer["failing"], answer["last_error"]) == (True, "HTTP 500")
