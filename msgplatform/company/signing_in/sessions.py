@@ -13,6 +13,7 @@ from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.core.exceptions import PermissionDenied
+from django.db.models.signals import post_save
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -32,6 +33,14 @@ _KEY = "seen_at"
 def limit(sender: Any, request: HttpRequest, **other: Any) -> None:
     """A session ends SESSION_COOKIE_AGE after its login, however often it is stored meanwhile."""
     request.session.set_expiry(timedelta(seconds=settings.SESSION_COOKIE_AGE))
+
+
+@receiver(post_save, sender=User, dispatch_uid="msgplatform.disabled_person")
+def end_sessions_of_disabled(sender: Any, instance: User, **other: Any) -> None:
+    """End the sessions of a disabled person, which would be valid again when they are enabled."""
+    if not instance.is_active:
+        for session in UserSession.objects.filter(user=instance):
+            session.end()
 
 
 def note(request: HttpRequest) -> None:

@@ -13,6 +13,7 @@ from pytest_django.fixtures import Settings
 from msgplatform import roles
 from msgplatform.doors.api.access import throttling
 from msgplatform.models import AuditLog
+from tests.support.management import Manager
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
 PASSWORD = "a long enough one"
@@ -82,6 +83,18 @@ def test_an_administrator_ends_those_of_others(anna: User) -> None:
     assert theirs.post(f"/console/people/{anna.pk}/second-factors").status_code == 403
     assert boss.get(f"/console/people/{anna.pk}/sessions")["Location"] == PAGE
     assert boss.get("/console/people/999999/sessions").status_code == 404
+
+
+def test_a_person_who_is_disabled_and_enabled_has_no_old_session() -> None:
+    vera = User.objects.create_user("vera", password=PASSWORD, is_staff=True)
+    roles.make()
+    vera.groups.add(Group.objects.get(role__name="viewer"))
+    theirs, manager = signed_in("vera"), Manager("manage:people")
+    for is_enabled in (False, True):
+        body = {"enabled": is_enabled, "groups": ["Viewer"]}
+        assert manager.send("PUT", "people/vera", body).status_code == 200
+    assert not is_in(theirs)
+    assert is_in(signed_in("vera"))
 
 
 def test_a_new_password_ends_the_other_sessions() -> None:
