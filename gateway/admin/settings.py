@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -222,6 +223,11 @@ class SmsAccountAdmin(ResourceAdmin):
         if obj.report_batches and not notifications.is_taken(notifications.REPORTS, obj.biz_id):
             words = gettext("No subscription of %(system)s takes %(type)s: nobody gets the Reports")
             messages.warning(request, words % {"type": notifications.REPORTS, "system": obj.biz})
+        name = settings.SMS_DEFAULT_ACCOUNT
+        if name and not SmsAccount.objects.filter(name=name, enabled=True).exists():
+            words = gettext("SMS_DEFAULT_ACCOUNT names %s, which is no enabled account: MOs that "
+                            "belong to no other account are archived only")  # fmt: skip
+            messages.warning(request, words % name)
 
     def test_view(self, request: HttpRequest) -> HttpResponse:
         """GET shows the form, and the message that the address names; POST sends."""

@@ -173,6 +173,16 @@ class TestAccounts:
         assert (row.extension_digits, row.keywords) == (4, ["TD", "退订"])
         assert AuditLog.objects.latest("id").action == "sms_account_changed"
 
+    def test_the_account_that_a_setting_names_is_renamed(
+        self, admin_client: Client, shop: Caller, settings: Any
+    ) -> None:
+        settings.SMS_DEFAULT_ACCOUNT = "marketing"
+        address = f"{ACCOUNTS}{SmsAccount.objects.get().pk}/change/"
+        values = form_of(admin_client, address)
+        for change, is_warned in (({}, False), ({"name": "sales"}, True)):
+            answer = admin_client.post(address, values | change, follow=True)
+            assert ("SMS_DEFAULT_ACCOUNT names marketing" in answer.content.decode()) is is_warned
+
     def test_messages_keep_it_with_its_system(self, admin_client: Client, shop: Caller) -> None:
         """People of another one could read them in a preview."""
         row = SmsAccount.objects.get()
