@@ -135,10 +135,14 @@ class BulkRunner(Worker):
         flow = flows.get(job.flow)
         if flow is None:
             raise ValueError(f"there is no flow named {job.flow}")
+        action = flow.action(job.action)
+        # Names of the filter are read for each page: one may have passed to another system.
+        if job.biz_id is not None and action.owner_of(job.filter) != job.biz_id:
+            raise ValueError("the filter does not mean the business system of the start any more")
         limit = min(PAGE, job.rate) if job.rate else PAGE
         batch = Batch(job)
         # If the runner is killed before the update below, the page is repeated and changes nothing.
-        step = flow.action(job.action).step(job.filter, job.cursor, limit, batch.note)
+        step = action.step(job.filter, job.cursor, limit, batch.note)
         self.heartbeat.done += step.done
         is_last = not step.cursor
         final_values = {"state": _State.DONE, "finished_at": timezone.now()}

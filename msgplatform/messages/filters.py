@@ -20,7 +20,6 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import (
     MAX_ID,
     MAX_OPTIONS,
-    Fields,
     FilterField,
     Option,
     Systems,
@@ -162,7 +161,6 @@ def searchable(text: str, field: str) -> str:
 READERS: Mapping[str, ReadValue] = {
     "id": number,
     "ids": selection,
-    "biz": business_system,
     "since": first_id,
     "until": first_id,
 }
@@ -176,20 +174,6 @@ def system_options(typed_text: str, systems: Systems) -> Sequence[Option]:
         rows = rows.filter(pk__in=systems)
     names = rows.order_by("name").values_list("name", "title")[:MAX_OPTIONS]
     return [Option(name, title) for name, title in names]
-
-
-def owner_of(fields: Fields, entries: Mapping[str, str]) -> int | None:
-    """The business system to which all messages of a filter belong; None: several, or not known.
-    Raises InvalidInput for a value that cannot be read."""
-    for name, text in entries.items():
-        field = fields.get(name)
-        if field is None or field.owners is None or not text:
-            continue
-        reader = field.read or READERS.get(name, searchable)
-        owners = set(field.owners(reader(text, name)))
-        if len(owners) == 1 and owners != {None}:
-            return owners.pop()
-    return None
 
 
 def choice(
@@ -227,6 +211,7 @@ BIZ = FilterField(
     "name",
     options=system_options,
     owners=lambda system_id: [system_id],
+    read=business_system,
 )
 SINCE = since(gettext_lazy("Accepted at this time or later"))
 UNTIL = until(gettext_lazy("Accepted before this time"))

@@ -113,6 +113,18 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
         """True if the action can resend one message from its page."""
         return self.select_message is not _refuse_message
 
+    def owner_of(self, filter: Filter) -> int | None:
+        """The business system to which all messages of the filter belong; None: several, or not
+        known. Raises InvalidInput for a value that cannot be read."""
+        for name, text in filter.items():
+            field = self.fields.get(name)
+            if field is None or field.owners is None or not text:
+                continue
+            owners = set(field.owners(field.read(text, name) if field.read else text))
+            if len(owners) == 1 and owners != {None}:
+                return owners.pop()
+        return None
+
     def count(self, filter: Filter) -> Counted:
         """Count the messages that the action would change, up to a bound. Raises InvalidInput."""
         return bulk_pages.count_ids(self.select(filter, sql.now()).page)

@@ -100,6 +100,25 @@ def test_jobs_take_turns(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> No
     assert long.done + newest.done == 20
 
 
+def test_a_job_leaves_another_system_alone_that_gets_the_old_name(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "PAGE", 2)
+    other = subscription(Biz.objects.create(name="later"), "other")
+    message(other, Status.EXHAUSTED, days=2)
+    request = control.JobRequest("notify", "resend", {"biz": "orders"}, system_id=row.biz_id)
+    job = control.start(request, control.count("notify", "resend", request.filter), "x")
+    runner = BulkRunner()
+    runner.turn(), runner.turn()
+    Biz.objects.filter(pk=row.biz_id).update(name="orders-v1")
+    Biz.objects.filter(pk=other.biz_id).update(name="orders")
+    with pytest.raises(ValueError, match="does not mean the business system"):
+        runner.turn()
+    job.refresh_from_db()
+    assert (job.state, job.done) == (BulkJob.State.FAILED, 2)
+    assert ReceiveMsg.objects.get(biz_receive=other).status == Status.EXHAUSTED
+
+
 def test_a_search_until_a_time_before_all_messages_finds_none(row: BizReceive) -> None:
     assert engine.find(MESSAGES, {"biz": "orders"}, "", 50).hits
     assert engine.find(MESSAGES, {"biz": "orders", "until": BEFORE_ALL}, "", 50).hits == []

@@ -23,7 +23,6 @@ from msgplatform.doors.api.management.resources import actor
 from msgplatform.doors.api.query import QueryView, moment
 from msgplatform.doors.api.schema import operation
 from msgplatform.jobs import control
-from msgplatform.messages import filters
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_groups
@@ -207,7 +206,7 @@ class FailureResendView(_GroupView):
             raise NotNow("Nothing is left of these failures: read the list again.")
         if failure.action not in flow.actions:
             raise NotNow("These messages cannot be sent again.")
-        owner_id = filters.owner_of(flow.actions[failure.action].fields, failure.filter)
+        owner_id = flow.actions[failure.action].owner_of(failure.filter)
         job = control.JobRequest(
             flow.name, failure.action, failure.filter, rate or 0, system_id=owner_id
         )

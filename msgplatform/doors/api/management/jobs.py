@@ -21,7 +21,6 @@ from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
 from msgplatform.jobs import control
 from msgplatform.jobs.models import BulkJob
-from msgplatform.messages import filters
 from msgplatform.setup.fields import FlagField, TextField, WholeNumberField, check_known
 
 SCOPE = "manage:jobs"
@@ -151,7 +150,7 @@ class JobListView(_Jobs, ListView):
         if body.get("preview"):
             return Response({"total": preview.count, "more": preview.more})
         try:
-            job = replace(job, system_id=filters.owner_of(fields, job.filter))
+            job = replace(job, system_id=action.owner_of(job.filter))  # type: ignore[union-attr]
             new_job = control.start(job, preview, actor(request))
         except IntegrityError:
             if started_job := control.find_started(job):  # two equal requests at once

@@ -26,7 +26,7 @@ from msgplatform.doors.console.forms import BulkForm
 from msgplatform.doors.console.views.page import jobs_of, masked, page, staff_view
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.jobs import control
-from msgplatform.messages import engine, filters
+from msgplatform.messages import engine
 
 JOBS_SHOWN = 5
 _SALT = "msgplatform.doors.console.preview"
@@ -111,7 +111,7 @@ def _start(
     """Start the job that was previewed. Raises InvalidInput if something that the filter names has
     been deleted since."""
     action, key = flow.actions[name], preview_seen["key"]
-    owner_id = filters.owner_of(action.fields, values)
+    owner_id = action.owner_of(values)
     job_request = control.JobRequest(
         flow.name, name, values, preview_seen["pace"], key, preview_seen["cursor"], owner_id
     )
@@ -133,7 +133,7 @@ def _keep_to_limit(request: HttpRequest, action: BulkAction, form: BulkForm) -> 
     fields = action.fields
     try:
         engine.read_limited(fields, form.filter(), systems)
-        if filters.owner_of(fields, form.filter()) in systems:
+        if action.owner_of(form.filter()) in systems:
             return
         names = [str(field.label) for field in fields.values() if field.owners is not None]
         sentence = _("Choose what belongs to one of your business systems: %s.") % ", ".join(names)
