@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,7 +25,7 @@ _PROVEN_SECONDS = 120.0  # a connection that lasted for so long counts as one th
 # By default shorter than the time after which the other end closes an idle connection: a command in
 # flight would be lost then.
 _LIMITS = sgip.Limits(idle_timeout=IDLE_TIMEOUT - 10)
-_MEMORY = partial(sgip.Duplicates, 65536)  # commands remembered for each login name
+_MEMORY = partial(sgip.Duplicates, 65536)  # commands remembered for each peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,9 @@ class Server:
     A new connection is closed at once if there are `max_connections` already, bound or not, or if
     `admit` refuses it. The handler gets no event of such a connection.
 
-    All connections of a login name share one memory of sequences, because a peer may repeat a
-    command over another connection. Two peers never share a memory: some peers write 0 or the SP's
-    number in place of their own node. `duplicates` makes a memory.
+    All connections of a peer share one memory of sequences, because it may repeat a command over
+    another connection. Two peers never share a memory: some peers write 0 or the SP's number in
+    place of their own node. `peer` names the peer after its login; `duplicates` makes a memory.
     """
 
     def __init__(
@@ -198,12 +198,13 @@ class Server:
         admit: Callable[[Connection], bool] = lambda connection: True,
         limits: sgip.Limits | None = None,
         max_connections: int = 1024,
+        peer: Callable[[Connection, sgip.Bind], Hashable] = lambda _, bind: bind.login_name,
         duplicates: Callable[[], sgip.Duplicates] = _MEMORY,
     ) -> None:
         self._max_connections = max_connections
         self._side, self._login, self._handler, self._may_enter = side, login, handler, admit
-        self._limits = limits
-        self._duplicates = defaultdict[str, sgip.Duplicates](duplicates)
+        self._limits, self._peer = limits, peer
+        self._duplicates = defaultdict[Hashable, sgip.Duplicates](duplicates)
         self._server: asyncio.Server | None = None
         self.connections: set[Connection] = set()
         self.port = 0
@@ -257,7 +258,7 @@ class Server:
                 now,
                 login=partial(self._login, connection),
                 limits=self._limits,
-                duplicates=lambda bind: self._duplicates[bind.login_name],
+                duplicates=lambda bind: self._duplicates[self._peer(connection, bind)],
             )
 
         connection = Connection(open_session, self, self._admit)

@@ -61,7 +61,7 @@ class BindAuthentication:
         self.networks = Networks(directory)
         self.wrong_logins = WrongLogins()
         self._gateways: dict[Connection, tuple[int, float]] = {}  # of bound ones, and since when
-        self._login_gateways: dict[Connection, int] = {}  # the right login's gateway, until bound
+        self.login_gateways: dict[Connection, int] = {}  # the right login's gateway, until bound
         # By address: the number of connections, and the connections without a login, oldest first.
         self._connection_counts: Counter[str] = Counter()
         self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
@@ -123,7 +123,7 @@ class BindAuthentication:
         if gateway is None:
             self.wrong_logins.add(guesser, name=bind.login_name)
             return int(sgip.Result.LOGIN)
-        self._login_gateways[connection] = gateway.id
+        self.login_gateways[connection] = gateway.id
         # The login is right: a refusal from here on is no guess and causes no delay.
         connection_count = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
         if connection_count >= MAX_CONNECTIONS:
@@ -139,7 +139,7 @@ class BindAuthentication:
                 requests.append(event)
             elif type(event) is sgip.Bound:
                 address = connection.address
-                self._gateways[connection] = (self._login_gateways.pop(connection, 0), time.time())
+                self._gateways[connection] = (self.login_gateways.pop(connection, 0), time.time())
                 self._silent[address].pop(connection, None)
                 self._known_addresses[address] = None
                 self._known_addresses.move_to_end(address)
@@ -156,7 +156,7 @@ class BindAuthentication:
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
         # Close last: requests that came with the end of the connection still belong to the gateway.
         if closed_event:
-            self._login_gateways.pop(connection, None)
+            self.login_gateways.pop(connection, None)
             if self._gateways.pop(connection, None) is not None:
                 self._leave(connection)
                 if closed_event.error:

@@ -131,8 +131,9 @@ class SmsReceiver(Worker):
         auth = self.authentication
         auth.networks.refresh()  # before the first connection, which would count as a stranger's
         server = Server(
-            sgip.Side.SP, auth.check, auth, admit=auth.admit, max_connections=MAX_IN_ALL
-        )
+            sgip.Side.SP, auth.check, auth, admit=auth.admit, max_connections=MAX_IN_ALL,
+            peer=lambda connection, _: auth.login_gateways[connection],  # some share a login
+        )  # fmt: skip
         self.net.run(server.start(self._host, self._port, reuse_port=True))
         self.server = server
         log.info("listening", host=self._host, port=server.port)

@@ -275,11 +275,12 @@ class TestMos:
         assert [mo.text for mo in mos(sms_redis)] == ["once", "other"]
 
     def test_two_gateways_with_one_node_number(self, receiver: SmsReceiver, sms_redis: Any) -> None:
-        """Some write 0 or the SP's: the sequence of one is no repeat of the other's."""
-        gateway(1, "other", pk=8, smg_login_name="smg8")
-        until(lambda: 8 in receiver.authentication.networks.gateways("127.0.0.1"))
-        with Raw(receiver.port) as one, Raw(receiver.port) as other:
-            assert [one.bind(), other.bind("smg8")] == [0, 0]
+        """Some write 0 or the SP's: the sequence of one is no repeat of the other's. Their
+        operator may have given both one login, too."""
+        gateway(1, "other", pk=8, networks=["127.0.0.8"])
+        until(lambda: 8 in receiver.authentication.networks.gateways("127.0.0.8"))
+        with Raw(receiver.port) as one, Raw(receiver.port, "127.0.0.8") as other:
+            assert [one.bind(), other.bind()] == [0, 0]
             sequence = one.sequence()
             assert one.ask(deliver(sequence, b"one", 0)) == 0
             assert other.ask(deliver(sequence, b"other", 0)) == 0
