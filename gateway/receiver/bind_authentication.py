@@ -60,8 +60,9 @@ class BindAuthentication:
         self._directory, self._arrivals = directory, arrivals
         self.networks = Networks(directory)
         self.wrong_logins = WrongLogins()
-        self._gateways: dict[Connection, tuple[int, float]] = {}  # of bound ones, and since when
-        self.login_gateways: dict[Connection, int] = {}  # the right login's gateway, until bound
+        # Gateways as they were at the login: of bound ones, and since when; of others until bound.
+        self._gateways: dict[Connection, tuple[Gateway, float]] = {}
+        self.login_gateways: dict[Connection, Gateway] = {}
         # By address: the number of connections, and the connections without a login, oldest first.
         self._connection_counts: Counter[str] = Counter()
         self._silent: defaultdict[str, OrderedDict[Connection, None]] = defaultdict(OrderedDict)
@@ -123,9 +124,9 @@ class BindAuthentication:
         if gateway is None:
             self.wrong_logins.add(guesser, name=bind.login_name)
             return int(sgip.Result.LOGIN)
-        self.login_gateways[connection] = gateway.id
+        self.login_gateways[connection] = gateway
         # The login is right: a refusal from here on is no guess and causes no delay.
-        connection_count = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
+        connection_count = sum(1 for other, _ in self._gateways.values() if other.id == gateway.id)
         if connection_count >= MAX_CONNECTIONS:
             self._refusals["too_many"] += 1
             return int(sgip.Result.TOO_MANY_CONNECTIONS)
@@ -139,7 +140,7 @@ class BindAuthentication:
                 requests.append(event)
             elif type(event) is sgip.Bound:
                 address = connection.address
-                self._gateways[connection] = (self.login_gateways.pop(connection, 0), time.time())
+                self._gateways[connection] = (self.login_gateways.pop(connection), time.time())
                 self._silent[address].pop(connection, None)
                 self._known_addresses[address] = None
                 self._known_addresses.move_to_end(address)
@@ -153,7 +154,7 @@ class BindAuthentication:
             elif type(event) is sgip.Closed:
                 closed_event = event
         if requests:
-            self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
+            self._arrivals.put(connection, self._gateways[connection][0].id, requests)
         # Close last: requests that came with the end of the connection still belong to the gateway.
         if closed_event:
             self.login_gateways.pop(connection, None)
@@ -166,6 +167,22 @@ class BindAuthentication:
                 if closed_event.reason is not sgip.CloseReason.REFUSED:
                     self._refusals["without_login"] += 1
 
+    def drop_outdated(self) -> None:
+        """Drop bound connections that could not log in as their gateways are now."""
+        for connection, (login_gateway, _since) in self._gateways.items():
+            gateway = self._directory.known.receiving.get(login_gateway.id)
+            if (
+                gateway is None
+                or gateway.row.smg_login_name != login_gateway.row.smg_login_name
+                # None: it cannot be decrypted.
+                or gateway.smg_login_password not in (None, login_gateway.smg_login_password)
+                # New addresses of the same host end no connection.
+                or ((gateway.networks or login_gateway.networks)
+                    and not self.networks.is_allowed(gateway.id, connection.address))
+            ):  # fmt: skip
+                log.warning("smg_dropped", peer=connection.peer, why="its gateway was changed")
+                connection.drop()
+
     def states(self) -> Iterable[LinkState]:
         now = time.time()
         # A gateway whose password cannot be decrypted cannot log in: the console shows why.
@@ -175,7 +192,7 @@ class BindAuthentication:
             if gateway.smg_login_password is None
         ]
         return unusable + [
-            LinkState(gateway, "report", connection.peer, since)
+            LinkState(gateway.id, "report", connection.peer, since)
             for connection, (gateway, since) in list(self._gateways.items())
         ]
 

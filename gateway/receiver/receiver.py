@@ -70,6 +70,7 @@ class SmsReceiver(Worker):
     def _refresh(self) -> None:
         self.directory.refresh()
         self.authentication.networks.refresh()
+        self.net.call(self.authentication.drop_outdated)
 
     def turn(self) -> bool:
         """Make requests safe and answer them; waits itself when there are none. Asks the database
@@ -132,7 +133,7 @@ class SmsReceiver(Worker):
         auth.networks.refresh()  # before the first connection, which would count as a stranger's
         server = Server(
             sgip.Side.SP, auth.check, auth, admit=auth.admit, max_connections=MAX_IN_ALL,
-            peer=lambda connection, _: auth.login_gateways[connection],  # some share a login
+            peer=lambda connection, _: auth.login_gateways[connection].id,  # some share a login
         )  # fmt: skip
         self.net.run(server.start(self._host, self._port, reuse_port=True))
         self.server = server

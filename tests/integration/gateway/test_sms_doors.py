@@ -144,6 +144,29 @@ class TestNetworks:
             assert raw.bind() == 0
             assert [state.gateway for state in receiver.authentication.states()] == [other.pk]
 
+    @pytest.mark.parametrize(
+        "change",
+        [{"smg_login_name": "new"}, {"smg_login_password": "new"}, {"networks": ["10.0.0.0/8"]}],
+    )
+    def test_a_bound_connection_that_could_not_log_in_any_more_is_closed(
+        self, change: dict[str, Any]
+    ) -> None:
+        row = gateway(1)
+        gateway(2, "other", smg_login_name="other")
+        with listening() as receiver, Raw(receiver.port) as raw, Raw(receiver.port) as other:
+            assert [raw.bind(), other.bind("other")] == [0, 0]
+            for harmless in ({"networks": [HOME], "priority": 7}, {"host": "other.invalid"}):
+                SmsGateway.objects.filter(pk=row.pk).update(**harmless)
+            until(lambda: receiver.directory.known.receiving[row.pk].row.host == "other.invalid")
+            report = sgip.UserRpt(raw.sequence(), "10655001", "8613800000003", 1)
+            assert raw.ask(report) == 0
+            for name, value in change.items():
+                setattr(row, name, value)
+            row.save(update_fields=[*change])
+            assert is_closed(raw)
+            (state,) = receiver.authentication.states()
+            assert state.gateway != row.pk
+
     def test_strangers_are_told_of_in_one_line(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
