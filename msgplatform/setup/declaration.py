@@ -9,6 +9,7 @@ from django.db.models import Model, QuerySet
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
+from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.flows.text import Text
 
 
@@ -175,6 +176,7 @@ class Declaration:
     @classmethod
     def forget_cached(cls) -> None:
         """Drop this process's cache of such objects after a change of one."""
+        Snapshot.expire_all()
 
     @classmethod
     def deleted_detail(cls, row: Any) -> Mapping[str, Any]:

@@ -90,18 +90,13 @@ class _EventTypes(Snapshot[_Catalogue]):
 
 
 @lru_cache(maxsize=1)
-def _event_types() -> _EventTypes:
+def current() -> _EventTypes:
     return _EventTypes()
-
-
-def forget() -> None:
-    """Read the catalogue again at the next publish. Call it after a change in this process."""
-    _event_types.cache_clear()
 
 
 def passes_at_once(biz: int, event_type: str, payload: msgspec.Raw) -> bool:
     """True if `check` would accept the payload; takes no query and a few milliseconds."""
-    event_types = _event_types()
+    event_types = current()
     if not event_types.is_fresh:
         return False
     if biz not in event_types.known.validating:
@@ -117,7 +112,7 @@ def passes_at_once(biz: int, event_type: str, payload: msgspec.Raw) -> bool:
 
 def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:
     """Raises InvalidInput, naming path and reason, for a payload that does not match."""
-    event_types = _event_types()
+    event_types = current()
     event_types.refresh()
     if biz not in event_types.known.validating:
         return

@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 
 import msgspec
 
@@ -107,9 +107,8 @@ def _item(event: Event) -> Item[Event]:
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
-    systems = _systems()
-    systems.refresh()  # outside of the transaction
-    insert = partial(_insert, sealed_systems=systems.known)
+    _SEALED_SYSTEMS.refresh()  # outside of the transaction
+    insert = partial(_insert, sealed_systems=_SEALED_SYSTEMS.known)
     verdicts = idempotency.store(items, IdempotencyKey, insert, flow="notify")
     # After the commit, because a maker that looks earlier finds nothing.
     signals.MAKER.send()
@@ -189,11 +188,4 @@ class _Systems(Snapshot[frozenset[int]]):
         return frozenset(systems.values_list("id", flat=True))
 
 
-@lru_cache(maxsize=1)
-def _systems() -> _Systems:
-    return _Systems(frozenset())
-
-
-def forget() -> None:
-    """Read the setting again at the next publish. Call it after a change in this process."""
-    _systems.cache_clear()
+_SEALED_SYSTEMS = _Systems(frozenset())

@@ -10,7 +10,6 @@ from rest_framework import serializers
 from msgplatform.models import Biz
 from msgplatform.setup.fields import ObjectField, WholeSerializer
 from msgplatform.setup.resource import Resource, system_of
-from notify.intake import catalogue
 from notify.models import EventType
 from notify.subscriptions.matching import EVENT_TYPE_PATTERN
 
@@ -136,10 +135,6 @@ class SharedEventType(Resource):
         """The row's values. `personal_fields` NULL is shown as an empty list."""
         values = super().values(row)
         return {**values, "personal_fields": values["personal_fields"] or []}
-
-    @classmethod
-    def forget_cached(cls) -> None:
-        catalogue.forget()
 
     @classmethod
     def deleted_detail(cls, row: EventType) -> Mapping[str, Any]:

@@ -33,13 +33,19 @@ class Snapshot(Generic[T]):
     `known` is replaced as a whole: read related values from the same `known`.
     """
 
+    _last_change = _known_change = object()  # of this process, and as `known` has it
+
     def __init__(self, empty: T, refresh_seconds: float = REFRESH_SECONDS) -> None:
-        self.known = empty
-        self._is_loaded = False
+        self.known, self._is_loaded = empty, False
         self._next_refresh = Every(refresh_seconds)
         self._lock = threading.Lock()
         self._next_after_miss = Every(MISS_SECONDS)
         self._miss_lock = threading.Lock()
+
+    @staticmethod
+    def expire_all() -> None:
+        """Let all snapshots of this process load again. Call it after a change's commit."""
+        Snapshot._last_change = object()
 
     def load(self) -> T:
         """Read everything from the database; never called by two threads at once."""
@@ -87,6 +93,7 @@ class Snapshot(Generic[T]):
                 return
             # The seconds begin before the load: a database that fails is not asked at every call.
             self._next_refresh.restart()
+            self._known_change = Snapshot._last_change
             try:
                 self.known = self.load()
             except UNAVAILABLE as error:
@@ -99,7 +106,8 @@ class Snapshot(Generic[T]):
             self._lock.release()
 
     def _is_due(self, at_once: bool) -> bool:
-        return at_once or not self._is_loaded or self._next_refresh.is_due
+        has_changed = self._known_change is not Snapshot._last_change
+        return at_once or not self._is_loaded or has_changed or self._next_refresh.is_due
 
 
 class Rows(Generic[Row, T]):

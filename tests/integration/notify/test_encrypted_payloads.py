@@ -19,6 +19,7 @@ from django.utils import translation
 
 from msgplatform import person_limits
 from msgplatform.core.connections import work_redis as redis_of_work
+from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.secrets import encryption, reencrypt
@@ -58,9 +59,9 @@ DELIVERED = ReceiveMsg.Status.DELIVERED
 def _settings(settings: Any) -> Any:
     settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
     settings.ENCRYPTION_KEYS = (OLD,)
-    intake.forget()
+    Snapshot.expire_all()
     yield
-    intake.forget()
+    Snapshot.expire_all()
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_it_is_sealed_while_the_setting_is_read_anew(biz: Biz) -> None:
 
     def read_anew() -> None:
         while not is_over.is_set():
-            intake.forget()
+            Snapshot.expire_all()
 
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_anew)

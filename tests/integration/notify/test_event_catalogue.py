@@ -35,10 +35,10 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The catalogue is read again when a test has it forgotten, not because seconds have passed."""
     monkeypatch.setattr(catalogue, "REFRESH_SECONDS", 3600.0)
     keys.forget()
-    catalogue.forget()
+    catalogue.current.cache_clear()
     yield
     keys.forget()
-    catalogue.forget()
+    catalogue.current.cache_clear()
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_repeat_of_what_was_accepted_before_the_schema_changed(orders: Caller)
     row = EventType.objects.get()
     row.schema = {**SCHEMA, "required": ["n", "currency"]}
     row.save()
-    catalogue.forget()
+    catalogue.current.cache_clear()
     again = orders.post(MESSAGES, event)
     assert (again.status_code, again.json()["outcome"]) == (200, "duplicate")
     assert again.json()["id"] == first.json()["id"]
@@ -127,10 +127,10 @@ def test_an_entry_of_its_own_goes_before_the_shared_one(orders: Caller) -> None:
     assert orders.post(MESSAGES, {**GOOD, "payload": "text"}).status_code == 202
     own.schema = None
     own.save()
-    catalogue.forget()
+    catalogue.current.cache_clear()
     assert orders.post(MESSAGES, BAD).status_code == 202
     own.delete()
-    catalogue.forget()
+    catalogue.current.cache_clear()
     assert orders.post(MESSAGES, BAD).status_code == 400
 
 
@@ -145,9 +145,22 @@ def test_a_schema_that_was_changed_is_read_again(orders: Caller) -> None:
     assert types.load().schemas[0, "order.paid"] is not before
 
 
+def test_the_process_that_took_a_change_knows_at_once(orders: Caller) -> None:
+    """And compiles no schema that it has."""
+    manager = Manager()
+    assert orders.post(MESSAGES, GOOD).status_code == 202
+    compiled = catalogue.current().known.schema(0, "order.paid")
+    assert manager.send("PUT", "event-types/order.new", {"schema": SCHEMA}).status_code == 201
+    assert orders.post(MESSAGES, {**BAD, "event_type": "order.new"}).status_code == 400
+    assert catalogue.current().known.schema(0, "order.paid") is compiled
+    for validates, status in ((False, 202), (True, 400)):
+        manager.send("PUT", "systems/orders", {"validates_events": validates})
+        assert orders.post(MESSAGES, BAD).status_code == status
+
+
 def test_a_payload_that_is_too_deep_for_its_schema(orders: Caller) -> None:
     EventType.objects.update(schema={"items": {"$ref": "#"}})
-    catalogue.forget()
+    catalogue.current.cache_clear()
     deep = b'{"event_type": "order.paid", "payload": ' + b"[" * 400 + b"]" * 400 + b"}"
     assert orders.post(MESSAGES, deep).status_code in {202, 400}
 
@@ -156,14 +169,14 @@ def test_a_schema_of_an_earlier_release_that_cannot_be_used(orders: Caller) -> N
     """Nobody knows what it would let in: its events are refused, and doctor says so."""
     unusable = {"properties": {"n": {"pattern": "^(?=.*7)"}}}
     EventType.objects.filter(name="order.paid").update(schema=unusable)
-    catalogue.forget()
+    catalogue.current.cache_clear()
     said = problem(orders.post(MESSAGES, GOOD), 400, "invalid-input")
     assert "until the JSON Schema of order.paid is corrected" in said["detail"]
     assert "^(?=.*7)" in said["detail"]
     (found,) = [each for each in conditions.examine() if "JSON Schema" in each.what]
     assert (found.level, "order.paid" in found.what) == ("bad", True)
     EventType.objects.filter(name="order.paid").update(schema=SCHEMA)
-    catalogue.forget()
+    catalogue.current.cache_clear()
     assert orders.post(MESSAGES, GOOD).status_code == 202
     assert not [each for each in conditions.examine() if "JSON Schema" in each.what]
 
@@ -185,7 +198,7 @@ def test_the_door_says_what_django_says(sms_redis: Any) -> None:
         ask(GOOD)  # keys and catalogue are known now
         assert ask(BAD) == (202, 1)
         Biz.objects.update(validates_events=True)
-        catalogue.forget()
+        catalogue.current.cache_clear()
         assert ask(BAD) == (400, 0)
         assert ask(GOOD) == (202, 1)
         assert ask({**BAD, "event_type": "order.unlisted"}) == (202, 1)
@@ -193,7 +206,7 @@ def test_the_door_says_what_django_says(sms_redis: Any) -> None:
         tree = {"properties": {"below": {"$ref": "#"}}}
         EventType.objects.create(name="order.tree", schema=tree)
         EventType.objects.create(name="order.unusable", schema={"pattern": "(?=x)"})
-        catalogue.forget()
+        catalogue.current.cache_clear()
         ask(GOOD)
         assert ask({**GOOD, "event_type": "order.tree"}) == (202, 0)
         assert ask({**GOOD, "event_type": "order.unusable"}) == (400, 0)
@@ -203,7 +216,7 @@ def test_the_door_says_what_django_says(sms_redis: Any) -> None:
         EventType.objects.bulk_create(
             EventType(name=f"order.large_{number}", schema=schema) for number in range(count)
         )
-        catalogue.forget()
+        catalogue.current.cache_clear()
         ask(GOOD)
         assert ask({"event_type": "order.large_0", "payload": 7}) == (202, 1)
         assert ask({"event_type": f"order.large_{count - 1}", "payload": 7}) == (202, 0)

@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.data import ids
 from msgplatform.core.person.identity import Person
 from msgplatform.core.secrets import encryption
@@ -19,7 +20,6 @@ from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify.actions import periods, resend
 from notify.flow import FLOW
-from notify.intake import intake
 from notify.maker.capacity import Capacity
 from notify.maker.maker import Maker
 from notify.messages import filtered
@@ -203,7 +203,7 @@ def test_page_and_api_say_why(biz: Biz, admin_client: Client) -> None:
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_filter_that_is_asked_shows_no_payload(is_sealed: bool) -> None:
-    intake.forget()
+    Snapshot.expire_all()
     biz = Biz.objects.create(name="cellar", encrypts_payloads=is_sealed)
     subscription(biz, "large", filter=LARGE)
     (pk,) = published(biz, {"total": 12})
@@ -298,7 +298,7 @@ def test_large_payloads_are_read_in_portions(biz: Biz, has_capacity: bool) -> No
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_payload_that_cannot_be_read_is_set_aside_as_without_a_filter(is_sealed: bool) -> None:
     """It neither stops the maker nor disappears."""
-    intake.forget()
+    Snapshot.expire_all()
     biz = Biz.objects.create(name="cellar", encrypts_payloads=is_sealed)
     row = subscription(biz, "shop", filter={"data": 1})
     (pk,) = published(biz, 1)
@@ -395,7 +395,7 @@ class TestTrial:
 
 
 def test_a_sealed_payload_is_opened_for_it() -> None:
-    intake.forget()
+    Snapshot.expire_all()
     biz = Biz.objects.create(name="cellar", encrypts_payloads=True)
     subscription(biz, "large", filter=LARGE)
     small, large = published(biz, {"total": 1}, {"total": 101})

@@ -23,7 +23,7 @@ LIST, PUBLISH = "/admin/notify/bizreceive/sandbox/", "/admin/notify/bizreceive/p
 
 @pytest.fixture
 def shop() -> Biz:
-    catalogue.forget()
+    catalogue.current.cache_clear()
     return Biz.objects.create(name="shop")
 
 

@@ -29,10 +29,10 @@ URL = "https://warehouse.example/"
 def fresh(work_redis: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     keys.forget()
-    catalogue.forget()
+    catalogue.current.cache_clear()
     yield
     keys.forget()
-    catalogue.forget()
+    catalogue.current.cache_clear()
 
 
 @pytest.fixture

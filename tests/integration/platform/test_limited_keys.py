@@ -71,10 +71,10 @@ def fresh(work_redis: Any, monkeypatch: pytest.MonkeyPatch, settings: Any) -> An
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": {}}
     keys.forget()
-    catalogue.forget()
+    catalogue.current.cache_clear()
     yield
     keys.forget()
-    catalogue.forget()
+    catalogue.current.cache_clear()
 
 
 def set_up(name: str) -> BizReceive:

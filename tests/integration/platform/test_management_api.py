@@ -73,10 +73,10 @@ def fresh(work_redis: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     for key in work_redis.scan_iter("throttle:*"):
         work_redis.delete(key)
     keys.forget()
-    catalogue.forget()
+    catalogue.current.cache_clear()
     yield
     keys.forget()
-    catalogue.forget()
+    catalogue.current.cache_clear()
 
 
 @pytest.fixture

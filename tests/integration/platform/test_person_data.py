@@ -29,6 +29,7 @@ from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.people import all_stores
 from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.core import alerts, personal
+from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow, Unavailable
 from msgplatform.core.person.identity import Person
@@ -47,7 +48,6 @@ from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
 from notify.feed.models.events import UpkeepEvent, add_upkeep
 from notify.feed.monitor import conditions
-from notify.intake import intake
 from notify.models import (
     Attempt,
     BizMsg,
@@ -689,7 +689,7 @@ def test_an_end_that_was_not_stored_is_proved_once(shop: Caller) -> None:
 
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
     Biz.objects.update(encrypts_payloads=True)
-    intake.forget()
+    Snapshot.expire_all()
     pending_event(shop.biz)
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
     sealed = bytes(BizMsg.objects.get().payload)
@@ -699,7 +699,7 @@ def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
     sealed = bytes(BizMsg.objects.get().payload)
     assert encryption.is_sealed(sealed)
     assert ANN.phone.encode() not in encryption.unseal(sealed)
-    intake.forget()
+    Snapshot.expire_all()
 
 
 # -- the list outside of the database ------------------------------------------------------------

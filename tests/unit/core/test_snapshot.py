@@ -61,6 +61,15 @@ def test_on_demand_it_is_loaded_at_once(numbers: Numbers) -> None:
     assert numbers.known == [2]
 
 
+def test_after_a_change_of_this_process_it_is_loaded_once(numbers: Numbers) -> None:
+    numbers.refresh()
+    Snapshot.expire_all()
+    assert not numbers.is_fresh
+    numbers.refresh()
+    numbers.refresh()
+    assert numbers.known == [2]
+
+
 def test_what_is_missing_is_looked_for_once_in_a_while(numbers: Numbers, clock: Clock) -> None:
     numbers.refresh()
     assert numbers.refresh_after_miss()

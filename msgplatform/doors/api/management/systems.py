@@ -56,6 +56,7 @@ class System(Resource):
     @classmethod
     def forget_cached(cls) -> None:
         """This process caches the keys of a system that was disabled."""
+        super().forget_cached()
         keys.forget()
 
 
