@@ -162,10 +162,11 @@ class SqlAdapter(CRMAdapter):
         return self._handler["default"]
 
     def _table(self) -> Table:
-        """The table's columns. Raises DatabaseError; replaces a connection that is too old."""
+        """The table's columns, read anew by each connection. Raises DatabaseError; replaces a
+        connection that is too old."""
         connection = self._open()
         connection.close_if_unusable_or_obsolete()
-        if self._cached_table is None:
+        if self._cached_table is None or connection.connection is None:
             settings = self.settings
             self._cached_table = read_table(connection, settings.table, settings.key_column)
         return self._cached_table

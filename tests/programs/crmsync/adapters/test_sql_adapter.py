@@ -294,6 +294,17 @@ def test_the_row_of_another_record_is_never_overwritten(
     ]
 
 
+def test_a_unique_key_that_was_added_since(mariadb: MariaDb, open_adapter: Open) -> None:
+    """The next connection sees it."""
+    crm = _in_mariadb(mariadb)
+    crm.run("ALTER TABLE customer MODIFY code BIGINT")
+    adapter = open_adapter(crm.url)
+    assert adapter.send([lead("7", phone="138")]) == [Ok("7", True)]
+    crm.run("CREATE UNIQUE INDEX one_phone ON customer (phone)")
+    adapter.close()  # as at its age
+    assert isinstance(adapter.send([lead("42", phone="138")])[0], Invalid)
+
+
 @pytest.mark.parametrize("kind", ["CHAR(20)", "VARCHAR(2)"])
 def test_a_key_whose_blank_the_column_would_lose_is_another_record(
     mariadb: MariaDb, open_adapter: Open, kind: str
