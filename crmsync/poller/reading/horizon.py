@@ -25,11 +25,11 @@ it within a process, which asks five times a second at most: each would keep the
 others.
 
 `trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
-PROCESS is needed; without it the horizon is the present time minus `lag`, which is a promise of
-the source's owner and no proof. So it is on a replica and in a cluster: a transaction is open on
-another server, and its rows come here later. A replica shows by its threads, whatever `read_only`
-says, and is taken for one until the program looks at the table anew: its threads may be stopped
-for a while.
+PROCESS is needed, and tried again each minute; without it the horizon is the present time minus
+`lag`, which is a promise of the source's owner and no proof. So it is on a replica and in a
+cluster: a transaction is open on another server, and its rows come here later. A replica shows by
+its threads, whatever `read_only` says, and is taken for one until the source is opened anew: its
+threads may be stopped for a while.
 """
 
 import os
@@ -78,10 +78,12 @@ class Reading(msgspec.Struct, frozen=True):
 class FileHorizon:
     """The horizon of a source in SQLite. `read` raises SourceUnavailable."""
 
+    bounded_by: Bound = ""
+
     def __init__(self, source: Source, database: Database, zone: tzinfo) -> None:
         self._lag = source.lag
         self._database = database
-        self._zone = zone
+        self.zone = zone
         self._table = database.quote(source.table)
         self._time = database.quote(source.columns.update_time)
         # SQLite grants a lock even of a file that only others can write.
@@ -103,7 +105,7 @@ class FileHorizon:
         until = newest[0][0] if newest else self.column_text(now - self._lag)
         if not self._can_lock:  # `until` is exclusive: the newest row must lie below it
             until = max(until, self.column_text(now - self._lag))
-        horizon = datetime.fromisoformat(until).replace(tzinfo=self._zone).astimezone(UTC)
+        horizon = datetime.fromisoformat(until).replace(tzinfo=self.zone).astimezone(UTC)
         return Reading(now, horizon, until, until, asked_at, "" if self._can_lock else "file")
 
     def _now_under_lock(self) -> datetime | None:
@@ -134,7 +136,7 @@ class FileHorizon:
 
     def column_text(self, moment: datetime) -> str:
         """A moment as the column would have it."""
-        wall = earliest_wall_clock(moment, self._zone)
+        wall = earliest_wall_clock(moment, self.zone)
         return f"{wall:%Y-%m-%d %H:%M:%S}.{wall.microsecond // 1000:03d}"
 
 
@@ -200,8 +202,9 @@ class ServerHorizon:
     ) -> None:
         self._lag = source.lag
         self._database = database
-        self._zone = zone
-        self._bounded_by: Bound = ""
+        self.zone = zone
+        self.bounded_by: Bound = ""
+        self._logged_reason: Bound = ""
         self._activity = activity
         if activity.is_in_cluster(database.rows):
             self._bound("cluster")
@@ -209,7 +212,7 @@ class ServerHorizon:
         self._server = _servers.setdefault(identity, _Server())
 
     def read(self) -> Reading:
-        moments = None if self._bounded_by else self._server.moments_by(self._ask)
+        moments = None if self.bounded_by else self._server.moments_by(self._ask)
         if moments is not None:
             until = self.column_text(moments.horizon)
             return Reading(moments.now, moments.horizon, until, until, moments.asked_at)
@@ -217,10 +220,10 @@ class ServerHorizon:
         now = utc(self._activity.now(self._database.rows))
         horizon = now - self._lag
         early = self.column_text(now - min(MARGIN, self._lag))
-        return Reading(now, horizon, self.column_text(horizon), early, asked_at, self._bounded_by)
+        return Reading(now, horizon, self.column_text(horizon), early, asked_at, self.bounded_by)
 
     def _ask(self) -> _Moments | None:
-        """None if the horizon is only bounded, for the reason that `_bounded_by` now has."""
+        """None if the horizon is only bounded, for the reason that `bounded_by` now has."""
         asked_at = time.monotonic()
         text, longest_seconds, is_replica = self._activity.statements(self._database.rows)
         now = utc(text)
@@ -243,8 +246,9 @@ class ServerHorizon:
         return _Moments(asked_at, now, min(bounds) - MARGIN)
 
     def _bound(self, reason: Bound) -> None:
-        log.warning("source_horizon_is_bounded", reason=reason)
-        self._bounded_by = reason
+        if reason != self._logged_reason:
+            log.warning("source_horizon_is_bounded", reason=reason)
+        self.bounded_by = self._logged_reason = reason
 
     def _oldest_transaction(self, since: datetime) -> datetime | None:
         """The beginning of the oldest open transaction that has written; None without one. The
@@ -267,4 +271,4 @@ class ServerHorizon:
 
     def column_text(self, moment: datetime) -> str:
         """A moment as the column would have it."""
-        return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"
+        return f"{earliest_wall_clock(moment, self.zone):%Y-%m-%d %H:%M:%S.%f}"

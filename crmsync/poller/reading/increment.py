@@ -20,6 +20,7 @@ from crmsync.poller.reading.horizon import Bound, FileHorizon, Reading, ServerHo
 from crmsync.poller.reading.source import Source
 from msgplatform.core import logging
 from msgplatform.core.daemons.bisect import isolate
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import chunks, transactions
 from msgplatform.core.errors import PlatformError
 
@@ -31,7 +32,7 @@ WAITING_CAP = 1_000  # rows beyond the horizon that are counted
 _KEYS_AT_ONCE = 500
 _CLOCK_TOLERANCE = timedelta(seconds=1)
 _MARGIN = timedelta(minutes=1)
-_COUNT_SECONDS = 60.0  # rows without a time are counted this often
+_LOOK_SECONDS = 60.0  # between looks at the table, with a count of rows without a time
 
 
 class Watermark(msgspec.Struct, frozen=True):
@@ -99,15 +100,14 @@ class Increment:
         self._source = source
         self._database = Database(source)
         table = inspect(source, self._database)
-        self._zone = table.zone
         activity = self._database.engine.activity
         self._horizon = (
             ServerHorizon(source, self._database, table.zone, activity)
             if activity
             else FileHorizon(source, self._database, table.zone)
         )
-        self._select = _Select(source, self._database, table)
-        self._without_time, self._counted_at = 0, float("-inf")
+        self.next_look = Every(_LOOK_SECONDS)
+        self._use(table)
         self._reading: Reading | None = None
         self._read_at = 0.0
         self._clock_back = timedelta(0)
@@ -115,7 +115,15 @@ class Increment:
         # a row is read again below the horizon and then left out, unless it was written again with
         # the same time, which may be a whole second.
         self._early: dict[Key, tuple[str, int]] = {}
-        self.is_indexed = bool(table.index)
+
+    def _use(self, table: Table) -> None:
+        self._horizon.zone, self.is_indexed = table.zone, bool(table.index)
+        self._select = _Select(self._source, self._database, table)
+        self._without_time = self._select.count_without_time()
+        # A privilege may have been granted. A replica stays one: its threads may only be stopped.
+        if self._horizon.bounded_by == "privilege":
+            self._horizon.bounded_by = ""
+        self.next_look.restart()
 
     def read(self, watermark: Watermark | None, limit: int) -> Page:
         """Up to `limit` rows after the watermark; None is the beginning.
@@ -126,6 +134,8 @@ class Increment:
         """
         if transactions.is_in_transaction(self._database.alias):
             raise RuntimeError("changes are read outside any transaction")
+        if self.next_look.is_due:  # types of columns, or indexes, may have changed
+            self._use(inspect(self._source, self._database))
         reading = self._read_horizon()
         rows: list[Row] = []
         place = watermark  # the last row of the page; early rows lie beyond the watermark
@@ -194,7 +204,7 @@ class Increment:
         return reading
 
     def _moment(self, watermark: Watermark) -> datetime:
-        local = datetime.fromisoformat(watermark.time).replace(tzinfo=self._zone, fold=0)
+        local = datetime.fromisoformat(watermark.time).replace(tzinfo=self._horizon.zone, fold=0)
         return local.astimezone(UTC)
 
     def _facts(self, reading: Reading, watermark: Watermark | None) -> Facts:
@@ -203,9 +213,6 @@ class Increment:
             clock_back = max(clock_back, self._moment(watermark) - reading.now)
         waiting = self._select.count_from(reading.until)
         age = max(reading.now - reading.horizon, timedelta(0))
-        if time.monotonic() - self._counted_at > _COUNT_SECONDS:
-            self._without_time = self._select.count_without_time()
-            self._counted_at = time.monotonic()
         return Facts(
             reading.horizon, age, waiting, reading.bounded_by, clock_back, self._without_time
         )

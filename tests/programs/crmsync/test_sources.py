@@ -1,9 +1,11 @@
 """What is wrong with a source has a clear error, permanent or temporary, without the password."""
 
 import sqlite3
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,36 @@ def test_rows_without_a_time(foreign: MakeSource, mariadb: MariaDb) -> None:
     assert follower.until("b") == ["b"]  # the others are read, and it is told
     assert follower.page
     assert follower.page.facts.without_time == 1
+
+
+def test_a_column_whose_type_is_changed_loses_no_row(foreign: MakeSource, mariadb: MariaDb) -> None:
+    """The session reads a TIMESTAMP in UTC: eight hours earlier than the DATETIME was."""
+    follower = Follower(foreign("DATETIME(6)", zone="+08:00"))
+    in_zone = "SET time_zone = '+08:00'"
+    run_as_owner(mariadb, in_zone, INSERT.format(uid="a"))
+    assert follower.until("a") == ["a"]
+    modify = "ALTER TABLE `lead` MODIFY UpdateTime TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6)"
+    run_as_owner(mariadb, in_zone, modify, INSERT.format(uid="b"))
+    follower.increment.next_look.at_once()
+    follower.read()
+    assert follower.page
+    assert follower.watermark
+    step_back = follower.page.facts.clock_back  # the poller reads again from there
+    assert step_back > timedelta(hours=7)
+    follower.watermark = follower.increment.before(follower.watermark, step_back)
+    assert follower.until("b")[-1] == "b"
+
+
+def test_a_privilege_that_is_granted_counts_from_the_next_connection(
+    foreign: MakeSource, mariadb: MariaDb
+) -> None:
+    increment = Increment(source := foreign(process=False))
+    while not increment.read(None, 1).facts.bounded_by:
+        time.sleep(0.05)  # another source has asked this server just now
+    mariadb.execute("GRANT PROCESS ON *.* TO reader@'%'")
+    Database(source).connection.close()  # as after a minute
+    increment.next_look.at_once()
+    assert increment.read(None, 1).facts.exact
 
 
 def sqlite_file(folder: Path) -> Path:
