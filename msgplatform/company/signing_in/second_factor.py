@@ -7,6 +7,7 @@ from typing import Any
 from allauth.mfa import signals
 from allauth.mfa.adapter import DefaultMFAAdapter, get_adapter
 from allauth.mfa.models import Authenticator
+from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -74,12 +75,14 @@ def is_missing(request: HttpRequest) -> bool:
 
 
 def remove_all(user: User, actor: str) -> int:
-    """Take all second factors from a person who has lost them. Returns how many there were; an
-    entry of the audit log says who did it."""
+    """Take all second factors from a person who has lost them, and end the person's sessions.
+    Returns how many factors there were; an entry of the audit log says who did it."""
     with transaction.atomic():
         number, _by_model = Authenticator.objects.filter(user=user).delete()
         if number:
             AuditLog.record(actor, "second_factors_reset", user.get_username())
+            for session in UserSession.objects.filter(user=user):
+                session.end()
     return int(number)
 
 

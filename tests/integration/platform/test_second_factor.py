@@ -194,6 +194,9 @@ def test_what_is_stored_is_encrypted_and_gets_new_keys(
 
 def test_lost_factors_are_reset_by_an_administrator(secret: str, anna: User) -> None:
     berta = User.objects.create_superuser("berta", password=PASSWORD)
+    session, _asked = log_in()  # may be on the lost phone
+    session.post(AUTHENTICATE, {"code": totp.code(secret, later(30))})
+    assert session.get("/console/search").status_code == 200
     client, _answer = log_in("berta")
     page = client.get(f"/console/people/{anna.pk}/sessions").content.decode()
     assert "Remove them all" in page
@@ -201,6 +204,7 @@ def test_lost_factors_are_reset_by_an_administrator(secret: str, anna: User) -> 
     assert "The second factors of anna are removed" in done.content.decode()
     entry = AuditLog.objects.get(action="second_factors_reset")
     assert (entry.actor, entry.target) == ("berta", "anna")
+    assert session.get("/console/search")["Location"].startswith("/admin/login/")
     assert log_in()[1]["Location"] == "/console/search"
     assert client.post(f"/console/people/{berta.pk}/sessions").status_code == 302
 
