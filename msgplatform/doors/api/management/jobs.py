@@ -21,6 +21,7 @@ from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
 from msgplatform.jobs import control
 from msgplatform.jobs.models import BulkJob
+from msgplatform.messages import filters
 from msgplatform.setup.fields import FlagField, TextField, WholeNumberField, check_known
 
 SCOPE = "manage:jobs"
