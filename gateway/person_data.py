@@ -1,11 +1,11 @@
 """A person's data in SMS: messages in Redis, their copies there, and the archive."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from django.db import transaction
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q
 from django.utils.translation import gettext_lazy as _
 
 from gateway.connections import sms_redis
@@ -16,7 +16,7 @@ from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from msgplatform.core.data import chunks, transactions
 from msgplatform.core.person import stores as person_stores
 from msgplatform.core.person.identity import Person
-from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store
+from msgplatform.core.person.stores import PersonStore, Row, Slice, nothing_to_do, text_store
 from msgplatform.core.personal import MARK
 
 _CHUNK = 500
@@ -123,14 +123,6 @@ def _erased_mo(person: Person, mo: Mo) -> Mo:
 
 
 # -- the archive ---------------------------------------------------------------------------------
-def _page(rows: QuerySet[Any], columns: Iterable[str], cursor: str, size: int = _CHUNK) -> Slice:
-    if cursor:
-        rows = rows.filter(id__gt=int(cursor))
-    page = list(rows.values("id", *columns)[:size])
-    return Slice([Row(str(row["id"]), row) for row in page],
-                 str(page[-1]["id"]) if len(page) == size else "")  # fmt: skip
-
-
 class _Table(msgspec.Struct, frozen=True):
     """A table whose rows of the person are found by number. `new_values` are written into them."""
 
@@ -145,7 +137,11 @@ class _Table(msgspec.Struct, frozen=True):
         rows = self.model._default_manager.filter(
             self.condition, user_number__in=person.phone_spellings
         )
-        return _page(rows.order_by("id"), self.columns, cursor)
+        if cursor:
+            rows = rows.filter(id__gt=int(cursor))
+        page = list(rows.order_by("id").values("id", *self.columns)[:_CHUNK])
+        return Slice([Row(str(row["id"]), row) for row in page],
+                     str(page[-1]["id"]) if len(page) == _CHUNK else "")  # fmt: skip
 
     def erase(self, _person: Person, rows: Sequence[Row]) -> int:
         own_rows = self.model._default_manager.filter(id__in=[int(row.key) for row in rows])
@@ -196,31 +192,6 @@ _CHANGES = _Table(
 )  # fmt: skip
 
 
-def _find_mentions(person: Person, cursor: str) -> Slice:
-    """MOs of other people with the person's number or address in their text."""
-    rows = SgipMo.objects.order_by("id")
-    page = _page(rows, ("text", "received_at"), cursor, SLICE)
-    own_rows = [
-        Row(row.key, {**row.data, "text": mention})
-        for row in page.rows
-        if (mention := person.mention(str(row.data["text"])))
-    ]
-    return Slice(own_rows, page.cursor)
-
-
-def _erase_mentions(person: Person, rows: Sequence[Row]) -> int:
-    def erase_rows() -> int:
-        count = 0
-        mos = SgipMo.objects.filter(id__in=[int(row.key) for row in rows])
-        for pk, text in mos.values_list("id", "text"):
-            if person.is_in(text):
-                own_rows = SgipMo.objects.filter(id=pk, text=text)
-                count += own_rows.update(text=person.erased(text), content=b"")
-        return count
-
-    return transactions.retrying(erase_rows)
-
-
 def stores() -> Sequence[PersonStore]:
     """Redis first: once it holds nothing of the person, all of the messages' data was published and
     archived."""
@@ -233,8 +204,8 @@ def stores() -> Sequence[PersonStore]:
         PersonStore("sms.received", _("messages received"), _RECEIVED.find, _RECEIVED.erase),
         PersonStore("sms.reports", _("Reports without a message"), _REPORTS.find, _REPORTS.erase),
         PersonStore("sms.users", _("changes of users"), _CHANGES.find, _CHANGES.erase),
-        PersonStore("sms.mentions", _("messages received from others"), _find_mentions,
-                    _erase_mentions),
+        text_store("sms.mentions", _("messages received from others"), SgipMo, ("text",),
+                   context_columns=("id", "received_at"), new_values={"content": b""}),
         text_store("sms.texts", _("messages sent to others"), SgipMt,
                    ("text", "reference", "idempotency_key", "error")),
     )  # fmt: skip

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ import redis
 from django.db import models, router
 from django.db.models import QuerySet
 
+from msgplatform.core.data import transactions
 from msgplatform.core.flows.text import Text
 from msgplatform.core.person.identity import Person
 from msgplatform.core.personal import MARK
@@ -90,7 +92,8 @@ class TextTable(msgspec.Struct, frozen=True):
     and the rest of the text stays.
 
     `columns` are text, JSON and binary (UTF-8) columns. A value of a `unique_column` becomes MARK
-    with the row's id.
+    with the row's id. `context_columns` are exported with a mention, and `new_values` are written
+    with each erasure.
     """
 
     model: type[models.Model]
@@ -98,6 +101,8 @@ class TextTable(msgspec.Struct, frozen=True):
     unique_column: str = ""
     # The rows that still need their texts; by default none.
     open_condition: models.Q = msgspec.field(default_factory=lambda: models.Q(pk__in=[]))
+    context_columns: Sequence[str] = ()
+    new_values: Mapping[str, Any] = {}
 
     @property
     def rows(self) -> QuerySet[Any]:
@@ -108,8 +113,12 @@ class TextTable(msgspec.Struct, frozen=True):
         if not (person.phones or person.emails):
             return Slice(())
         rows = self.rows.filter(pk__gt=cursor) if cursor else self.rows
-        page = list(rows.values("pk", *self.columns)[:SLICE])
-        hits = {row["pk"]: hit for row in page if (hit := self._hits(person, row))}
+        page = list(rows.values("pk", *self.columns, *self.context_columns)[:SLICE])
+        hits = {
+            row["pk"]: {name: row[name] for name in self.context_columns} | hit
+            for row in page
+            if (hit := self._hits(person, row))
+        }
         open_rows = self.rows.filter(self.open_condition, pk__in=list(hits))
         open_ids = set(open_rows.values_list("pk", flat=True))
         own_rows = [Row(str(pk), hit, pk in open_ids) for pk, hit in hits.items()]
@@ -125,7 +134,8 @@ class TextTable(msgspec.Struct, frozen=True):
                 # Update only if the texts are as read, so that a text written meanwhile is not
                 # lost. Not every database compares JSON columns; few programs write them twice.
                 as_read = {name: row[name] for name in changes if isinstance(row[name], str)}
-                count += ended_rows.filter(pk=row["pk"], **as_read).update(**changes)
+                update = partial(ended_rows.filter(pk=row["pk"], **as_read).update, **changes)
+                count += transactions.retrying(partial(update, **self.new_values), ended_rows.db)
         return count
 
     def _hits(self, person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,10 +182,10 @@ def text_store(
     title: Text,
     model: type[models.Model],
     columns: Sequence[str],
-    unique_column: str = "",
+    **options: Any,
 ) -> PersonStore:
-    """The store of a table of texts."""
-    table = TextTable(model, columns, unique_column)
+    """The store of a TextTable, with its options."""
+    table = TextTable(model, columns, **options)
     return PersonStore(name, title, table.find, table.erase)
 
 

@@ -22,7 +22,7 @@ from gateway.checks import REPORT_HOURS
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import mo_store, store
 from gateway.lifecycle.messages import Mo
-from gateway.models import SgipMt, SmsGateway
+from gateway.models import SgipMo, SgipMt, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.company.person_data import erasure_list, erasures, people, runner
 from msgplatform.company.person_data.models import Erasure
@@ -448,7 +448,7 @@ def test_somebody_else_s_text_is_exported_as_the_sentence_that_mentions(shop: Ca
     text = f"My PIN is 9911. Please call {ANN.spellings[2]}! My account is 998877"
     mo = Mo(
         id=str(ids.new(0)), gateway=1, user_number=f"86{BOB.phone}", sp_number="10655", text=text,
-        content=b"", at=1_790_000_000.0,
+        content=b"\x01", at=1_790_000_000.0,
     )  # fmt: skip
     mo_store.accept([(mo, (1, 2, 3))])
     sms_rows.send(shop.biz, to=BOB.spellings[1], text=f"Your code is 9922. Ask {ANN.phone}")
@@ -457,6 +457,13 @@ def test_somebody_else_s_text_is_exported_as_the_sentence_that_mentions(shop: Ca
         assert ANN.phone in exported
         assert not any(secret in exported for secret in (BOB.phone, "9911", "9922", "998877"))
         archive_sms()
+    document = json.loads(b"".join(people.export(people.person_of(identifiers(ANN)))))
+    (mention,) = document["data"]["sms.mentions"]
+    assert mention.keys() == {"id", "text", "received_at"}
+    erase(ANN)
+    received = SgipMo.objects.get()
+    assert received.text == text.replace(ANN.spellings[2], MARK)
+    assert bytes(received.content) == b"", "the text as it came goes with it"
 
 
 @pytest.mark.parametrize(
