@@ -16,6 +16,7 @@ from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import PolicyProgress
 from crmsync.monitor.failures import CRM
 from crmsync.presence import PolicyFacts
+from msgplatform import env
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import work_redis, write_into_full
 from msgplatform.core.data import migration_stages, sql
@@ -271,7 +272,7 @@ def examine() -> Iterator[Finding]:
             continue
         name, report = f"CRM sync: {policy}", reports.get(policy.pk)
         if report is None:
-            yield Finding("warn", f"{name} is held by no poller", "manage.py run_sync_poller")
+            yield Finding("warn", f"{name} is held by no poller", f"{env.START}sync_poller")
         elif report.problem:
             yield Finding("bad", f"{name}: {report.problem}", "correct the source in the console")
         elif not report.exact:

@@ -12,6 +12,7 @@ from pathlib import Path
 from django.conf import settings
 from django.utils.translation import gettext_noop as _
 
+from msgplatform import env
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
 from msgplatform.core.flows.health import MAX_FAILURES, Failure, Finding, Runbook
@@ -65,7 +66,7 @@ def examine() -> Iterator[Finding]:
     for topic, age in late.items():
         yield Finding(
             "warn", f"Feed: the oldest event of topic {topic} has waited for {age:.0f} seconds",
-            "manage.py run_feed_dispatcher",
+            f"{env.START}feed_dispatcher",
         )  # fmt: skip
     if not late:
         yield Finding("ok", "Feed: no event has waited for long")

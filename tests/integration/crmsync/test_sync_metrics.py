@@ -17,6 +17,7 @@ from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
 from crmsync.monitor import backlog, conditions, counters, metrics as gauges
 from crmsync.orders import Order, RetryQueue
 from crmsync.presence import LiveCrm, PolicyFacts
+from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import sql
@@ -381,7 +382,9 @@ def report(policy: Policy, **facts: Any) -> None:
 
 class TestDoctor:
     def test_what_is_wrong_and_how_to_repair_it(self, policy: Policy) -> None:
-        assert [f.level for f in conditions.examine()] == ["ok", "warn"]
+        triggers, poller = conditions.examine()
+        assert (triggers.level, poller.level) == ("ok", "warn")
+        assert poller.repair == f"{env.START}sync_poller"
         report(policy)
         assert [f.level for f in conditions.examine()] == ["ok", "ok"]
         report(policy, problem="no route")

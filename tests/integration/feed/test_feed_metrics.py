@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.harness.plans import read_plan
+from msgplatform import env
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
 from msgplatform.monitor import failure_groups, metrics
@@ -210,7 +211,7 @@ class TestFindings:
     def test_late(self, biz: Biz) -> None:
         made_earlier(3600, post(biz, "ann"))
         (late,) = conditions.examine()
-        assert late.level == "warn"
+        assert (late.level, late.repair) == ("warn", f"{env.START}feed_dispatcher")
         assert "friend" in late.what
         (seconds,) = re.findall(r"(\d+) seconds", late.what)
         assert 3600 <= int(seconds) < 3700

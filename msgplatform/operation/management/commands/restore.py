@@ -3,6 +3,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from msgplatform import env
 from msgplatform.core.errors import UNAVAILABLE, PlatformError
 from msgplatform.operation.backup import restore
 
@@ -21,4 +22,4 @@ class Command(BaseCommand):
             restore.restore(options["folder"], self.stdout.write)
         except (PlatformError, OSError, *UNAVAILABLE) as error:
             raise CommandError(str(error)) from error
-        self.stdout.write("Restored. Start every program, and ask: manage.py doctor")
+        self.stdout.write(f"Restored. Start every program, and ask: {env.COMMAND} doctor")
