@@ -196,17 +196,16 @@ class Disks:
             yield Condition(key(DISK, host), subject, text)
 
     def full_in(self, host: str, within: float, parts: int = 1) -> float | None:
-        """Seconds until this disk is full at the pace of the slowest of the last hour's equal
-        parts; None if not less than `within`."""
+        """Seconds until this disk is full at the pace of the last hour; None if they are not less
+        than `within` at the pace of each of the hour's equal parts."""
         samples = self._samples[host]
         start, span = samples[0][0], samples[-1][0] - samples[0][0]
         times = [start + span * part / parts for part in range(parts + 1)]
         frees = [min(samples, key=lambda sample: abs(sample[0] - at))[1] for at in times]
         loss = parts * min(frees[part] - frees[part + 1] for part in range(parts))
-        if span < _MIN_TREND_SECONDS or loss <= 0:
+        if span < _MIN_TREND_SECONDS or frees[-1] * span >= within * loss:
             return None
-        seconds = frees[-1] * span / loss
-        return seconds if seconds < within else None
+        return frees[-1] * span / (frees[0] - frees[-1])
 
 
 def report_unavailable(

@@ -674,9 +674,10 @@ def test_a_machine_that_is_gone_needs_nobody(set_minute: Callable[[float], None]
 
 
 def test_a_disk_that_will_be_full_soon(set_minute: Callable[[float], None]) -> None:
-    """From 30 to 25 percent in half an hour: the rest lasts for two and a half."""
+    """From 30 to 25 percent in half an hour: the rest lasts for two and a half; at the pace of the
+    slowest third it would last for more than six."""
     disks = Disks()
-    for minute, free in ((0, 0.30), (10, 0.283), (20, 0.266), (29, 0.25)):
+    for minute, free in ((0, 0.30), (10, 0.276), (20, 0.27), (29, 0.25)):
         set_minute(minute)
         disks.report([on_disk("one", free)])
         assert open_keys() == set(), "too soon for a pace"
