@@ -23,6 +23,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("image")
     clone, layout = folder / "clone", folder / "layout"
     copy = f"git clone -q . {clone} && git diff --binary HEAD | git -C {clone} apply --allow-empty"
+    for result in ("clients/dist", "site"):  # a release has them, a clone has not
+        copy += f" && if [ -d {result} ]; then cp -R {result} {clone / result}; fi"
     # Its files, and those that root makes, are closed to the user of the image.
     subprocess.run(copy, shell=True, cwd=ROOT, check=True, umask=0o077)
     script = clone / "scripts" / "image.sh"
