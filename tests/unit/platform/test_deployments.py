@@ -258,7 +258,7 @@ def migrate_of_compose() -> list[str]:
 
 def migrate_of_kubernetes() -> list[str]:
     job = yaml.safe_load((DEPLOY / "kubernetes" / "base" / "migrate.yaml").read_text())
-    assert job["spec"]["ttlSecondsAfterFinished"] == 86400, "why it failed could not be read"
+    assert job["spec"]["ttlSecondsAfterFinished"] == 3600, "why it failed could not be read"
     (container,) = job["spec"]["template"]["spec"]["containers"]
     return list(container["args"])
 
