@@ -137,7 +137,7 @@ class BulkRunner(Worker):
             raise ValueError(f"there is no flow named {job.flow}")
         action = flow.action(job.action)
         # Names of the filter are read for each page: one may have passed to another system.
-        if job.biz_id is not None and action.owner_of(job.filter) != job.biz_id:
+        if job.biz_id and action.owner_of(job.filter) not in (None, job.biz_id):
             raise ValueError("the filter does not mean the business system of the start any more")
         limit = min(PAGE, job.rate) if job.rate else PAGE
         batch = Batch(job)

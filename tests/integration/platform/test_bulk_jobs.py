@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
+from crmsync.models import Crm, Source
 from gateway.flow import FLOW
 from msgplatform.core import flows
 from msgplatform.core.archive.copying import NotVerified
@@ -26,7 +27,7 @@ from notify.actions import actions
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive, ReceiveMsg
 from tests.integration.gateway.sms_messages import archived
-from tests.support import sms_rows
+from tests.support import crm_rows, sms_rows
 from tests.support.archive_support import Status, message
 from tests.support.bulk_form import preview, start, start_bulk
 from tests.support.notify_rows import subscription
@@ -117,6 +118,18 @@ def test_a_job_leaves_another_system_alone_that_gets_the_old_name(
     job.refresh_from_db()
     assert (job.state, job.done) == (BulkJob.State.FAILED, 2)
     assert ReceiveMsg.objects.get(biz_receive=other).status == Status.EXHAUSTED
+
+
+def test_a_job_goes_on_when_its_crm_serves_another_system_too() -> None:
+    sales = Crm.objects.create(name="sales")
+    system, other = (Biz.objects.create(name=name) for name in ("loans", "cards"))
+    crm_rows.policy(sales, biz=system)
+    request = control.JobRequest("crmsync", "resend", {"crm": "sales"}, system_id=system.pk)
+    job = control.start(request, control.count("crmsync", "resend", request.filter), "x")
+    crm_rows.policy(sales, Source.objects.create(name="later"), biz=other)
+    BulkRunner().turn()
+    job.refresh_from_db()
+    assert job.state == BulkJob.State.RUNNING
 
 
 def test_a_search_until_a_time_before_all_messages_finds_none(row: BizReceive) -> None:
