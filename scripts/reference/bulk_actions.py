@@ -14,8 +14,9 @@ For whoever starts bulk jobs by [the management API](management-api.md): which `
 has, and which fields its `filter` takes. In the console they are on *Bulk jobs*. Every value is a
 text; ids are separated by commas or spaces. Times are ISO 8601 with their zone; without one they
 are of `TIME_ZONE`. An id does instead of the name of a system, subscription, CRM or
-policy; a job whose filter has a name fails if that is renamed before its end. Written by
-`make docs` from the code.
+policy. A job reads the names in its filter for each page: it fails when an object was renamed,
+unless another one has the name by then, and when the name has passed from an object of one system
+to that of another. Written by `make docs` from the code.
 """
 _NAMES = {
     "subscription": "Its system and consumer: `orders/warehouse`",
