@@ -193,10 +193,11 @@ class _Application:
         return []
 
     def _prune(self, kind: Kind) -> None:
-        """Remove the stored objects of this kind that the files do not have, or list them."""
+        """Remove the stored objects of this kind that the files do not have, or list them. With a
+        label also forget that a file kept them."""
         section = kinds.section_of(kind)
         listed_names = {entry.name for entry in self._entries.get(kind, ())}
-        systems = self._options.systems
+        systems, released_names = self._options.systems, list[str]()
         if systems and not kind.system_lookup:
             return
         for row in kind.join_relations(kind.all_rows()).order_by("pk"):
@@ -206,7 +207,11 @@ class _Application:
                 continue
             address = kinds.address_of(kind, row)
             name = kinds.name_of(address)
-            if name in listed_names or kind.is_removed(row):
+            if name in listed_names:
+                continue
+            if self._options.label:
+                released_names.append(kinds.kept_name(name))
+            if kind.is_removed(row):
                 continue
             action, note = Action.UNLISTED, ""
             removable = self._options.removable
@@ -225,10 +230,10 @@ class _Application:
                     note = str(error)
                 else:
                     action = Action.REMOVED
-                    kept_rows = KeptObject.objects.filter(section=section)
-                    kept_rows.filter(name=kinds.kept_name(name)).delete()
+                    released_names.append(kinds.kept_name(name))
                     self._audit_entries += resource.audit_entries or ()
             self._outcome.changes.append(Change(action, section, name, note=note))
+        KeptObject.objects.filter(section=section, name__in=released_names).delete()
 
 
 def _keep(resource: Resource, row: Any, kept_object: KeptObject | None, label: str) -> None:

@@ -515,6 +515,14 @@ def test_the_console_says_what_a_file_keeps(tmp_path: Path, admin_client: Client
     assert "It was changed by hand since commit 4f2a was applied." in shown
     apply(path)
     assert BizReceive.objects.get().event_types == ["order.*"]
+    written(tmp_path, SMALL.partition("consumers")[0] + "consumers: {}\nsubscriptions: {}\n")
+    apply(path, "--label", "commit 5a3b", "--dry-run")
+    apply(path)
+    assert "name" not in admin_client.get(url).context["adminform"].form.fields
+    assert KeptObject.objects.filter(section="subscriptions").exists()
+    apply(path, "--label", "commit 5a3b")
+    assert "name" in admin_client.get(url).context["adminform"].form.fields, "no file has it"
+    assert [row.name for row in KeptObject.objects.exclude(section="")] == ["orders"]
 
 
 def test_a_file_keeps_an_object_with_the_longest_name(tmp_path: Path) -> None:
