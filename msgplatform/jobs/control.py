@@ -31,7 +31,8 @@ class JobRequest(msgspec.Struct, frozen=True):
     `rate` is messages a second, 0 for no limit. `cursor` is the job's first page, '' for the first
     of all. A second request with the same `request_key` (at most 32 characters; None: no check)
     starts no job. `system_id` is the business system of all its messages, None for several: people
-    who are limited to business systems see only the jobs of their systems.
+    who are limited to business systems see only the jobs of their systems. `sent_filter` is the
+    filter before its times got a zone: a job that the release before has started has it.
     """
 
     flow: str
@@ -41,6 +42,7 @@ class JobRequest(msgspec.Struct, frozen=True):
     request_key: str | None = None
     cursor: str = ""
     system_id: int | None = None
+    sent_filter: Mapping[str, Any] | None = None
 
 
 def find_started(request: JobRequest) -> BulkJob | None:
@@ -51,9 +53,8 @@ def find_started(request: JobRequest) -> BulkJob | None:
     job = BulkJob.objects.filter(started_from=request.request_key).first()
     if job is None:
         return None
-    if (job.flow, job.action, job.filter, job.rate) != (
-        request.flow, request.action, dict(request.filter), request.rate,
-    ):  # fmt: skip
+    is_equal = (job.flow, job.action, job.rate) == (request.flow, request.action, request.rate)
+    if not is_equal or job.filter not in (request.filter, request.sent_filter):
         raise Conflict
     return job
 

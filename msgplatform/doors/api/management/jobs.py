@@ -143,8 +143,9 @@ class JobListView(_Jobs, ListView):
             for name, text in body["filter"].items()
         }  # fmt: skip
         job = control.JobRequest(
-            body["flow"], body["action"], entries, body.get("rate") or 0, request_key
-        )
+            body["flow"], body["action"], entries, body.get("rate") or 0, request_key,
+            sent_filter=body["filter"],
+        )  # fmt: skip
         if started_job := control.find_started(job):
             return Response(JobSerializer(started_job).data, status.HTTP_201_CREATED)
         preview = control.count(job.flow, job.action, job.filter)
