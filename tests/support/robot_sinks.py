@@ -79,8 +79,8 @@ class Robots:
         return [call for call in self.calls if call.host == host]
 
     def answer(self, call: Call) -> tuple[int, str]:
+        mode = self.modes.get(call.host, "")  # a test that sees the call may change the mode
         self.calls.append(call)
-        mode = self.modes.get(call.host, "")
         if mode == "hangs":
             self.released.wait(120)
         if mode == "breaks":
