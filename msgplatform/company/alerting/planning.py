@@ -27,6 +27,7 @@ _BATCH = 100  # news of one transaction
 # An alert that begins more often than this in an hour flaps: its further news waits for the next
 # half hour and is one message.
 MAX_BEGINNINGS = 3
+MAX_NOTICES = 100  # of one message: all calls for it to a pager share the time of one send
 FLAPPING_SECONDS = 1800
 Event = AlertNotice.Event
 State = AlertMessage.State
@@ -193,7 +194,9 @@ def _write_notice(
             rows = rows.filter(Q(due_at__lte=period.latest) | Q(attempts__gt=0))
         else:
             rows = rows.filter(due_at__range=period)
-        message = rows.order_by("due_at").first()
+        message = rows.order_by("-pk").first()  # full messages are older
+        if message is not None and message.notices.count() >= MAX_NOTICES:
+            message = None
     if message is None:
         state = State.DROPPED if period is None else State.WAITING
         due_at = period.latest if period else now

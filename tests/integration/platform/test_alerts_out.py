@@ -219,6 +219,14 @@ def test_an_attempt_that_failed_opens_nothing_that_has_ended_meanwhile(robots: R
     assert [row.state for row in AlertMessage.objects.order_by("pk")] == ["dropped", "sent"]
 
 
+def test_a_storm_is_several_messages() -> None:
+    rule(channel(url=f"pagerduty://{'a' * 32}@{'b' * 20}"), group_seconds=30)
+    for number in range(101):
+        alarm(f"sms.gateway:{number}")
+    planning.plan(timezone.now()), planning.plan(timezone.now())
+    assert [row.notices.count() for row in AlertMessage.objects.order_by("pk")] == [100, 1]
+
+
 def test_alerts_beyond_those_that_are_shown_are_counted() -> None:
     text = send.compose([*"ab", "", "", ""], "… and {count} more", "tail", 16_000)
     assert text == "a\n\nb\n\n… and 3 more\n\ntail"
