@@ -166,11 +166,12 @@ class Outbox:
             message.claim = f"{self._me}-{message.attempts % 1000}"
             if not same_rows.update(claim=message.claim, lease_until=now + LEASE):
                 continue
-            # Later news that was sent while this message failed must not be undone by it.
+            # Later news that was sent while this message failed must not be undone by it. A repeat
+            # replaces no beginning: the end goes only where the beginning was not dropped.
             newer_rows = AlertNotice.objects.filter(
                 channel=message.channel_id, alert__key=OuterRef("alert__key"),
                 pk__gt=OuterRef("pk"), message__state=State.SENT,
-            )  # fmt: skip
+            ).exclude(event=AlertNotice.Event.REPEATED)  # fmt: skip
             notices = list(message.notices.filter(~Exists(newer_rows)).select_related("alert"))
             is_summary = message.kind == AlertMessage.Kind.SUMMARY
             # Its alerts were deleted, or their news was sent, or the channel became a heartbeat

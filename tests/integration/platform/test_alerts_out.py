@@ -26,7 +26,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from msgplatform.company.alerting import planning, send, texts
-from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertNotice, AlertRule
 from msgplatform.company.alerting.outbox import MAX_SECONDS, Child, check
 from msgplatform.company.alerting.turn import Sender, write_summary
 from msgplatform.core import alerts
@@ -225,6 +225,25 @@ def test_a_storm_is_several_messages() -> None:
         alarm(f"sms.gateway:{number}")
     planning.plan(timezone.now()), planning.plan(timezone.now())
     assert [row.notices.count() for row in AlertMessage.objects.order_by("pk")] == [100, 1]
+
+
+def test_a_repeat_that_was_sent_keeps_the_beginning_and_its_end(robots: Robots) -> None:
+    chat = channel(url=f"jsons://{PLAIN}/")
+    by_rule = rule(chat)
+    robots.modes[PLAIN] = "breaks"
+    with at(NOON) as clock:
+        alarm()
+        work()
+        robots.modes.clear()
+        repeat = AlertMessage.objects.create(rule=by_rule, channel=chat, state="sent", due_at=NOON)
+        repeat.notices.create(
+            channel=chat, alert=Alert.objects.get(), event=AlertNotice.Event.REPEATED, number=1
+        )
+        clock.move_to(NOON + timedelta(seconds=11))
+        work()
+        alerts.resolve("sms.gateway:7")
+        work()
+    assert titles(robots)[-1] == "msgplatform: [resolved] Gateway 7"
 
 
 def test_alerts_beyond_those_that_are_shown_are_counted() -> None:
