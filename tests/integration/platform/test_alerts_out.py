@@ -1051,7 +1051,8 @@ def test_the_alert_about_a_channel_ends_when_the_last_one_is_deleted() -> None:
 
 def test_failures_end_with_another_address_and_with_a_time_switched_off() -> None:
     manager, path = Manager(), "alert-channels/operators"
-    bodies: list[dict[str, Any]] = [{"enabled": False}, {}, {"url": f"dingtalk://{SECRET}@{'b' * 64}/"}]
+    url = f"dingtalk://{SECRET}@{'b' * 64}/"
+    bodies: list[dict[str, Any]] = [{"enabled": False}, {}, {"url": url}]
     failing = []
     channel(language="en")
     for body in bodies:
