@@ -115,7 +115,7 @@ class PolicyPoll:
             return _IDLE_SECONDS
         except UNAVAILABLE:
             # The round may be stored despite the error: read run, watermark and early rows again.
-            self._parts = self._increment = None
+            self._parts = self._source = None
             raise
         except Exception as error:  # one policy must not end the thread that retries it
             log.exception("policy_failed", policy=str(policy))
@@ -157,7 +157,8 @@ class PolicyPoll:
         limit = min(capacity, policy.batch_size)
         source = source_from_row(policy.source)
         if self._increment is None or source != self._source:
-            self._increment, self._source = Increment(source), source
+            zone = self._increment.zone if self._increment else None
+            self._increment, self._source = Increment(source, zone), source
         increment = self._increment
         if wait <= 0:
             if self._requested_kind(policy) in (_Kind.CHANGES, _Kind.FULL):
@@ -225,7 +226,7 @@ class PolicyPoll:
     def _report(self, policy: Policy, problem: str) -> float:
         """Write to the exception log, once per problem, why the source cannot be read. Returns the
         pause in seconds."""
-        self._increment = None  # read the table's description again: it may be corrected
+        self._source = None  # read the table's description again: it may be corrected
         if problem != self._problem:
             log.warning("source_not_read", policy=str(policy), why=problem)
             ExceptionEntry.objects.create(

@@ -63,9 +63,9 @@ class Facts(msgspec.Struct, frozen=True):
     `horizon`: no further row can appear before it. `age` grows while a transaction is left open.
     `waiting` rows lie beyond it, counted up to WAITING_CAP. `bounded_by` is the reason why the
     horizon is only assumed, by the source's `lag`; '' where it is exact. `clock_back` is the time
-    by which the server's clock went back, 0 when it did not: rows that were written since may lie
-    behind the watermark (see `before`). `without_time` counts rows that are never read, up to
-    WAITING_CAP.
+    by which the server's clock, or the column's with its type, went back, 0 when it did not: rows
+    that were written since may lie behind the watermark (see `before`). `without_time` counts rows
+    that are never read, up to WAITING_CAP.
     """
 
     horizon: datetime
@@ -95,8 +95,9 @@ class Page(msgspec.Struct, frozen=True):
 class Increment:
     """Reads the changes of one source; for one thread."""
 
-    def __init__(self, source: Source) -> None:
-        """Inspects the table. Raises SourceUnavailable, SourceRefused, SourceMismatch."""
+    def __init__(self, source: Source, zone: tzinfo | None = None) -> None:
+        """Inspects the table. `zone` is the time column's when the watermark was read; None: as it
+        is now. Raises SourceUnavailable, SourceRefused, SourceMismatch."""
         self._source = source
         self._database = Database(source)
         table = inspect(source, self._database)
@@ -106,6 +107,7 @@ class Increment:
             if activity
             else FileHorizon(source, self._database, table.zone)
         )
+        self.zone = zone or table.zone
         self.next_look = Every(_LOOK_SECONDS)
         self._use(table)
         self._reading: Reading | None = None
@@ -136,6 +138,10 @@ class Increment:
             raise RuntimeError("changes are read outside any transaction")
         if self.next_look.is_due:  # types of columns, or indexes, may have changed
             self._use(inspect(self._source, self._database))
+        if watermark and self.zone != self._horizon.zone:
+            # With its type the column's texts have changed: the watermark is one of before.
+            step_back = self._moment(watermark) - _in_utc(watermark.time, self.zone)
+            self._clock_back = max(self._clock_back, step_back, _MARGIN)
         reading = self._read_horizon()
         rows: list[Row] = []
         place = watermark  # the last row of the page; early rows lie beyond the watermark
@@ -174,7 +180,7 @@ class Increment:
 
     def forget_step_back(self) -> None:
         """Call after the watermark that `before` gave is stored."""
-        self._clock_back = timedelta(0)
+        self._clock_back, self.zone = timedelta(0), self._horizon.zone
 
     def rows(self, keys: Sequence[Key]) -> list[Row]:
         """The rows with these keys as they are now; keys without a row are left out."""
@@ -204,8 +210,7 @@ class Increment:
         return reading
 
     def _moment(self, watermark: Watermark) -> datetime:
-        local = datetime.fromisoformat(watermark.time).replace(tzinfo=self._horizon.zone, fold=0)
-        return local.astimezone(UTC)
+        return _in_utc(watermark.time, self._horizon.zone)
 
     def _facts(self, reading: Reading, watermark: Watermark | None) -> Facts:
         clock_back = self._clock_back
@@ -216,6 +221,10 @@ class Increment:
         return Facts(
             reading.horizon, age, waiting, reading.bounded_by, clock_back, self._without_time
         )
+
+
+def _in_utc(text: str, zone: tzinfo) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=zone, fold=0).astimezone(UTC)
 
 
 _MAX_FLOAT = 3.4028234663852886e38  # of 32 bits
