@@ -193,9 +193,9 @@ def is_json(response: Response) -> bool:
     return is_null or read_json(response) is not None
 
 
-def json_object(response: Response) -> dict[str, Any]:
+def json_object(response: Response, outcome: Outcome | None = None) -> dict[str, Any]:
     """The JSON object of an answer. Raises as `raise_for` does, and Unavailable for other JSON."""
-    raise_for(response)
+    raise_for(response, outcome)
     body = read_json(response)
     if not isinstance(body, dict):
         # The body is no JSON object: it comes from a login page or a proxy, not from the CRM.
@@ -221,20 +221,30 @@ def describe(response: Response) -> str:
     return f"HTTP {response.status}: {words}" if words else f"HTTP {response.status}"
 
 
-def raise_for(response: Response, default_wait: float = THROTTLED_SECONDS) -> None:
+def raise_for(
+    response: Response, outcome: Outcome | None = None, default_wait: float = THROTTLED_SECONDS
+) -> None:
     """Raises the errors of `fields` and `read`, unless a whole 2xx answer came.
 
-    `default_wait` is in seconds, for a 429 without Retry-After.
+    `outcome` is what the answer would mean for a record that it stores: with Auth and Throttled no
+    record is at fault. `default_wait` is in seconds, for a 429 without Retry-After.
     """
     if is_whole(response):
         return
     text = describe(response)
-    if response.status in (401, 402, 403, 407):
-        raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
+    if isinstance(outcome, Throttled):
+        raise TooManyCalls(text, outcome.after)
+    words = _("The CRM refuses the request: %s")
+    if is_login := response.status in (401, 402, 403, 407):
+        words = _("The CRM refuses the credentials: %s")
+    if is_login or (isinstance(outcome, Auth) and not response.error):
+        refusal = CredentialsRefused(words % text)
+        refusal.of_record = isinstance(outcome, Auth) and outcome.of_record
+        raise refusal
     if response.error in ("address_forbidden", "bad_url"):
         raise InvalidInput(_("The CRM's address cannot be used: %s") % text, "url")
     if 300 <= response.status < 500 and response.status not in (408, 423, 425, 429):
-        raise RequestRefused(_("The CRM refuses the request: %s") % text, "url")
+        raise RequestRefused(words % text, "url")
     text = _("The CRM cannot be reached: %s") % text
     if response.status == 429 and not response.error:
         raise TooManyCalls(text, wait_seconds(response) or default_wait)

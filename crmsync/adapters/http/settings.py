@@ -66,7 +66,7 @@ class ReadCall(Call, frozen=True, kw_only=True):
         if response.status == 405 or 300 <= response.status < 400:  # the address's fault
             text = _("%s: is this the right address?") % client.describe(response)
             raise CredentialsRefused(text)
-        client.raise_for(response, rules.throttled_seconds)
+        client.raise_for(response, default_wait=rules.throttled_seconds)
         if not client.is_json(response):
             raise Unavailable(_("The answer is no JSON: is this the right address?"))
         if rules.code:

@@ -257,11 +257,11 @@ class HubSpotAdapter(UpsertAdapter):
         self, response: Response, remote_ids: Collection[str], names: Collection[str]
     ) -> dict[str, Stored]:
         """The records in the answer to a batch/read of these ids. Raises as `read` does."""
-        records_by_id, missing = _records_by_id(response, remote_ids)
+        records_by_id, missing = _records_by_id(response, remote_ids, self._refusal(response, 1))
         # A merged contact has another id in the answer. A request for one id shows its contact.
         for remote_id in sorted(set(remote_ids) - records_by_id.keys() - missing):
             answer = self._read_ids([remote_id], names)
-            contact_by_id, missing = _records_by_id(answer, [remote_id])
+            contact_by_id, missing = _records_by_id(answer, [remote_id], self._refusal(answer, 1))
             if not contact_by_id and remote_id not in missing:
                 raise Unavailable(_("HubSpot did not say what it holds of each record."))
             for contact in contact_by_id.values():
@@ -277,7 +277,8 @@ class HubSpotAdapter(UpsertAdapter):
 
     def _stored_records(self, response: Response) -> dict[str, Stored]:
         """The records in the answer to a batch/read. Raises as `read` does."""
-        body, id_property = json_object(response), self.settings.id_property
+        id_property = self.settings.id_property
+        body = json_object(response, self._refusal(response, 1))
         for error in body.get("errors") or ():
             if error.get("category") != errors.NOT_FOUND:
                 # A record that is not among the results may exist all the same.
@@ -300,13 +301,14 @@ class HubSpotAdapter(UpsertAdapter):
 
 
 def _records_by_id(
-    response: Response, remote_ids: Collection[str]
+    response: Response, remote_ids: Collection[str], refusal: Outcome
 ) -> tuple[dict[str, Stored], set[str]]:
-    """HubSpot's records by the ids in its answer, and the ids that it does not hold."""
+    """HubSpot's records by the ids in its answer, and the ids that it does not hold. `refusal` is
+    the meaning of an answer without records."""
     if errors.is_not_found(response):  # of several ids it does not say which
         return {}, set(remote_ids) if len(remote_ids) == 1 else set()
     records_by_id: dict[str, Stored] = {}
-    for result in json_object(response).get("results") or ():
+    for result in json_object(response, refusal).get("results") or ():
         remote_id = str(result.get("id", ""))
         is_archived = bool(result.get("archived"))
         records_by_id[remote_id] = Stored(remote_id, result.get("properties") or {}, is_archived)

@@ -186,10 +186,9 @@ class SalesforceAdapter(UpsertAdapter):
         response = self._session.ask("GET", f"sobjects/{settings.object}/describe")
         if response.status == 404:
             raise InvalidInput(_("Salesforce has no object %s.") % settings.object, "object")
-        session.raise_for(response)
         described_fields = {
             description["name"]: description
-            for description in json_object(response).get("fields", ())
+            for description in json_object(response, session.of_call(response, 1)).get("fields", ())
         }
         key_field = described_fields.pop(settings.external_id, None)
         if key_field is None or not key_field.get("externalId"):
@@ -248,8 +247,8 @@ class SalesforceAdapter(UpsertAdapter):
                     f"WHERE {field} IN ({', '.join(texts)})"
                 )
                 response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
-                session.raise_for(response)
-                for row in json_object(response).get("records", ()):
+                body = json_object(response, session.of_call(response, 1))
+                for row in body.get("records", ()):
                     rows.setdefault(str(row["Id"]), {}).update(row)
         return rows.values()
 

@@ -61,14 +61,6 @@ _LIMIT_SECONDS, _CONCURRENT_SECONDS = 900.0, 10.0
 _MAX_SAME = 60  # characters by which two messages have one cause: ids come later
 
 
-def raise_for(response: Response) -> None:
-    """Like `raise_for` of `client`, but also knows that the day's calls are used up."""
-    outcome = None if client.is_whole(response) else of_call(response, 1)
-    if isinstance(outcome, outcomes.Throttled):
-        raise TooManyCalls(client.describe(response), outcome.after)
-    client.raise_for(response)
-
-
 def of_call(response: Response, size: int) -> outcomes.Outcome:
     """The outcome of each record of a call without the expected answer."""
     if client.is_whole(response):

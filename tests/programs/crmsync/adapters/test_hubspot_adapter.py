@@ -291,6 +291,7 @@ def test_a_set_up_that_is_gone_kills_no_records(open_adapter: Open, answer: Answ
         [Record(key, 1, {}, deleted=True) for key in "ab"],  # looked up first
         [Record(key, 1, {}, True, f"50{key}") for key in "12"],
         [Record(key, 1, {}, remote_id=f"50{key}") for key in "12"],
+        [Record(key, 1, {}, False, f"50{key}", should_fill_empty=True) for key in "12"],
     ]
     with serving(lambda _: answer) as server:
         adapter = open_adapter(server.url(""))

@@ -1,7 +1,7 @@
 """The Salesforce adapter, against a server of Salesforce's shapes on a real socket."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -512,6 +512,36 @@ def test_an_error_that_all_records_of_a_call_have(
     salesforce._collection = lambda records: Answer(answer(records))  # type: ignore[method-assign]
     outcomes = open_adapter(server.url("")).send([lead(f"k{n}") for n in range(40)])
     assert {type(outcome) for outcome in outcomes} == {kind}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer([{"errorCode": "GONE", "message": "version retired"}], 410),
+        Answer([{"errorCode": "INVALID_TYPE", "message": "no object Lead"}], 400),
+        Answer([{"errorCode": "UNSUPPORTED_API_VERSION", "message": "old"}], 400),
+    ],
+)
+def test_no_lead_dies_of_a_query_that_is_refused_whatever_it_asks_for(
+    open_adapter: Open, answer: Answer
+) -> None:
+    batches = [
+        [Record("a", 2, {}, deleted=True)],
+        [Record("a", 1, {"Phone": "1"}, False, "00Q000000000001AAA", should_fill_empty=True)],
+    ]
+    assert [type(_send(open_adapter, answer, batch)[0]) for batch in batches] == [Auth, Auth]
+
+
+def _send(open_adapter: Open, answer: Answer, batch: Sequence[Record]) -> list[Outcome]:
+    """Send to an org that answers everything but the login with `answer`."""
+
+    def answering(request: Asked) -> Answer:
+        if request.path == "/services/oauth2/token":
+            return Answer({"access_token": "token-1", "instance_url": stub.url("")})
+        return answer
+
+    with serving(answering) as stub:
+        return open_adapter(stub.url("")).send(batch)
 
 
 def test_alone_a_trigger_s_error_is_the_record_s() -> None:
