@@ -43,7 +43,7 @@ _OF_VALUES = re.compile(
     "^(REQUIRED_FIELD_MISSING|STRING_TOO_LONG|FIELD_|INVALID_|MALFORMED_|JSON_PARSER_ERROR|NUMBER_"
     "|DUPLICATE|ENTITY_IS_|DATA_|BAD_|MISSING_|PICKLIST_|UNKNOWN_FIELD"
     "|CANNOT_|DELETE_FAILED|TRANSFER_|CIRCULAR_DEPENDENCY|DEPENDENCY_EXISTS|ILLEGAL_|INACTIVE_OWNER"
-    "|SELF_REFERENCE|VALUE_|IMMUTABLE_|REFERENCED_OBJECT_)"
+    "|SELF_REFERENCE|VALUE_|IMMUTABLE_|REFERENCED_OBJECT_|INSUFFICIENT_ACCESS_ON_)"
 )
 # A person has to change the org or the settings, whatever the values are.
 _AUTH = {
@@ -51,6 +51,7 @@ _AUTH = {
     "INVALID_TYPE", "UNSUPPORTED_API_VERSION", "STORAGE_LIMIT_EXCEEDED",
 }  # fmt: skip
 _DUPLICATES = {"DUPLICATES_DETECTED", "DUPLICATE_VALUE"}
+_CROSS = "CROSS_REFERENCE"  # in the codes for a value that names another record
 _GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
 _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
 # Each of the last three characters of an id says which of five characters before are capitals.
@@ -75,7 +76,8 @@ def of_call(response: Response, size: int) -> outcomes.Outcome:
         return _meaning(code, error, client.wait_seconds(response))
     # 410: the version of the API is retired.
     is_address_wrong = response.status in (404, 405, 410) and code not in _GONE
-    if is_address_wrong or isinstance(general, outcomes.Auth):
+    is_refused = isinstance(general, outcomes.Auth) and _CROSS not in code
+    if is_address_wrong or is_refused:
         text = _message(error) or client.describe(response)
         return outcomes.Auth(text, of_record=response.status == 403)
     if code and size == 1:
@@ -143,7 +145,8 @@ def _meaning(code: str, error: Mapping[str, Any], wait: float = 0.0) -> outcomes
     if code in _RETRY or _LOCK.search(message):
         return outcomes.Retry(0.0, message)
     # Rights may be missing for this record, or for all.
-    if code in _AUTH or code.startswith("INSUFFICIENT_ACCESS"):
+    is_right_missing = code.startswith("INSUFFICIENT_ACCESS") and _CROSS not in code
+    if code in _AUTH or is_right_missing:
         return outcomes.Auth(message, of_record=code not in _AUTH)
     if code in _DUPLICATES:
         if id_match := _ID.search(message.partition("with id")[2]):

@@ -544,6 +544,17 @@ def _send(open_adapter: Open, answer: Answer, batch: Sequence[Record]) -> list[O
         return open_adapter(stub.url("")).send(batch)
 
 
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_reference_to_a_record_without_access_is_a_wrong_value(
+    open_adapter: Open, status: int
+) -> None:
+    code = "INSUFFICIENT_ACCESS_ON_CROSS_REFERENCE_ENTITY"
+    alone = Answer([{"errorCode": code, "message": "insufficient access rights"}], status)
+    together = Answer(refusing(code, "insufficient access rights", most=0)([1, 2]))
+    for answer, batch in ((alone, [lead("a")]), (together, [lead("a"), lead("b")])):
+        assert {type(outcome) for outcome in _send(open_adapter, answer, batch)} == {Invalid}
+
+
 def test_alone_a_trigger_s_error_is_the_record_s() -> None:
     error = {"statusCode": "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", "message": "Name: too short"}
     result = {"success": False, "errors": [error]}
