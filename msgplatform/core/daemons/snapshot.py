@@ -1,6 +1,8 @@
 """Settings in memory, which a process goes on using while the database is unavailable."""
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,6 +36,7 @@ class Snapshot(Generic[T]):
     """
 
     _last_change = _known_change = object()  # of this process, and as `known` has it
+    _changed_at = -math.inf  # monotonic
 
     def __init__(self, empty: T, refresh_seconds: float = REFRESH_SECONDS) -> None:
         self.known, self._is_loaded = empty, False
@@ -45,6 +48,7 @@ class Snapshot(Generic[T]):
     @staticmethod
     def expire_all() -> None:
         """Let all snapshots of this process load again. Call it after a change's commit."""
+        Snapshot._changed_at = time.monotonic()
         Snapshot._last_change = object()
 
     def load(self) -> T:
@@ -65,9 +69,13 @@ class Snapshot(Generic[T]):
         if not self._is_due(at_once):
             return
         # One thread loads. Other threads go on with the last values, unless they need new ones.
-        if not self._lock.acquire(blocking=at_once or not self._is_loaded):
+        # After a change they wait for them; not long, because the database may hang.
+        patience = Snapshot._changed_at + bounded_call.PATIENCE_SECONDS - time.monotonic()
+        must_load = at_once or not self._is_loaded
+        wait = -1 if must_load else max(0.0, patience) if self._has_changed else 0.0
+        if not self._lock.acquire(timeout=wait):
             return
-        if at_once or not self._is_loaded:
+        if must_load:
             self._load_and_release(at_once)
             return
         with suppress(TimeoutError):
@@ -93,7 +101,7 @@ class Snapshot(Generic[T]):
                 return
             # The seconds begin before the load: a database that fails is not asked at every call.
             self._next_refresh.restart()
-            self._known_change = Snapshot._last_change
+            change = Snapshot._last_change  # later changes need another load
             try:
                 self.known = self.load()
             except UNAVAILABLE as error:
@@ -101,13 +109,18 @@ class Snapshot(Generic[T]):
                     raise
                 log.warning("settings_not_refreshed", of=type(self).__name__, why=str(error)[:200])
                 return
+            finally:
+                self._known_change = change
             self._is_loaded = True
         finally:
             self._lock.release()
 
     def _is_due(self, at_once: bool) -> bool:
-        has_changed = self._known_change is not Snapshot._last_change
-        return at_once or not self._is_loaded or has_changed or self._next_refresh.is_due
+        return at_once or not self._is_loaded or self._has_changed or self._next_refresh.is_due
+
+    @property
+    def _has_changed(self) -> bool:
+        return self._known_change is not Snapshot._last_change
 
 
 class Rows(Generic[Row, T]):

@@ -2,10 +2,8 @@
 
 import json
 import signal
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from itertools import count
 from typing import Any
@@ -148,24 +146,6 @@ def listened(biz: Biz) -> Subscription:
         pass
     row.refresh_from_db()
     return from_row(row)
-
-
-def test_it_is_sealed_while_the_setting_is_read_anew(biz: Biz) -> None:
-    is_over = threading.Event()
-
-    def read_anew() -> None:
-        while not is_over.is_set():
-            Snapshot.expire_all()
-
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(read_anew)
-        try:
-            publish(biz, 200)
-        finally:
-            is_over.set()
-        reading.result()
-    payloads = BizMsg.objects.values_list("payload", flat=True)
-    assert {encryption.is_sealed(bytes(each)) for each in payloads} == {True}
 
 
 def test_a_listener_gets_it_in_clear(biz: Biz) -> None:

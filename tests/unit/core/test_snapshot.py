@@ -155,6 +155,34 @@ def test_where_it_is_loaded_beside_a_database_that_hangs_holds_up_nobody(
     assert slow.known == [3]
 
 
+def test_a_change_counts_at_once_beside_a_thread_that_loads() -> None:
+    slow = Slow()
+    slow.refresh()
+    Snapshot.expire_all()
+    loading = threading.Thread(target=slow.refresh)
+    loading.start()
+    assert slow.begun.wait(60)
+    assert not slow.is_fresh
+    threading.Timer(0.2, slow.may_end.set).start()
+    slow.refresh()
+    assert slow.known == [2]
+    loading.join(60)
+
+
+def test_a_change_is_not_waited_for_long(clock: Clock) -> None:
+    slow = Slow()
+    slow.refresh()
+    Snapshot.expire_all()
+    hanging = threading.Thread(target=slow.refresh)
+    hanging.start()
+    assert slow.begun.wait(60)
+    clock.now += bounded_call.PATIENCE_SECONDS
+    slow.refresh()  # returns although the other one hangs
+    assert slow.known == [1]
+    slow.may_end.set()
+    hanging.join(60)
+
+
 def test_a_database_that_hangs_holds_up_one_thread_only(clock: Clock) -> None:
     slow = Slow()
     slow.refresh()
