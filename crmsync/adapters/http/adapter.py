@@ -14,6 +14,7 @@ from crmsync.adapters.base import (
     CRMAdapter,
     Field,
     Record,
+    RequestRefused,
     Stored,
     outcome_of_error,
 )
@@ -176,8 +177,7 @@ class HttpAdapter(CRMAdapter):
         records_by_key: Mapping[str, Stored] = {}
         failure: Outcome | None = None
         if settings.read and uncertain_keys:
-            refusal = Auth(_("The record cannot be looked for: is `read` right?"))
-            records_by_key, failure = self._try_read(uncertain_keys, refusal)
+            records_by_key, failure = self._try_read(uncertain_keys, is_read_doubtful=True)
         restorable: list[Record] = []
         for key, (record, text) in missing.items():
             held_record = records_by_key.get(key)
@@ -198,16 +198,21 @@ class HttpAdapter(CRMAdapter):
         return restorable
 
     def _try_read(
-        self, keys: Collection[str], refusal: Outcome | None
+        self, keys: Collection[str], is_read_doubtful: bool = False
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
-        """Like `read`, but errors become outcomes. `refusal` is the outcome if there is no reading
-        call or the CRM refuses it; None: the refusal may concern one of the keys."""
+        """Like `read`, but errors become outcomes. With `is_read_doubtful` no record dies of a
+        refusal as long as the address of `read` may be wrong."""
         try:
             return self.read(keys), None
         except (CredentialsRefused, Unavailable) as error:
             return {}, outcome_of_error(error)
         except InvalidInput as error:
-            return {}, refusal or outcome_of_error(error, len(keys))
+            outcome = outcome_of_error(error, len(keys))
+            if is_read_doubtful and not isinstance(outcome, Refused):
+                is_of_record = isinstance(error, RequestRefused) and self.settings.test is not None
+                text = _("The record cannot be looked for: is `read` right?")
+                outcome = Auth(text, of_record=is_of_record)
+            return {}, outcome
 
     def _add_remote_ids(
         self, batch: Sequence[Record], outcomes: dict[str, Outcome]
@@ -218,8 +223,10 @@ class HttpAdapter(CRMAdapter):
         if not keys_without_id:
             return batch
         unknown = Invalid("", _("The record cannot be deleted: its id in the CRM is not known."))
-        refusal = None if self.settings.read else unknown
-        records_by_key, failure = self._try_read(keys_without_id, refusal)
+        if self.settings.read:
+            records_by_key, failure = self._try_read(keys_without_id)
+        else:
+            records_by_key, failure = {}, unknown
         ids = {
             key: held_record.remote_id
             for key, held_record in records_by_key.items()

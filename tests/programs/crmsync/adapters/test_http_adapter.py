@@ -651,6 +651,26 @@ def test_a_record_that_may_not_be_read_is_no_other_records(
         assert [adapter.send([record])[0] for record in records] == [Ok("a"), alone, Ok("c")]
 
 
+def test_a_record_that_is_gone_and_may_not_be_read_holds_up_no_other(open_adapter: Open) -> None:
+    def answer(request: Asked) -> Answer:
+        if request.method != "GET":
+            return Answer({}, 404 if request.method == "PATCH" else 201)
+        return Answer({"message": "odd"}, 422 if request.path == "/keys/b" else 404)
+
+    records = [Record(key, 2, {}, remote_id=key) for key in "abc"]
+    for test in ({"url": "/me"}, None):
+        with serving(answer) as server:
+            adapter = open_adapter(
+                server.url("/leads"), **by_id(server.url("/leads")),
+                read={"url": server.url("/keys/{key}"), "remote_id": "id"},
+                **({"test": {"url": server.url(test["url"])}} if test else {}),
+            )  # fmt: skip
+            assert adapter.send(records) == [Refused(UNREADABLE)] * 3
+            (alone,) = adapter.send(records[1:2])
+            assert isinstance(alone, Auth)
+            assert alone.of_record == bool(test)
+
+
 @pytest.mark.parametrize("status", [404, 410])
 @pytest.mark.parametrize(
     ("path", "given", "kind"),
