@@ -157,11 +157,14 @@ class Pace:
         """Pause for a gateway that is too busy, longer each time until it accepts all again.
 
         Without pauses a long queue would be refused again and again, until its messages' last try.
-        Responses to Submits from before a pause do not lengthen it.
+        Responses to Submits from before a pause neither lengthen nor end it, nor make the next
+        pause a short one.
         """
+        if self.is_paused:
+            return
         if not any(response.verdict in (RETRY, UNANSWERED) for response in responses):
             self._busy.reset()
-        elif not self.is_paused:
+        else:
             self._busy_until = time.monotonic() + self._busy.next()
 
     def can_repeat(self, rate: float) -> bool:

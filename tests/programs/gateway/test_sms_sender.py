@@ -237,6 +237,15 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
         assert pauses.next() == pytest.approx(1e12 if result else 1e-6), "two pauses, two steps"
 
 
+def test_answers_from_before_a_pause_do_not_shorten_the_next_one() -> None:
+    pace = Pace(1)
+    busy, accepted = Mock(verdict="unanswered"), Mock(verdict="accepted")
+    pace._busy = pauses = Backoff(first=60, factor=2, cap=1e30, jitter=0)
+    pace.slow_down([busy])
+    pace.slow_down([accepted])
+    assert pauses.next() == 120
+
+
 def test_a_request_that_our_own_connection_refuses_is_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
