@@ -23,8 +23,8 @@ from msgplatform.models.counters import Counter
 log = logging.get(__name__)
 
 EVERY_SECONDS = 60.0
-# The roll-up pauses for 20 times its duration, so that it takes at most a twentieth of the time
-# however many counters there are; for ten minutes at most, because the database may have hung.
+# The roll-up pauses for 20 times its duration, so that it takes at most a twentieth of the time;
+# for ten minutes at most, because the database may have hung: one of 120 s takes a sixth.
 _REST_FACTOR, _MAX_REST_SECONDS = 20, 600.0
 _CHUNK = 5000  # rows, about, in one DELETE
 _CHUNKS_A_TURN = 20
