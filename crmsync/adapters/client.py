@@ -226,8 +226,8 @@ def raise_for(
 ) -> None:
     """Raises the errors of `fields` and `read`, unless a whole 2xx answer came.
 
-    `outcome` is what the answer would mean for a record that it stores: with Auth and Throttled no
-    record is at fault. `default_wait` is in seconds, for a 429 without Retry-After.
+    `outcome` is what the answer would mean for a record that it stores: with Auth, Retry and
+    Throttled no record is at fault. `default_wait` is in seconds, for a 429 without Retry-After.
     """
     if is_whole(response):
         return
@@ -238,12 +238,11 @@ def raise_for(
     if is_login := response.status in (401, 402, 403, 407):
         words = _("The CRM refuses the credentials: %s")
     if is_login or (isinstance(outcome, Auth) and not response.error):
-        refusal = CredentialsRefused(words % text)
-        refusal.of_record = isinstance(outcome, Auth) and outcome.of_record
-        raise refusal
+        raise CredentialsRefused(words % text)
     if response.error in ("address_forbidden", "bad_url"):
         raise InvalidInput(_("The CRM's address cannot be used: %s") % text, "url")
-    if 300 <= response.status < 500 and response.status not in (408, 423, 425, 429):
+    is_passing = isinstance(outcome, Retry) or response.status in (408, 423, 425, 429, 477)
+    if 300 <= response.status < 500 and not is_passing:
         raise RequestRefused(words % text, "url")
     text = _("The CRM cannot be reached: %s") % text
     if response.status == 429 and not response.error:

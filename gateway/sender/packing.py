@@ -157,8 +157,8 @@ class Pace:
         """Pause for a gateway that is too busy, longer each time until it accepts all again.
 
         Without pauses a long queue would be refused again and again, until its messages' last try.
-        Responses to Submits from before a pause neither lengthen nor end it, nor make the next
-        pause a short one.
+        Responses that come during a pause neither lengthen nor end it, nor make the next pause a
+        short one.
         """
         if self.is_paused:
             return

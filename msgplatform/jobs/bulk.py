@@ -137,7 +137,8 @@ class BulkRunner(Worker):
             raise ValueError(f"there is no flow named {job.flow}")
         action = flow.action(job.action)
         # Names of the filter are read for each page: one may have passed to another system.
-        if job.biz_id and action.owner_of(job.filter) not in (None, job.biz_id):
+        sets = action.owner_sets(job.filter) if job.biz_id else ()
+        if any(owners and not owners & {None, job.biz_id} for owners in sets):
             raise ValueError("the filter does not mean the business system of the start any more")
         limit = min(PAGE, job.rate) if job.rate else PAGE
         batch = Batch(job)

@@ -180,8 +180,9 @@ def test_transactions_that_have_written_are_seen(engine: Engine) -> None:
         return run(connection, statement, parameters)
 
     def oldest() -> str | None:
-        """Of a list of this second."""
-        since = datetime.fromisoformat(activity.now(rows)).replace(tzinfo=UTC, microsecond=0)
+        """Of a list of this second, or of the one before where the clock of transactions lags."""
+        now = datetime.fromisoformat(activity.now(rows)) - activity.clock_lag
+        since = now.replace(tzinfo=UTC, microsecond=0)
         with begun():
             for _ in range(100):
                 is_new, moment = activity.oldest_transaction(rows, since)

@@ -200,8 +200,8 @@ class HttpAdapter(CRMAdapter):
     def _try_read(
         self, keys: Collection[str], is_read_doubtful: bool = False
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
-        """Like `read`, but errors become outcomes. With `is_read_doubtful` no record dies of a
-        refusal as long as the address of `read` may be wrong."""
+        """Like `read`, but errors become outcomes. With `is_read_doubtful` a refusal kills no
+        record unless the CRM's test passes: the address of `read` may be wrong."""
         try:
             return self.read(keys), None
         except (CredentialsRefused, Unavailable) as error:

@@ -1,6 +1,6 @@
 """Actions on many messages or one: the selection, the change, the outcome."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -116,14 +116,17 @@ class BulkAction(msgspec.Struct, kw_only=True, eq=False):
     def owner_of(self, filter: Filter) -> int | None:
         """The business system to which all messages of the filter belong; None: several, or not
         known. Raises InvalidInput for a value that cannot be read."""
-        for name, text in filter.items():
-            field = self.fields.get(name)
-            if field is None or field.owners is None or not text:
-                continue
-            owners = set(field.owners(field.read(text, name) if field.read else text))
+        for owners in self.owner_sets(filter):
             if len(owners) == 1 and owners != {None}:
                 return owners.pop()
         return None
+
+    def owner_sets(self, filter: Filter) -> Iterator[set[int | None]]:
+        """The business systems of each name in the filter; None stands for all."""
+        for name, text in filter.items():
+            field = self.fields.get(name)
+            if field is not None and field.owners is not None and text:
+                yield set(field.owners(field.read(text, name) if field.read else text))
 
     def count(self, filter: Filter) -> Counted:
         """Count the messages that the action would change, up to a bound. Raises InvalidInput."""

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import translation
 
-from crmsync.models import Crm, Source
+from crmsync.models import Crm, Policy, Source
 from gateway.flow import FLOW
 from msgplatform.core import flows
 from msgplatform.core.archive.copying import NotVerified
@@ -130,6 +130,9 @@ def test_a_job_goes_on_when_its_crm_serves_another_system_too() -> None:
     BulkRunner().turn()
     job.refresh_from_db()
     assert job.state == BulkJob.State.RUNNING
+    Policy.objects.filter(biz=system).update(biz=Biz.objects.create(name="savings"))
+    with pytest.raises(ValueError, match="does not mean the business system"):
+        BulkRunner().turn()
 
 
 def test_a_search_until_a_time_before_all_messages_finds_none(row: BizReceive) -> None:

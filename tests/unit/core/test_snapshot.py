@@ -155,7 +155,10 @@ def test_where_it_is_loaded_beside_a_database_that_hangs_holds_up_nobody(
     assert slow.known == [3]
 
 
-def test_a_change_counts_at_once_beside_a_thread_that_loads() -> None:
+def test_a_change_counts_at_once_beside_a_thread_that_loads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_call, "PATIENCE_SECONDS", 60)
     slow = Slow()
     slow.refresh()
     Snapshot.expire_all()

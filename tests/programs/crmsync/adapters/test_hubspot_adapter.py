@@ -299,6 +299,14 @@ def test_a_set_up_that_is_gone_kills_no_records(open_adapter: Open, answer: Answ
             assert [type(outcome) for outcome in adapter.send(batch)] == [Auth, Auth]
 
 
+@pytest.mark.parametrize("answer", [Answer({}, 477), Answer({"message": "odd"}, 400)])
+def test_a_read_that_is_refused_for_now_kills_no_record(open_adapter: Open, answer: Answer) -> None:
+    with serving(lambda _: answer) as server:
+        record = Record("1", 1, {}, False, "501", should_fill_empty=True)
+        (outcome,) = open_adapter(server.url("")).send([record])
+        assert isinstance(outcome, Retry)
+
+
 def test_a_batch_that_is_refused_as_a_whole(open_adapter: Open) -> None:
     answer = Answer({"category": "VALIDATION_ERROR", "message": NOT_VALID}, 400)
     with serving(lambda _: answer) as server:
