@@ -36,7 +36,7 @@ MANAGE, INSTALL = (
     if FILES_DIR == _PACKED
     else ((sys.executable, str(BASE_DIR / "manage.py")), "python3 deploy/bootstrap.py platform {}")
 )
-# What people type before a command, and before a program's name; the Debian package has its own.
+# The words before a command, and before a program's name. The Debian package sets its own.
 COMMAND = os.environ.get("MSGPLATFORM_COMMAND") or shlex.join(MANAGE)
 START = os.environ.get("MSGPLATFORM_START") or f"{COMMAND} run_"
 # The tag of system checks that look at settings alone: each program runs them when it starts.

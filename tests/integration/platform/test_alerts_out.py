@@ -166,7 +166,7 @@ def test_each_robot_takes_a_hundred_alerts_as_one_message(
 
 
 def events(robots: Robots) -> list[tuple[str, str]]:
-    """What PagerDuty was told to do with the incident of which key, and its calls are over."""
+    """The action and the incident's key of each call to PagerDuty, which has had all calls."""
     bodies = [call.body for call in robots.of(PAGERDUTY)]
     robots.calls.clear()
     return sorted((body["event_action"], body.get("dedup_key", "")) for body in bodies)

@@ -155,16 +155,22 @@ def test_where_it_is_loaded_beside_a_database_that_hangs_holds_up_nobody(
     assert slow.known == [3]
 
 
+def loads_a_change() -> tuple[Slow, threading.Thread]:
+    """A snapshot, and the thread that loads its change and has not ended."""
+    slow = Slow()
+    slow.refresh()
+    Snapshot.expire_all()
+    thread = threading.Thread(target=slow.refresh)
+    thread.start()
+    assert slow.begun.wait(60)
+    return slow, thread
+
+
 def test_a_change_counts_at_once_beside_a_thread_that_loads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bounded_call, "PATIENCE_SECONDS", 60)
-    slow = Slow()
-    slow.refresh()
-    Snapshot.expire_all()
-    loading = threading.Thread(target=slow.refresh)
-    loading.start()
-    assert slow.begun.wait(60)
+    slow, loading = loads_a_change()
     assert not slow.is_fresh
     threading.Timer(0.2, slow.may_end.set).start()
     slow.refresh()
@@ -173,12 +179,7 @@ def test_a_change_counts_at_once_beside_a_thread_that_loads(
 
 
 def test_a_change_is_not_waited_for_long(clock: Clock) -> None:
-    slow = Slow()
-    slow.refresh()
-    Snapshot.expire_all()
-    hanging = threading.Thread(target=slow.refresh)
-    hanging.start()
-    assert slow.begun.wait(60)
+    slow, hanging = loads_a_change()
     clock.now += bounded_call.PATIENCE_SECONDS
     slow.refresh()  # returns although the other one hangs
     assert slow.known == [1]

@@ -278,7 +278,7 @@ def test_the_tables_of_both_databases_are_made(
 
 
 def test_the_folder_of_the_units_becomes_that_of_the_next_release(tmp_path: Path) -> None:
-    """`ln` makes a link within a folder that has the name, unless it is told not to."""
+    """Without `-T`, `ln` makes the link inside of a folder that has its name."""
     docs = DEPLOY.parent / "docs"
     texts = (docs / "install.md").read_text(), (docs / "updating.md").read_text()
     links = [re.findall(r"ln -s.* /opt/msgplatform-.* /opt/msgplatform\b", text) for text in texts]
