@@ -58,6 +58,8 @@ def mask_key(key: str) -> str:
 
 def _mask_digits(text: str) -> str:
     digits = re.sub(r"\D", "", text)
+    if len(digits) < 11:  # at least four digits stay hidden
+        return f"{digits[:1]}{_STARS}{digits[-2:]}"
     return f"{digits[:3]}{_STARS}{digits[-4:]}"
 
 
