@@ -145,7 +145,7 @@ def try_filter(
     deadline, size = time.monotonic() + _MAX_SECONDS, 0
     lines: list[TriedMessage] = []
     day = DayCounts()
-    pages = [_latest(store, subscription.biz_id, rule) for store in stores.both()]
+    pages = [_latest(store, subscription.biz_id, rule, first_id, day) for store in stores.both()]
     last_id = 0
     for message in heapq.merge(*pages, key=lambda message: -message.pk):
         is_of_day = message.pk >= first_id
@@ -168,8 +168,11 @@ def try_filter(
     return FilterTrial(lines, day)
 
 
-def _latest(store: Store, biz_id: int, rule: Filter) -> Iterator[Any]:
-    """Yield the latest messages of a system that the rule matches, newest first."""
+def _latest(
+    store: Store, biz_id: int, rule: Filter, first_id: int, day: DayCounts
+) -> Iterator[Any]:
+    """Yield the latest messages of a system that the rule matches, newest first. The day, which
+    begins at `first_id`, is not whole if the messages that are looked at end before it."""
     before = None
     for _page in range(_MAX_PAGES):
         rows = sql.of_one(store.messages, "biz_id", biz_id).order_by("-biz_id", "-id")
@@ -190,6 +193,8 @@ def _latest(store: Store, biz_id: int, rule: Filter) -> Iterator[Any]:
         if len(kinds) < _READ:
             return
         before = kinds[-1][0]
+    if before is not None and before > first_id:
+        day.is_whole = False
 
 
 def lets_through(

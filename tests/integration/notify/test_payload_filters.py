@@ -26,6 +26,7 @@ from notify.messages import filtered
 from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
 from notify.person_data.stores import stores
 from notify.subscriptions import formats, payload_filter, sandbox
+from tests.support import table_rows
 from tests.support.management import Manager
 from tests.support.notify_plans import ROWS, fill, rows_read
 from tests.support.notify_rows import publish, subscription
@@ -377,6 +378,18 @@ class TestTrial:
         assert rows_read() - before < ROWS / 4
         day = trial.day
         assert (day.events, day.matching, day.is_whole) == (1_000, 1_000, False)
+
+    def test_a_day_of_more_messages_than_are_looked_at_is_not_whole(self, biz: Biz) -> None:
+        row = subscription(biz, "shop", event_types=["order.refunded"])
+        count = 50_001
+        message = BizMsg(
+            biz_id=biz.pk, event_type="order.paid", payload=b"{}", state=1,
+            created_at=timezone.now(),
+        )  # fmt: skip
+        numbers = ids.reserve(count).ids([0] * count)
+        table_rows.insert_like(message, ("id",), ((number,) for number in numbers))
+        day = filtered.try_filter(row, None).day
+        assert (day.events, day.is_whole) == (0, False)
 
     def test_who_sees_no_personal_data_tries_the_own_filter_alone(
         self, biz: Biz, client: Client
