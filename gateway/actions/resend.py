@@ -108,14 +108,16 @@ class Failed:
         for row in rows:
             account = accounts[row.account_id]
             # The account's number may have changed since: leave out an extension that does not fit.
-            is_same = row.sp_number.startswith(account.sp_number)
+            extension = row.sp_number.removeprefix(account.sp_number)
+            fits = account.sp_number + extension == row.sp_number
+            fits = fits and len(extension) <= account.extension_digits
             requests.append(
                 Request(
                     biz=row.biz_id,
                     to=(sgip.written_form(row.user_number),),
                     text=row.text,
                     account=account.name,
-                    extension=row.sp_number[len(account.sp_number) :] if is_same else "",
+                    extension=extension if fits else "",
                     priority=row.priority,
                     reference=row.reference,
                     idempotency_key=failures.resend_key(row.pk),

@@ -478,6 +478,14 @@ class TestResend:
             assert (mt.sp_number, mt.priority) == ("1065507", 3)
             assert mt.key == failures.resend_key(original)
 
+    def test_an_extension_that_no_longer_fits_is_left_out(self, shop: Caller) -> None:
+        SmsAccount.objects.update(extension_digits=2)
+        archived(shop, error=25, extension="07")
+        SmsAccount.objects.update(extension_digits=1)
+        assert self.job() == 1
+        (claimed,) = store.claim(SmsGateway.objects.get().pk, "me", 100, 30)
+        assert claimed.mt.sp_number == "10655"
+
     def test_a_foreign_number_of_eleven_digits_stays_one(self, shop: Caller) -> None:
         original = archived(shop, result=5, to="+1 312 555 1234")
         for digits, count in (("13125551234", 1), ("8613125551234", 0)):
