@@ -66,20 +66,13 @@ class KeysetPagination(BasePagination):
         sign = "-" if order[0].startswith("-") else ""
         prefix = [f"{sign}{name}" for name in getattr(view, "keyset_within", ())]
         # One row more than the page tells whether there is a next page, without a COUNT.
-        rows = queryset.order_by(*prefix, *order)[: limit + 1]
-        # A list that looks at a bounded number of rows may end early, at this row.
-        reached_row = getattr(rows, "reached", None)
-        page_and_next = list(rows)
+        page_and_next = list(queryset.order_by(*prefix, *order)[: limit + 1])
         page = page_and_next[:limit]
-        has_more = len(page_and_next) > limit or reached_row is not None
+        has_more = len(page_and_next) > limit
         if is_backward:
             page.reverse()  # read upwards from the cursor, and shown in the list's order
         # The neighbours of the page begin beside these rows.
         first, last = page[:1], page[-1:]
-        if reached_row is not None and is_backward:
-            first = [reached_row]
-        elif reached_row is not None:
-            last = [reached_row]
         has_next = is_backward or has_more
         has_previous = has_more if is_backward else cursor is not None
         self._next = self._link(last, backward=False) if has_next else None
