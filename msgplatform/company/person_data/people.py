@@ -15,7 +15,7 @@ from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import features, flows
-from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.connections import work_redis
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow
 from msgplatform.core.flows.contract import Flow
@@ -27,7 +27,7 @@ from msgplatform.core.person.stores import (
     Row,
     Slice,
     TextTable,
-    all_rows,
+    all_slices,
     find_keys,
     text_store,
 )
@@ -157,16 +157,15 @@ def preview(person: Person, seconds: float = PREVIEW_SECONDS) -> list[Hits]:
     until = time.monotonic() + seconds
     hits = []
     for store in all_stores():
-        count, open_count, sample = 0, 0, list[Row]()
-        cursor, is_first = "", True
-        with suppress(*UNAVAILABLE, RedisError):
-            while is_first or (cursor and time.monotonic() <= until):
-                part = store.find(person, cursor)
+        count, open_count, sample, is_whole = 0, 0, list[Row](), False
+        with suppress(*UNAVAILABLE):
+            for part in all_slices(store, person):
                 count += len(part.rows)
                 open_count += sum(row.is_open for row in part.rows)
                 sample += part.rows[: SAMPLE - len(sample)]
-                cursor, is_first = part.cursor, False
-        is_whole = not (cursor or is_first)
+                is_whole = not part.cursor
+                if time.monotonic() > until:
+                    break
         if count or not is_whole:
             hits.append(Hits(store, count, open_count, tuple(sample), is_whole))
     return hits
@@ -175,16 +174,21 @@ def preview(person: Person, seconds: float = PREVIEW_SECONDS) -> list[Hits]:
 def export(person: Person) -> Iterator[bytes]:
     """One JSON document in pieces: who was asked for, and by store everything that is held.
 
-    A row that moves meanwhile, such as to an archive, may be in it twice.
+    A row that moves meanwhile, such as to an archive, may be in it twice. Each slice is at least
+    one piece: a store may be read for minutes without a row of the person.
     """
     head = {"exported_at": sql.now(), "person": dict(person.identifiers)}
     yield _dump(head)[:-1] + b', "data": {'
     for number, store in enumerate(all_stores()):
         yield (b", " if number else b"") + _dump(store.name) + b": ["
-        for place, row in enumerate(all_rows(store, person)):
-            # JavaScript rounds numbers beyond 2^53, such as ids.
-            data = map_leaves(row.data, int, lambda n: str(n) if abs(n) > 2**53 else n)
-            yield (b",\n" if place else b"\n") + _dump(data)
+        separator = b"\n"
+        for part in all_slices(store, person):
+            for row in part.rows:
+                # JavaScript rounds numbers beyond 2^53, such as ids.
+                data = map_leaves(row.data, int, lambda n: str(n) if abs(n) > 2**53 else n)
+                yield separator + _dump(data)
+                separator = b",\n"
+            yield b" "
         yield b"]"
     yield b"}}\n"
 

@@ -77,13 +77,13 @@ class PersonStore(msgspec.Struct, frozen=True):
     unconfirmed: Callable[[Person], Sequence[str]] = lambda _person: ()
 
 
-def all_rows(store: PersonStore, person: Person) -> Iterator[Row]:
-    """Every row of the person in a store."""
+def all_slices(store: PersonStore, person: Person) -> Iterator[Slice]:
+    """Every slice of a store. Most have no row of the person."""
     row_slice = store.find(person, "")
-    yield from row_slice.rows
+    yield row_slice
     while row_slice.cursor:
         row_slice = store.find(person, row_slice.cursor)
-        yield from row_slice.rows
+        yield row_slice
 
 
 # -- tables of texts -----------------------------------------------------------------------------

@@ -30,6 +30,9 @@ log = logging.get(__name__)
 # Maximum bytes of an answer that leaves its thread in one piece: a client that reads slowly must
 # not keep the thread. Hardly any list of the API is longer.
 _ONE_PIECE = 4 * 1024 * 1024
+# Seconds after which the finished part of an answer is sent: clients and proxies end an answer that
+# is silent for 30 to 60 seconds.
+_PIECE_SECONDS = 5.0
 _HEALTH_THREADS = 2
 # Seconds that a request may wait for a thread. While a database hangs all threads do, for a minute.
 _QUEUE_SECONDS = 10.0
@@ -89,8 +92,9 @@ class _Call:
         self._loop, self._send, self._request_id = loop, send, request_id
         self.future: asyncio.Future[Answer | int] = loop.create_future()
         self._status, self._headers = 500, cast(Headers, [])
-        # A client must read a streamed answer as fast as it would have to send a body.
-        self._start_time, self._bytes_sent = time.monotonic(), 0
+        # A client must read a streamed answer as fast as it would have to send a body. The time in
+        # which the answer is made does not count.
+        self._send_seconds, self._bytes_sent = 0.0, 0
 
     def run(self, application: WsgiApp, environ: Environ) -> None:
         log_context = structlog.contextvars.bound_contextvars(request_id=self._request_id)
@@ -131,9 +135,9 @@ class _Call:
             self._settle(self.future.set_result, Answer(self._status, self._headers, first))
             return
         headers = [*self._headers, (b"x-request-id", self._request_id.encode())]
-        start = {"type": "http.response.start", "status": self._status, "headers": headers}
-        self._start_time = time.monotonic()
-        self._send_now(start)
+        if len(first) <= _ONE_PIECE:  # it takes long to make: nginx must not collect it either
+            headers.append((b"x-accel-buffering", b"no"))
+        self._send_now({"type": "http.response.start", "status": self._status, "headers": headers})
         for piece in chain((first, second), pieces):
             self._send_now({"type": "http.response.body", "body": piece, "more_body": True})
         self._send_now({"type": "http.response.body", "body": b""})
@@ -145,13 +149,15 @@ class _Call:
         async def send_message() -> None:
             await self._send(message)
 
-        patience = self._start_time + SECONDS + self._bytes_sent / MIN_PACE - time.monotonic()
+        patience = SECONDS + self._bytes_sent / MIN_PACE - self._send_seconds
+        start_time = time.monotonic()
         future = asyncio.run_coroutine_threadsafe(send_message(), self._loop)
         try:
             future.result(max(0.0, patience))
         except TimeoutError:
             future.cancel()
             raise
+        self._send_seconds += time.monotonic() - start_time
         self._bytes_sent += len(message.get("body", b""))
 
     def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
@@ -163,14 +169,14 @@ class _Call:
 
 
 def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
-    """The response in pieces. A short response is one piece."""
-    parts, size, max_size = [], 0, _ONE_PIECE
+    """The response in pieces. A short response that is made quickly is one piece."""
+    parts, size, max_size, start_time = [], 0, _ONE_PIECE, time.monotonic()
     for part in response:
         parts.append(part)
         size += len(part)
-        if size > max_size:
+        if size > max_size or time.monotonic() - start_time > _PIECE_SECONDS:
             yield b"".join(parts)
-            parts, size, max_size = [], 0, PIECE
+            parts, size, max_size, start_time = [], 0, PIECE, time.monotonic()
     yield b"".join(parts)
 
 

@@ -18,7 +18,7 @@ from gateway.pump import rows
 from gateway.pump.pump import Pump
 from msgplatform.company.person_data import people
 from msgplatform.core.data import ids
-from msgplatform.core.person.stores import all_rows
+from msgplatform.core.person.stores import all_slices
 from msgplatform.core.personal import MARK
 from msgplatform.models import Alert, MinuteCounter
 from notify.models import BizMsg
@@ -86,7 +86,8 @@ def erase_person() -> None:
     """The last pass of an erasure: nothing of the person is on its way."""
     person = people.person_of({"phones": ["13800000000"]})
     for place in person_data.stores():
-        place.erase(person, list(all_rows(place, person)))
+        for part in all_slices(place, person):
+            place.erase(person, part.rows)
 
 
 def states() -> list[str]:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -1004,6 +1005,27 @@ def test_a_system_that_does_not_exist_is_refused(shop: Caller) -> None:
     with pytest.raises(InvalidInput) as refused:
         people.person_of({"users": ["nobody/1001"]})
     assert refused.value.field == "users"
+
+
+def test_an_export_goes_on_while_no_row_is_the_person_s(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy ends an answer that is silent for a minute: no piece waits for two slices."""
+    cursors: list[str] = []
+
+    def find(_person: Person, cursor: str) -> Slice:
+        cursors.append(cursor)
+        return Slice(() if len(cursors) < 4 else [Row("7", {"id": 7})], f"{len(cursors) % 4 or ''}")
+
+    stores = [PersonStore("rare", "", find, lambda _person, _rows: 0)]
+    monkeypatch.setattr(people, "all_stores", lambda: stores)
+    pieces, slice_counts = list[bytes](), [0]
+    for piece in people.export(people.person_of(identifiers(ANN))):
+        pieces.append(piece)
+        slice_counts.append(len(cursors))
+    assert cursors == ["", "1", "2", "3"]
+    assert max(after - before for before, after in pairwise(slice_counts)) == 1
+    assert json.loads(b"".join(pieces))["data"] == {"rare": [{"id": 7}]}
 
 
 def test_an_export_holds_everything_of_the_person_alone(world: Biz) -> None:

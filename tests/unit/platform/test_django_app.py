@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,3 +64,33 @@ def test_a_request_without_a_thread_in_time_is_refused_and_never_carried_out(
 
     asyncio.run(run())
     assert paths == ["/first", "/third"]
+
+
+def test_an_answer_that_takes_minutes_is_sent_while_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the time for which its client does not read counts against the client."""
+    clock, has_read = SimpleNamespace(seconds=0.0), threading.Event()
+    monkeypatch.setattr(django_app, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
+    messages: list[dict[str, Any]] = []
+
+    def application(_environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        start("200 OK", [])
+        for part in (b"1", b"2"):
+            clock.seconds += 60
+            yield part
+        assert has_read.wait(180)
+        yield b"3"
+
+    async def read(message: dict[str, Any]) -> None:
+        messages.append(message)
+        if message.get("body") == b"2":
+            has_read.set()
+
+    async def run() -> None:
+        app = DjangoApp(application, threads=1)
+        assert await app.answer({**SCOPE, "path": "/"}, b"", "1", read) == 200
+
+    asyncio.run(run())
+    assert b"".join(message.get("body", b"") for message in messages) == b"123"
+    assert (b"x-accel-buffering", b"no") in messages[0]["headers"]
