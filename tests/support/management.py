@@ -47,7 +47,7 @@ class Manager:
         body: Any = None,
         key: str = "",
         idempotency_key: str = "",
-        if_match: str = "",
+        if_match: str | None = None,
         if_none_match: str = "",
     ) -> Answer:
         """`path` below /api/v1/; `body` is made JSON, unless it is bytes. The answer is compared
@@ -56,7 +56,7 @@ class Manager:
         headers = {"Authorization": f"Bearer {key or self.plain}"}
         if idempotency_key:
             headers["Idempotency-Key"] = idempotency_key
-        if if_match:
+        if if_match is not None:
             headers["If-Match"] = if_match
         if if_none_match:
             headers["If-None-Match"] = if_none_match

@@ -256,8 +256,9 @@ def test_of_two_people_at_once_the_second_learns_what_differs(manager: Manager) 
             same = manager.send("PUT", path, {**shown.json(), **change}, if_match=now)
             assert same.status_code == 200
     problem(manager.send("PUT", "systems/new", ORDERS, if_match="*"), 412, "changed")
-    for wrong in ("x", '""', "W/", "W/x", '"*"', "W/" + read, '"' + "x" * 5000 + '"'):
+    for wrong in ("", "x", '""', "W/", "W/x", '"*"', "W/" + read, '"' + "x" * 5000 + '"'):
         problem(manager.send("PUT", path, {}, if_match=wrong), 412, "changed")
+        problem(manager.send("DELETE", path, if_match=wrong), 412, "changed")
 
 
 def test_differences_have_the_names_and_values_of_the_api(manager: Manager) -> None:

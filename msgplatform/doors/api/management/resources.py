@@ -193,10 +193,13 @@ def routes(
 
 
 def _version(request: Request) -> str:
-    """The version that If-Match names, "*", or ''. Another text matches nothing.
+    """The version that If-Match names, "*", or '' without the header. Another text, such as an
+    empty one, matches nothing.
 
     A weak ETag counts too, unlike in RFC 9110, §13.1.1: a proxy that compresses an answer makes
     ours weak, and a version belongs to the values, whatever the bytes are."""
-    text = request.headers.get("If-Match", "").strip()
+    if "If-Match" not in request.headers:
+        return ""
+    text = request.headers["If-Match"].strip()
     match = _ENTITY_TAG.fullmatch(text)
-    return match[1] if match else text
+    return match[1] if match else text or "empty"
