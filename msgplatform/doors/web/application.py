@@ -126,8 +126,11 @@ class Application:
                     return health.status, wait_seconds
                 # The address whose share it takes: the caller's, as a trusted proxy reports it.
                 address = (scope.get("client") or ("",))[0]
-                if (forwarded := headers.get(b"x-forwarded-for")) is not None:
-                    address = throttling.reported_address(address, forwarded.decode("latin-1"))
+                if b"x-forwarded-for" in headers:
+                    # Several lines of one name are one list (RFC 9110, 5.3).
+                    hops = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+                    header = b",".join(hops).decode("latin-1")
+                    address = throttling.reported_address(address, header)
                 if ":" in address:
                     address = throttling.network_of(address)
                 share = self._allowance.take(address[:64])

@@ -103,6 +103,8 @@ def test_health_is_answered_when_too_much_is_in_flight(monkeypatch: pytest.Monke
     [
         (1, [{"headers": [(b"x-forwarded-for", address)]} for address in (
             b"198.51.100.7", b"198.51.100.7", b"198.51.100.7, 203.0.113.9")]),
+        (2, [{"headers": [(b"x-forwarded-for", hop) for hop in (address, b"203.0.113.9")]}
+             for address in (b"198.51.100.7", b"198.51.100.7", b"198.51.100.8")]),
         (0, [{"client": (address, 1)} for address in (
             "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")]),
     ],
