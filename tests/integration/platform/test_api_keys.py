@@ -58,6 +58,7 @@ class TestCreate:
             ("x", ["nothing:write"], None, "scopes"),
             ("x", [], None, "scopes"),
             (" ", [READ], None, "name"),
+            ("CI/CD", [READ], None, "name"),
             ("x", [READ], -1, "expires_at"),
         ],
     )

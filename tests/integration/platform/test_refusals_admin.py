@@ -55,6 +55,8 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
     ("biz", {"name": ""}, "name", "required"),
     ("biz", {"name": "a b"}, "name", "valid"),
     ("apikey", {"name": ""}, "name", "required"),
+    ("apikey", {"name": "CI/CD"}, "name", "No slash"),
+    ("apikey", {"name": "CI\u200b"}, "name", "where the key is used"),
     ("apikey", {"scopes": ["everything"]}, "scopes", "valid choice"),
     ("apikey", {"scopes": []}, "scopes", "required"),
     ("apikey", {"expires_at_0": "2020-01-01", "expires_at_1": "00:00"}, "expires_at", "the past"),
@@ -104,6 +106,14 @@ def test_the_forms_are_right_without_the_fault(admin_client: Client, model: str)
     answer = admin_client.post(f"/admin/{app}/{model}/add/", form)
     assert answer.status_code == 302, answer.context["adminform"].form.errors
     assert counts() != before
+
+
+def test_a_key_of_an_earlier_release_keeps_its_name(admin_client: Client) -> None:
+    biz = Biz.objects.create(name="system")
+    key = ApiKey.objects.create(biz=biz, name="CI/CD", scopes=KEY["scopes"])
+    address, form = f"/admin/msgplatform/apikey/{key.pk}/change/", {**KEY, "biz": biz.pk}
+    answers = [admin_client.post(address, {**form, "name": name}) for name in ("CI/CD", "C/D")]
+    assert [answer.status_code for answer in answers] == [302, 200]
 
 
 def test_a_pair_is_subscribed_once(admin_client: Client) -> None:

@@ -114,6 +114,17 @@ def check_expiry(expires_at: datetime | None) -> None:
         )
 
 
+def check_name(name: str, is_management: bool) -> None:
+    """Raises InvalidInput for a name that cannot be shown, or be a part of the API's addresses."""
+    words = ""
+    if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        words = _("Say where the key is used, in 1 to %d characters.") % MAX_NAME_LENGTH
+    elif "/" in name and not is_management:
+        words = _("No slash, and no blanks around it: the name is a part of addresses.")
+    if words:
+        raise InvalidInput(words, "name")
+
+
 def create(
     biz: Biz | None,
     name: str,
@@ -130,10 +141,7 @@ def create(
         words = _("There is no business system %s.") % ", ".join(unknown)
         raise InvalidInput(words, "systems")
     check_limit(systems_of_key, is_management=biz is None)
-    if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise InvalidInput(
-            f"Say where the key is used, in 1 to {MAX_NAME_LENGTH} characters.", "name"
-        )
+    check_name(name, is_management=biz is None)
     check_expiry(expires_at)
     random_part = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
     prefix = cells.own().code + random_part
