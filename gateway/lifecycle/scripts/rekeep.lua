@@ -3,7 +3,8 @@
 local key, size = P .. 'zset:archived', P .. 'archived-bytes'
 local score = redis.call('ZSCORE', key, ARGV[1])
 if not score then return 0 end
-redis.call('ZREM', key, ARGV[1])
+-- Add first: a set that becomes empty loses its expiry.
 redis.call('ZADD', key, score, ARGV[2])
+redis.call('ZREM', key, ARGV[1])
 redis.call('INCRBY', size, #ARGV[2] - #ARGV[1])
 return 1

@@ -82,3 +82,10 @@ def test_copies_are_read_once(shop: Caller, sms_redis: Any) -> None:
     batches = list(archived_store.batches())
     numbers = [message.mt.user_number for batch in batches for message in batch.messages]
     assert (len(numbers), numbers.count(f"86{BOB.phone}")) == (200, 190)
+
+
+def test_an_erasure_leaves_the_only_copy_its_expiry(shop: Caller, sms_redis: Any) -> None:
+    names = [sms_rows.send(shop.biz, to=to) for to in (ANN.phone, BOB.phone)]
+    archived_store.keep(Batch(store.read(names)))
+    assert len(erase("sms.copies")) == 1
+    assert sms_redis.ttl(keys.ARCHIVED) > 0
