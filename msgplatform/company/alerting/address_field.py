@@ -52,6 +52,12 @@ def _mail(to: str, server: str) -> str:
     return f"{_SMTP[scheme]}://{place.rstrip('/')}/?to={quote(to)}{mode}"
 
 
+def _json_post(url: str) -> str:
+    """apprise's address for a POST of JSON: its own schemes, and `-` before names of the query."""
+    place, _mark, query = url.replace("http", "json", 1).partition("?")
+    return f"{place}?-{query.replace('&', '&-')}" if query else place
+
+
 _WEBHOOK, _SECRET = gettext_lazy("Webhook"), gettext_lazy("Secret")
 _ROBOT = gettext_lazy("Both stand on the robot's page in the group's settings.")
 KINDS = {
@@ -94,9 +100,7 @@ KINDS = {
     "webhook": Kind(
         gettext_lazy("A service of your own"),
         (Part(gettext_lazy("URL"), "https://alerts.example.com/in"),),
-        # apprise's schemes for a POST of JSON
-        lambda url: url.replace("https://", "jsons://", 1).replace("http://", "json://", 1),
-        gettext_lazy("It gets a POST of JSON for each message."),
+        _json_post, gettext_lazy("It gets a POST of JSON for each message."),
     ),
     "": Kind(
         gettext_lazy("Another service, or a heartbeat"),
@@ -119,20 +123,18 @@ class _AddressWidget(forms.MultiWidget):
 
     def __init__(self) -> None:
         choices = [(name, kind.title) for name, kind in KINDS.items()]
-        inputs = {name: SecretInput() for name in ("first", "second")}
         select = Select({"aria-label": gettext_lazy("Service")}, choices)
-        super().__init__({"kind": select, **inputs})
+        super().__init__({"kind": select, "first": SecretInput(), "second": SecretInput()})
 
     def decompress(self, value: Any) -> list[str]:
         return [next(iter(KINDS)), "", ""]
 
     def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
-        context: dict[str, Any] = super().get_context(name, value, attrs)
-        context["kinds"] = {
+        kinds = {
             name: [str(kind.hint), *([str(part.label), part.example] for part in kind.parts)]
             for name, kind in KINDS.items()
         }
-        return context
+        return {**super().get_context(name, value, attrs), "kinds": kinds}
 
 
 class AddressField(WriteOnly):
@@ -142,8 +144,7 @@ class AddressField(WriteOnly):
 
     def clean(self, value: Any) -> str:
         name, *texts = (str(text or "").strip() for text in value)
-        kind = KINDS.get(name)
-        if kind is None:
+        if (kind := KINDS.get(name)) is None:
             raise ValidationError(_("Choose a service."))
         texts = texts[: len(kind.parts)]
         for part, text in zip(kind.parts, texts, strict=True):

@@ -975,6 +975,13 @@ def test_an_address_is_made_of_what_the_service_shows(
     assert not AlertRule.objects.exists()
 
 
+def test_a_url_of_your_own_is_called_with_its_query(admin_client: Client, robots: Robots) -> None:
+    url = f"https://{PLAIN}/in?method=a1&to=https://b?c"
+    admin_client.post(f"{CHANNELS}add/", form(**address(url, "", "webhook")))
+    admin_client.post(f"{CHANNELS}{AlertChannel.objects.get().pk}/test/")
+    assert robots.calls[0].query == {"method": "a1", "to": "https://b?c"}
+
+
 def test_a_wrong_rule_is_explained(admin_client: Client) -> None:
     beat = channel("beat", heartbeat_seconds=60)
     values = {"name": "night", "min_severity": "info", "group_seconds": "30", "time_zone": "UTC",
