@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from crmsync.adapters import client
 from crmsync.adapters.base import Record
+from crmsync.adapters.http.template import as_text
 from crmsync.adapters.outcomes import (
     Auth,
     Conflict,
@@ -57,12 +58,11 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             for value in self.ok
         ):
             return "ok"
-        return self.kinds.get(str(code), self.other)
+        return self.kinds.get(as_text(code), self.other)
 
     def outcome(self, kind: Kind, body: Any, text: str, size: int, wait: float) -> Outcome:
         """`wait` in seconds is what the answer's headers ask for."""
-        message = str(at(body, self.message) or "") if self.message else ""
-        message = message or text
+        message = str(at(body, self.message) or text)
         if kind == "ok":
             remote_id, created_value = at(body, self.remote_id), at(body, self.created)
             is_created = created_value if isinstance(created_value, bool) else None
@@ -110,9 +110,9 @@ def outcomes_of(
     code = rules.code_of(body)
     if code is not None:
         kind = rules.kind(code)
-        text = _("%(text)s, code %(code)s") % {"text": text, "code": code}
+        text = _("%(text)s, code %(code)s") % {"text": text, "code": as_text(code)}
         # A status that is an error counts for more than a code that is not listed.
-        if kind != "ok" and (status_outcome is None or str(code) in rules.kinds):
+        if kind != "ok" and (status_outcome is None or as_text(code) in rules.kinds):
             return [rules.outcome(kind, body, text, size, wait)] * size
     # The setting for a status counts for more than its usual meaning.
     if status_kind := rules.statuses.get(str(response.status)):
@@ -154,7 +154,7 @@ def _outcomes_of_body(
         for result in results:
             code = rules.result.code_of(result)
             kind = rules.result.kind(code) if rules.result.code else "ok"
-            why = _("%(text)s, code %(code)s") % {"text": text, "code": code}
+            why = _("%(text)s, code %(code)s") % {"text": text, "code": as_text(code)}
             outcomes.append(rules.result.outcome(kind, result, why, 1, 0.0))
         # An error of all records may belong to the call, such as a trigger's: halves show which.
         first, size = outcomes[0], len(outcomes)
@@ -192,8 +192,8 @@ def _add_details(outcome: Outcome, rules: Rules, body: Any) -> Outcome:
     if isinstance(outcome, Conflict):
         return Conflict(str(at(body, rules.existing_id) or ""))
     if isinstance(outcome, Invalid):
-        message = at(body, rules.message) if rules.message else None
-        return Invalid(str(at(body, rules.field) or ""), str(message or outcome.message))
+        message = str(at(body, rules.message) or outcome.message)
+        return Invalid(str(at(body, rules.field) or ""), message)
     return outcome
 
 

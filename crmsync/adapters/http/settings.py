@@ -20,7 +20,7 @@ from crmsync.adapters.base import (
 from crmsync.adapters.client import HttpClient
 from crmsync.adapters.http import template
 from crmsync.adapters.http.answer import AnswerRules, at, missing_path
-from crmsync.adapters.http.template import places
+from crmsync.adapters.http.template import as_text, places
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response
 
@@ -58,7 +58,7 @@ class ReadCall(Call, frozen=True, kw_only=True):
         body = client.read_json(response)
         code = rules.code_of(body)
         if not response.error:
-            if code is not None and str(code) in map(str, self.missing):
+            if code is not None and as_text(code) in map(str, self.missing):
                 return None
             # Unless the settings give this status another meaning.
             if response.status in _NO_RECORD and str(response.status) not in rules.statuses:
@@ -74,7 +74,7 @@ class ReadCall(Call, frozen=True, kw_only=True):
             if code is None:
                 raise Unavailable(missing_path(text, rules.code))
             message = str(at(body, rules.message) or "")
-            text = message or _("%(text)s, code %(code)s") % {"text": text, "code": code}
+            text = message or _("%(text)s, code %(code)s") % {"text": text, "code": as_text(code)}
             match rules.kind(code):
                 case "ok":
                     pass

@@ -92,7 +92,7 @@ def fill(template: Any, values: Mapping[str, Any]) -> Any:
 
 def text(template: str, values: Mapping[str, Any]) -> str:
     """A text with its places filled; what is missing is empty."""
-    return _PLACE.sub(lambda place: _as_text(values.get(place[1])), template)
+    return _PLACE.sub(lambda place: as_text(values.get(place[1])), template)
 
 
 def header(template: str, values: Mapping[str, Any]) -> str:
@@ -100,7 +100,7 @@ def header(template: str, values: Mapping[str, Any]) -> str:
     a header cannot hold a line break. A secret with one stays as it is, and the call is refused."""
 
     def fill_place(place: re.Match[str]) -> str:
-        value = _as_text(values.get(place[1]))
+        value = as_text(values.get(place[1]))
         if place[1].startswith("secret."):
             return value
         return _CONTROLS.sub(lambda control: quote(control[0]), value)
@@ -110,7 +110,7 @@ def header(template: str, values: Mapping[str, Any]) -> str:
 
 def url(template: str, values: Mapping[str, Any]) -> str:
     """A URL with its places filled, each as one part of it."""
-    return _PLACE.sub(lambda place: quote(_as_text(values.get(place[1])), safe=""), template)
+    return _PLACE.sub(lambda place: quote(as_text(values.get(place[1])), safe=""), template)
 
 
 def _fill(template: Any, values: Mapping[str, Any]) -> Any:
@@ -129,7 +129,7 @@ def _fill(template: Any, values: Mapping[str, Any]) -> Any:
     return template
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, Mapping | list | tuple):

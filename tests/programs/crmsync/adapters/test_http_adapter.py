@@ -244,6 +244,14 @@ def test_what_a_code_in_the_body_means(
         assert asked(server)[0].body == {"corpAccessToken": "hush-hush", "data": {"name": "name a"}}
 
 
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_code_of_true_or_false_is_named_as_json_does(open_adapter: Open, status: int) -> None:
+    rules = {"code": "success", "ok": [True], "kinds": {"false": "invalid"}}
+    with serving(lambda _: Answer({"success": False}, status)) as server:
+        adapter = open_adapter(server.url(), answer=rules)
+        assert adapter.send([lead("a")]) == [Invalid("", f"HTTP {status}, code false")]
+
+
 PAGE = b"<html>log in</html>"
 
 
