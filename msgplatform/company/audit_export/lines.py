@@ -18,8 +18,8 @@ import base64
 import gzip
 import hashlib
 import json
+import zlib
 from array import array
-from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from itertools import groupby
@@ -37,7 +37,6 @@ FIRST_PREVIOUS = "0" * 64
 MAX_BYTES = 32 * 1024
 _SIGNATURE = b',"signature":"'
 _END = b'"}'
-_GZIP = b"\x1f\x8b"
 
 
 class NotALine(ValueError):
@@ -127,7 +126,7 @@ def verify(line: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Line:
         name, number, previous = content["key"], content["line"], content["previous"]
         key = keys.get(name)
         raw_signature = base64.b64decode(signature.removesuffix(_END), validate=True)
-    except (ValueError, KeyError, TypeError, NotBase64, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NotALine("was changed: it is no JSON of this form") from None
     if key is None:
         raise NotALine(f"is signed with the key {name!r}, which is not among the keys here")
@@ -179,7 +178,7 @@ class Chain(msgspec.Struct):
                         self._append(number or 1, 1, "")
                 else:
                     self._place(place, line)
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             self.faults.append(f"{file}:{position + 1}: the compressed file is damaged: {error}")
 
     def end(self, first: int | None = None, last: int | None = None) -> None:
@@ -233,7 +232,7 @@ class Chain(msgspec.Struct):
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file, which may be compressed by gzip."""
-    is_compressed = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # of a buffered reader
+    is_compressed = file.peek(2).startswith(b"\x1f\x8b")  # type: ignore[attr-defined]  # of a buffered reader
     if is_compressed:
         with gzip.open(file) as stream:
             yield from stream

@@ -141,9 +141,11 @@ def test_a_whole_chain_in_rotated_and_compressed_files(
     assert "lines 1 to 4 are missing" in verify(newer, first=1)[1]
     assert verify(newer, older)[0] == 1, "the wrong order"
     damaged = tmp_path / "damaged.gz"
-    damaged.write_bytes(older.read_bytes()[:-20])
-    code, text = verify(damaged, newer)
-    assert (code, "damaged" in text) == (1, True), text
+    packed = older.read_bytes()
+    for content in (packed[:-20], packed[:10] + b"\xff" + packed[11:]):
+        damaged.write_bytes(content)
+        code, text = verify(damaged, newer)
+        assert (code, "damaged" in text) == (1, True), text
 
 
 def test_one_changed_byte_is_seen_wherever_it_is(written: list[bytes]) -> None:
