@@ -296,12 +296,12 @@ def host(name: str, default: str) -> str:
 
 
 def mail_server(server_url: str) -> dict[str, Any]:
-    """Django's settings of a mail server; none for ''."""
+    """Django's settings of a mail server; none for ''. A plus in the sender is not a blank."""
     if not server_url:
         return {}
     parts = urlsplit(server_url)
     port = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}[parts.scheme]
-    sender = parse_qs(parts.query).get("from")
+    sender = parse_qs(parts.query.replace("+", "%2B")).get("from")
     return {
         "EMAIL_HOST": parts.hostname,
         "EMAIL_PORT": parts.port or port,

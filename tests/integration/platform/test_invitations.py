@@ -152,7 +152,7 @@ class Mail:
 def mail(settings: Settings) -> Iterator[Controller]:
     controller = Controller(Mail(), hostname="127.0.0.1", port=free_port(), ready_timeout=60)
     controller.start()
-    settings.MAIL_URL = f"smtp://127.0.0.1:{controller.port}/?from=console@msg.example"
+    settings.MAIL_URL = f"smtp://127.0.0.1:{controller.port}/?from=a+b@msg.example"
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     for name, value in env.mail_server(settings.MAIL_URL).items():
         setattr(settings, name, value)
@@ -163,7 +163,7 @@ def mail(settings: Settings) -> Iterator[Controller]:
 def test_by_mail(admin_client: Client, mail: Controller) -> None:
     link = invite(admin_client, email="berta@example.com")
     (sent,) = mail.handler.mails
-    assert (sent["To"], sent["From"]) == ("berta@example.com", "console@msg.example")
+    assert (sent["To"], sent["From"]) == ("berta@example.com", "a+b@msg.example")
     assert f"http://testserver{link}" in sent.get_content()
 
 
