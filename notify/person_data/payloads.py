@@ -59,10 +59,8 @@ def erase_person(
         # Of fields with one name only the last is in `content`.
         new_payload = _encode(content)
         return None if person.is_in_bytes(new_payload) else new_payload
-    person_paths = [
-        path for path, prefix in places.items() if prefix in owners and _at(content, path)
-    ]
-    for path in person_paths:
+    person_paths = [path for path, prefix in places.items() if prefix in owners]
+    for path in [path for path in person_paths if _at(content, path) not in (None, "", [], {})]:
         _set(content, path, MARK)
     new_payload = _encode(_erase_leaves(content, person))
     return None if _decode(new_payload) == _decode(payload) else new_payload

@@ -27,6 +27,10 @@ def test_all_named_fields_of_the_persons_event_are_erased() -> None:
     assert erased(content, *CUSTOMER) == {
         "order": 5, "customer": {"name": MARK, "phone": MARK, "id": MARK},
     }  # fmt: skip
+    content = {"to": "13800138000", "vip": False, "children": 0, "note": None, "tags": []}
+    assert erased(content, *(f"/{name}" for name in content)) == {
+        "to": MARK, "vip": MARK, "children": MARK, "note": None, "tags": [],
+    }  # fmt: skip
 
 
 def test_a_user_is_found_in_named_fields_only() -> None:
