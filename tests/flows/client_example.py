@@ -92,6 +92,8 @@ with Client(URL, MANAGEMENT_KEY) as manager:
     job = manager.resend(ids=sent.id, status="delivered", rate=10)
     assert job.total == 1
     assert manager.job(job.id).action == "resend"
+    refused = error_of(Refused, lambda: manager.resend(ids=sent.id, status="delivered", rate=0))
+    assert [wrong_field.field for wrong_field in refused.errors] == ["rate"], refused.errors
 
 with Client(URL, "mp_wrong") as stranger:
     assert error_of(NotAuthorized, lambda: stranger.publish("example.one", 1)).is_permanent

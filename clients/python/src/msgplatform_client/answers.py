@@ -118,6 +118,6 @@ def resend_request(
         flow=flow,
         action="resend",
         filter_=NewJobRequestFilter.from_dict(filters),
-        rate=rate or UNSET,
+        rate=UNSET if rate is None else rate,
         idempotency_key=key,
     )
