@@ -192,7 +192,8 @@ def test_login(nobody: CommandLine, cluster: SmsCluster, keys: list[str], tmp_pa
     wrong = key[:-1] + ("a" if key[-1] != "a" else "b")
     assert "not valid" in nobody.refusal("login", url, "--key", wrong, code=3)
     assert "begins with mp_" in nobody.refusal("login", url, "--key", "hunter2", code=2)
-    assert "https://" in nobody.refusal("login", "messages", "--key", key, code=2)
+    for address in ("messages", "https://192.168.1.300"):
+        assert "https://" in nobody.refusal("login", address, "--key", key, code=2)
     assert "needs the key" in nobody.refusal("login", url, code=2)
     nowhere = ("login", "http://127.0.0.1:9", "--key", key, "--patience", "0")
     assert "does not answer" in nobody.refusal(*nowhere, code=4)

@@ -156,8 +156,9 @@ def checked(url: str, key: str) -> Profile:
     address = url.strip().rstrip("/").removesuffix("/api/v1")
     try:
         parts = urlsplit(address)
+        httpx.URL(address)  # reads hosts as the client does
         is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+    except (ValueError, httpx.InvalidURL):
         is_address = False
     if not is_address or parts.username or parts.query or parts.fragment:
         raise Failure("Write the address as https://messages.example.com.", Exit.USAGE)
