@@ -562,6 +562,11 @@ def test_platform_files(
     assert "literal.yaml:1" in manager.refusal("diff", str(literal), code=2)
     literal.write_text("consumers: {a: {url: https://a.example, headers: {X-Key: '${MSGP_KEY}'}}}")
     assert "MSGP_KEY" in manager.refusal("diff", str(literal), code=2)
+    for text in ("{{ URL }}: 1", "a: !!binary aa", f"a: {'9' * 5_000}"):
+        literal.write_text(text)
+        assert "literal.yaml" in manager.refusal("diff", str(literal), code=2)
+    literal.write_text("1.10: {}")
+    assert "literal.yaml:1: 1.10" in manager.refusal("diff", str(literal))
     literal.write_text("consumers: [a]")
     assert "literal.yaml:1: consumers" in manager.refusal("diff", str(literal))
     both = ("diff", str(literal), str(folder / "consumers.yaml"))

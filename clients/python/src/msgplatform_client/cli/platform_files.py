@@ -1,6 +1,7 @@
 """Platform files: the files of a repository as one value, with the line of each value.
 
-Words are read as YAML 1.2 has them (`no` is a text), and anchors are refused, as the platform does.
+Words are read as YAML 1.2 has them (`no` is a text), and tags and aliases are refused, as the
+platform does.
 Secrets stand in the files by reference: `${NAME}`, a variable of this environment, or `file:NAME`,
 a file of the folder for secrets. They are put in here, so that only the request has them.
 """
@@ -42,12 +43,17 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None):
             raise yaml.MarkedYAMLError(
-                problem="anchors and aliases are not read", problem_mark=mark
+                problem="anchors, aliases and tags are not read", problem_mark=event.start_mark
             )
-        return super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
+        if isinstance(parent, yaml.MappingNode) and index is None:
+            if not isinstance(node, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key is a text", problem_mark=event.start_mark)
+            node.tag = "tag:yaml.org,2002:str"  # 1.10 too
+        return node
 
 
 for _name, _pattern, _firsts in _KINDS:
@@ -126,7 +132,7 @@ def _parsed(path: Path) -> tuple[Any, dict[_Path, int]]:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1 if mark else 1}"
         raise Failure(f"{place}: this is not YAML: {error.problem}.", Exit.USAGE) from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # numbers may be too long
         raise Failure(f"{path}: this is not YAML: {error}.", Exit.USAGE) from None
 
 
