@@ -82,9 +82,7 @@ ACCOUNT = FilterField(
     parameter_help="Only messages of the account of this name",
 )
 GATEWAY = FilterField(gettext_lazy("Gateway"), gettext_lazy("A gateway's id"), read=filters.number)
-ANSWER = FilterField(
-    gettext_lazy("Answer"), gettext_lazy("Why it failed, as the page Failures shows it: result 5")
-)
+ANSWER = filters.answer(gettext_lazy("Why it failed, as the page Failures shows it: result 5"))
 FIELDS: Fields = {
     "id": filters.message_id(gettext_lazy("A message's id")),
     "number": NUMBER,

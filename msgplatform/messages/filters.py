@@ -26,6 +26,7 @@ from msgplatform.core.flows.messages import (
 )
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
+from msgplatform.monitor.failure_groups import answer_name
 
 MAX_SELECTION = 500  # ids in one statement
 
@@ -195,6 +196,13 @@ def since(help_text: Text) -> FilterField:
 
 def until(help_text: Text) -> FilterField:
     return FilterField(gettext_lazy("Until"), help_text, "time")
+
+
+def answer(help_text: Text) -> FilterField:
+    return FilterField(
+        gettext_lazy("Answer"), help_text,
+        read=lambda text, field: answer_name(searchable(text, field)),
+    )  # fmt: skip
 
 
 def ids(help_text: Text) -> FilterField:

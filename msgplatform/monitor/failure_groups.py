@@ -11,10 +11,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from django.conf import settings
 from django.db.models import Sum
+from django.utils import translation
+from django.utils.translation import gettext, gettext_noop
 
 from msgplatform.core.data import engines, transactions
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
+from msgplatform.core.lazy_text import lazy_message, translate_text
 from msgplatform.models import Acknowledgement, AuditLog, FailureGroup
 from msgplatform.models.failures import MAX_NOTE
 
@@ -23,6 +27,20 @@ if TYPE_CHECKING:
 
 _MAX_COUNT = 100  # groups are counted up to this number
 _MAX_READ = 5000  # groups that are read for a person who is limited to business systems
+# Names of answers by which failures are grouped. They are stored and documented in English.
+_PREFIXES = (gettext_noop("poison: "), gettext_noop("result "))
+ANSWER_NAMES = frozenset({
+    # Notify: the HTTP engine's classes of errors, and deliveries without an attempt.
+    gettext_noop("dns"), gettext_noop("connect"), gettext_noop("tls"), gettext_noop("timeout"),
+    gettext_noop("reset"), gettext_noop("too_large"), gettext_noop("address_forbidden"),
+    gettext_noop("bad_url"), gettext_noop("other"), gettext_noop("not tried, breaker open"),
+    # SMS: endings.
+    gettext_noop("failed"), gettext_noop("expired"), gettext_noop("unknown"),
+    # CRM sync: classes of errors.
+    gettext_noop("retry"), gettext_noop("throttled"), gettext_noop("invalid"),
+    gettext_noop("conflict"), gettext_noop("auth"), gettext_noop("refused"), gettext_noop("fault"),
+    gettext_noop("queue"),
+})  # fmt: skip
 
 
 class GroupSnapshot(msgspec.Struct, frozen=True):
@@ -69,6 +87,42 @@ def as_failure(group: FailureGroup, **place: Any) -> Failure:
         "since": group.since, "last_at": group.last_at, **place,
     }  # fmt: skip
     return Failure(id=group.pk, subject=group.subject, **values)
+
+
+def lazy_answer(answer: str) -> str:
+    """The title of an answer as a lazy message. Other answers, such as HTTP 503, stay unchanged."""
+    for prefix in _PREFIXES:
+        if answer.startswith(prefix):
+            text = "%(prefix)s%(answer)s"  # in each language
+            answer = lazy_answer(answer.removeprefix(prefix))
+            return lazy_message(text, prefix=lazy_message(prefix), answer=answer)
+    return lazy_message(answer) if answer in ANSWER_NAMES else answer
+
+
+def lazy_answers(failures: Sequence[Failure]) -> str:
+    """The answers of these failures with their numbers, as a lazy message."""
+    text = ", ".join(f"%({number})s ({row.count})" for number, row in enumerate(failures))
+    answers = {str(number): lazy_answer(str(row.answer)) for number, row in enumerate(failures)}
+    return lazy_message(text, **answers)
+
+
+def answer_title(answer: str) -> str:
+    """The title of an answer in the reader's language."""
+    return str(translate_text(lazy_answer(answer)))
+
+
+def answer_name(text: str) -> str:
+    """The answer of this title in any language, since a job reads its filter in another language
+    than the person who typed it. Other texts stay unchanged."""
+    for language, _name in settings.LANGUAGES:
+        with translation.override(language):
+            for prefix in _PREFIXES:
+                if text.startswith(gettext(prefix)):
+                    return prefix + answer_name(text.removeprefix(gettext(prefix)))
+            for name in ANSWER_NAMES:
+                if text == gettext(name):
+                    return name
+    return text
 
 
 def count_groups(flows: Iterable[str]) -> int:

@@ -175,9 +175,8 @@ ACTIONS: Mapping[str, BulkAction] = {
             "subscription": SUBSCRIPTION,
             "biz": filters.BIZ,
             "status": _STATUS_FIELD,
-            "answer": FilterField(
-                _("Answer"),
-                _("How the last attempt ended, as the page Failures shows it: HTTP 503"),
+            "answer": filters.answer(
+                _("How the last attempt ended, as the page Failures shows it: HTTP 503")
             ),
             "event_type": EVENT_TYPE,
             "since": filters.SINCE,

@@ -17,7 +17,7 @@ from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import CounterQuery
 from notify.admin.health import MAX_COUNTED, Busy, Health, disabled_on, is_failing, read
 from notify.directory import waits
-from notify.messages.states import local
+from notify.messages.states import answer, local
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor.activity import ACTIVITY
 from notify.monitor.counters import FILTERED
@@ -248,5 +248,6 @@ def _failures(row: BizReceive) -> list[Attempt]:
     last: dict[int, Attempt] = {}
     for attempt in Attempt.objects.filter(copy_id__in=ids).order_by("id").select_related("copy"):
         if not 200 <= attempt.http_status < 300:
+            attempt.error = answer(attempt)  # for the page
             last[attempt.copy_id] = attempt
     return sorted(last.values(), key=lambda attempt: attempt.at, reverse=True)[:FAILURES]

@@ -18,7 +18,7 @@ from msgplatform.core.flows.page import PageLink, Value
 from msgplatform.models import Biz
 from notify import presence
 from notify.maker import ending, expiry
-from notify.messages.states import Status, local
+from notify.messages.states import Status, answer, local
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
 MAX_AHEAD = 1000  # deliveries ahead that are counted
@@ -70,8 +70,8 @@ class Circumstances(msgspec.Struct, frozen=True):
             if delivery.error == expiry.ERROR:
                 return _("Given up: its breaker stayed open for as long as all attempts would have "
                          "taken.")  # fmt: skip
-            last_answer = f"HTTP {delivery.http_status}" if delivery.http_status else delivery.error
-            parameters = {"count": delivery.send_times, "answer": last_answer or _("no answer")}
+            last_answer = answer(delivery) or _("no answer")
+            parameters = {"count": delivery.send_times, "answer": last_answer}
             return _("No attempt is left after %(count)d failed; the last: %(answer)s") % parameters
         if status == Status.POISON:
             text = _("It cannot be sent, which is the platform's own fault: %s")

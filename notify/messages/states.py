@@ -18,6 +18,7 @@ from msgplatform.core.flows.messages import Values
 from msgplatform.core.flows.page import Hit, Tone
 from msgplatform.core.lazy_text import join_words
 from msgplatform.models import Biz
+from msgplatform.monitor.failure_groups import answer_title
 from notify.archive.stores import Store
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
@@ -55,8 +56,8 @@ def tone(statuses: Collection[int]) -> Tone:
 
 
 def answer(row: Any) -> str:
-    """The answer of the last attempt of a delivery, or of an attempt: HTTP 503, timeout."""
-    return f"HTTP {row.http_status}" if row.http_status else str(row.error)
+    """The title of the answer of a delivery's last attempt, or of an attempt: HTTP 503, timeout."""
+    return f"HTTP {row.http_status}" if row.http_status else answer_title(str(row.error))
 
 
 def consumer_name(subscription: BizReceive | None, subscription_id: int) -> str:

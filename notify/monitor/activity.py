@@ -11,6 +11,7 @@ from django.utils.translation import gettext, gettext_lazy as _
 
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure
 from msgplatform.core.flows.text import Text
+from msgplatform.monitor.failure_groups import answer_title
 from msgplatform.monitor.subjects import BySubject, BySystem, named_rows, row_id
 from notify.models import EventType
 from notify.monitor import counters
@@ -74,7 +75,7 @@ def _answer(counter_name: str) -> str:
     if not counter_name.startswith(counters.ANSWER):
         return ""  # no counter of an answer
     answer = counter_name.removeprefix(counters.ANSWER)
-    return gettext("HTTP %s") % answer if answer[:1].isdigit() else answer
+    return gettext("HTTP %s") % answer if answer[:1].isdigit() else answer_title(answer)
 
 
 class _ByEventType(Dimension):

@@ -23,7 +23,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.health import Finding, Runbook
 from msgplatform.core.lazy_text import lazy_message, load
 from msgplatform.monitor.alert_store import AlertTable, unless_away
-from msgplatform.monitor.failure_groups import latest_answer
+from msgplatform.monitor.failure_groups import latest_answer, lazy_answer
 from notify import presence
 from notify.models import BizReceive, EventType, Receive, ReceiveMsg
 from notify.monitor import metrics
@@ -121,7 +121,8 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
         text = lazy_message(
             "Has failed for %(age)s: %(answer)s, %(failures)d in a row.",
             age=age((now - row.failing_since).total_seconds()),
-            answer=_last_answer(row.pk) or lazy_message("the last answer is not known"),
+            answer=lazy_answer(_last_answer(row.pk))
+            or lazy_message("the last answer is not known"),
             failures=row.failures,
         )
         if count:

@@ -17,6 +17,7 @@ from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.connections import work_redis
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
+from msgplatform.monitor.failure_groups import lazy_answers
 from msgplatform.monitor.watch import BACKLOG, FAILURES, PLATFORM, key
 from msgplatform.monitor.watch.unread import Errors, noting
 
@@ -118,7 +119,7 @@ def report_failures() -> Errors:
                     where=group[0].where,
                     count=sum(failure.count for failure in group),
                     since=moment(min(failure.since for failure in group)),
-                    answers=", ".join(f"{row.answer} ({row.count})" for row in group[:5]),
+                    answers=lazy_answers(group[:5]),
                 )
                 for subject, group in places.items()
             ]

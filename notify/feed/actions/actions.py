@@ -95,8 +95,8 @@ _FIELDS: Fields = {
     "topic": TOPIC,
     "biz": filters.BIZ,
     "user": FilterField(_("User"), _("The business system's own id of a user, exact")),
-    "answer": FilterField(
-        _("Answer"), _("The class of their error, as the page Failures shows it: ValueError")
+    "answer": filters.answer(
+        _("The class of their error, as the page Failures shows it: ValueError")
     ),
     "since": filters.since(_("Posted at this time or later")),
     "until": filters.until(_("Posted before this time")),

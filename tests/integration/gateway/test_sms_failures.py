@@ -7,6 +7,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.models import F
 from django.test import Client
+from django.utils import translation
 from pytest_django import Settings
 
 from gateway.connections import sms_redis
@@ -115,6 +116,9 @@ def test_the_group_s_list_has_its_messages_and_no_others(
     respond(seqno, 5)
     (group,) = [each for each in FLOW.health.failures() if each.answer == "result 5"]
     assert listed(admin_client, group) == refused
+    with translation.override("zh-hans"):  # as the page Failures shows it
+        title = failure_groups.answer_title("result 5")
+    assert FLOW.action("resend").count({**group.filter, "answer": title}).count == len(refused)
     for answer, is_found in (("no link", True), ("result 99999", False), ("failed", False)):
         found = engine.find(FLOW.messages, {"answer": answer}, "", 10)
         assert [hit.id for hit in found.hits] == [own] * is_found, answer

@@ -8,6 +8,7 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import translation
 from pytest_django import Settings
 
 from msgplatform.core.data import sql
@@ -110,6 +111,12 @@ def test_a_card_says_why(
     assert said in shown.why
     assert bool(said) == bool(shown.why)
     assert (shown.next_at is not None) == ("next one" in said)
+
+
+def test_an_answer_has_its_title_of_the_page_failures(row: BizReceive) -> None:
+    pk = split(row, status=Status.EXHAUSTED, send_times=3, error="timeout")
+    with translation.override("zh-hans"):
+        assert "最后一次：超时" in card(pk).why
 
 
 def test_an_open_breaker_and_a_redis_that_is_away(row: BizReceive, settings: Settings) -> None:

@@ -107,7 +107,9 @@ def test_it_says_where_what_and_how_many(admin_client: Client, row: BizReceive) 
     assert alert.subject.endswith("subscription 99, which was deleted")
     Preferences.objects.create(user=User.objects.get(), language="zh-hans")
     for page in (PAGE, f"/admin/msgplatform/alert/{alert.pk}/change/"):
-        assert "订阅 99（已删除）" in admin_client.get(page).content.decode(), page
+        shown = admin_client.get(page).content.decode()
+        assert "订阅 99（已删除）" in shown, page
+        assert "超时" in shown, page
 
 
 def test_the_overview_sends_nobody_to_groups_that_they_may_not_see(row: BizReceive) -> None:

@@ -19,8 +19,10 @@ from gateway.models import SgipMt
 from gateway.monitor.activity import ACTIVITY
 from msgplatform.core import durations, flows
 from msgplatform.doors.console.statistics.form import StatisticsForm
-from msgplatform.doors.console.views import failures
+from msgplatform.monitor import failure_groups
 from notify.models import ReceiveMsg
+from notify.monitor import counters
+from notify.monitor.activity import ACTIVITY as NOTIFY
 
 # Texts of several apps that mean the same in each of them.
 SHARED = Path(__file__).with_name("shared_texts.txt")
@@ -104,10 +106,24 @@ def test_ages_are_chinese(seconds: float) -> None:
 
 def test_answers_are_chinese() -> None:
     with translation.override("zh-hans"):
-        assert failures.answer_title("not tried, breaker open") == "未尝试，熔断器打开"
-        assert failures.answer_title("poison: invalid") == "异常：数据无效"
-        assert failures.answer_title("HTTP 503") == "HTTP 503"
-    assert failures.answer_title("poison: invalid") == "poison: invalid"
+        assert failure_groups.answer_title("not tried, breaker open") == "未尝试，熔断器打开"
+        assert failure_groups.answer_title("poison: invalid") == "异常：数据无效"
+        assert failure_groups.answer_title("HTTP 503") == "HTTP 503"
+        assert NOTIFY.answer is not None
+        assert NOTIFY.answer(f"{counters.ANSWER}timeout") == "超时"
+    assert failure_groups.answer_title("poison: invalid") == "poison: invalid"
+
+
+def test_a_title_in_any_language_means_one_answer() -> None:
+    """A job, which runs in English, reads the filter of a person."""
+    answers = {"HTTP 503", "poison: invalid", "result 5", "no link", *failure_groups.ANSWER_NAMES}
+    for language in ("en", "zh-hans"):
+        with translation.override(language):
+            titles = {answer: failure_groups.answer_title(answer) for answer in answers}
+        assert {title: failure_groups.answer_name(title) for title in titles.values()} == {
+            title: answer for answer, title in titles.items()
+        }
+        assert len(set(titles.values())) == len(answers)
 
 
 def test_a_gateway_s_codes_are_chinese() -> None:

@@ -11,7 +11,7 @@ from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext, gettext as _, gettext_lazy, gettext_noop, ngettext
+from django.utils.translation import gettext as _, gettext_lazy, ngettext
 
 from msgplatform import person_limits
 from msgplatform.core import lazy_text, personal
@@ -24,25 +24,10 @@ from msgplatform.doors.console.views import page as pages
 from msgplatform.models import Acknowledgement
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_groups
+from msgplatform.monitor.failure_groups import answer_title
 
 ACKNOWLEDGED_SHOWN = 10
 ACKNOWLEDGE_PERMISSION = "msgplatform.change_alert"
-
-
-# Names of answers by which failures are grouped. They are stored and documented in English.
-_PREFIXES = (gettext_noop("poison: "), gettext_noop("result "))
-_NAMES = frozenset({
-    # Notify: the HTTP engine's classes of errors, and deliveries without an attempt.
-    gettext_noop("dns"), gettext_noop("connect"), gettext_noop("tls"), gettext_noop("timeout"),
-    gettext_noop("reset"), gettext_noop("too_large"), gettext_noop("address_forbidden"),
-    gettext_noop("bad_url"), gettext_noop("other"), gettext_noop("not tried, breaker open"),
-    # SMS: endings.
-    gettext_noop("failed"), gettext_noop("expired"), gettext_noop("unknown"),
-    # CRM sync: classes of errors.
-    gettext_noop("retry"), gettext_noop("throttled"), gettext_noop("invalid"),
-    gettext_noop("conflict"), gettext_noop("auth"), gettext_noop("refused"), gettext_noop("fault"),
-    gettext_noop("queue"),
-})  # fmt: skip
 
 
 class AcknowledgeForm(forms.Form):
@@ -197,12 +182,3 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     text = ngettext("%d message acknowledged.", "%d messages acknowledged.", count)
     messages.success(request, text % count)
     return redirect("console:failures")
-
-
-def answer_title(answer: str) -> str:
-    """The name of an answer in the reader's language. Other names, such as HTTP 503, stay
-    unchanged."""
-    for prefix in _PREFIXES:
-        if answer.startswith(prefix):
-            return gettext(prefix) + answer_title(answer.removeprefix(prefix))
-    return gettext(answer) if answer in _NAMES else answer
