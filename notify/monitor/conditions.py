@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core.alerts import Condition, moment
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import count_up_to
-from msgplatform.core.durations import age
+from msgplatform.core.durations import age, lazy_age
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.health import Finding, Runbook
 from msgplatform.core.lazy_text import lazy_message, load
@@ -120,7 +120,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
         assert row.failing_since  # noqa: S101 - the others were left out above
         text = lazy_message(
             "Has failed for %(age)s: %(answer)s, %(failures)d in a row.",
-            age=age((now - row.failing_since).total_seconds()),
+            age=lazy_age((now - row.failing_since).total_seconds()),
             answer=lazy_answer(_last_answer(row.pk))
             or lazy_message("the last answer is not known"),
             failures=row.failures,
@@ -136,7 +136,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
                 "%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s.",
                 text=text,
                 count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
-                age=age((now - oldest).total_seconds() if oldest else None),
+                age=lazy_age((now - oldest).total_seconds() if oldest else None),
             )
         lane = lanes.get(row.pk)
         if lane and lane.is_open:

@@ -28,7 +28,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import chunks, claims, sql
-from msgplatform.core.durations import age
+from msgplatform.core.durations import lazy_age
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import Alert, AuditLog
@@ -75,7 +75,7 @@ def report_alerts() -> None:
                 key(ERASURE, row.key),
                 _("An erasure of one person's data waits"),
                 _("It was asked for %(age)s ago. On their way: %(open)s."),
-                age=age(wait.total_seconds()),
+                age=lazy_age(wait.total_seconds()),
                 open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
             )
         else:

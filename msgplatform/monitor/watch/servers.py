@@ -17,7 +17,7 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import id_nodes, server
-from msgplatform.core.durations import age
+from msgplatform.core.durations import lazy_age
 from msgplatform.core.flows.programs import redis_roles
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import figures
@@ -190,7 +190,7 @@ class Disks:
             if seconds is not None:
                 text = lazy_message(
                     "%(text)s At the pace of the last hour it is full in about %(age)s.",
-                    text=text, age=age(seconds),
+                    text=text, age=lazy_age(seconds),
                 )  # fmt: skip
             subject = lazy_message("The disk of %(host)s is nearly full", host=host)
             yield Condition(key(DISK, host), subject, text)

@@ -475,4 +475,8 @@ def test_the_answer_of_a_failure_is_remembered(row: BizReceive) -> None:
     failure_store.add("notify", [Loss(row.pk, "timeout", 1)], sql.now())
     failing_for(row, 1, failures=3)
     look()
-    assert "Has failed for 1 h: timeout, 3 in a row." in Alert.objects.get().text
+    alert = Alert.objects.get()
+    assert "Has failed for 1 h: timeout, 3 in a row." in alert.text
+    with translation.override("zh-hans"):
+        alert.translate()
+    assert "已失败 1 小时：超时，连续 3 次。" in alert.text
