@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import dj_database_url
 import msgspec
+from django.utils.translation import gettext_noop
 
 from msgplatform.core.cells import MAX_CELLS, Cell
 from msgplatform.core.data import engines
@@ -334,22 +335,23 @@ class WrongUrl(Exception):
 def parse_database(url: str) -> dict[str, Any]:
     """Django's DATABASES entry for a URL; OPTIONS holds what the URL's query says. Opens no
     connection. Raises WrongUrl."""
-    hint = "Use mysql://user:password@host:3306/name or sqlite:////path/to/file."
+    hint = gettext_noop("Use mysql://user:password@host:3306/name or sqlite:////path/to/file.")
     if url.startswith("mariadb://"):
         url = "mysql" + url.removeprefix("mariadb")
     if not url.startswith(("mysql://", "sqlite:///")) and url != "sqlite://:memory:":
-        raise WrongUrl("is neither sqlite:/// nor mysql://", hint)
+        raise WrongUrl(gettext_noop("is neither sqlite:/// nor mysql://"), hint)
     if "\0" in unquote(url):
-        raise WrongUrl("has a NUL (%00), which no file or server takes", hint)
+        raise WrongUrl(gettext_noop("has a NUL (%00), which no file or server takes"), hint)
     try:
         config: dict[str, Any] = dict(dj_database_url.parse(url))
     except (ValueError, dj_database_url.ParseError):
-        raise WrongUrl("cannot be read: a part of it may lack its percent-encoding", hint) from None
+        why = gettext_noop("cannot be read: a part of it may lack its percent-encoding")
+        raise WrongUrl(why, hint) from None
     if not config.get("NAME"):
-        raise WrongUrl("names no database", hint)
+        raise WrongUrl(gettext_noop("names no database"), hint)
     if engines.of_config(config).is_server and find_spec("MySQLdb") is None:
         raise WrongUrl(
-            "names a MySQL or MariaDB server, but mysqlclient is not installed",
+            gettext_noop("names a MySQL or MariaDB server, but mysqlclient is not installed"),
             f"{INSTALL.format('mysql')} (before, on Debian and Ubuntu:"
             " apt-get install gcc pkg-config libmariadb-dev python3-dev)",
         )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from django.db import IntegrityError
+from django.utils.translation import gettext as _
 
 from crmsync.models import Policy
 from crmsync.models.operations import MAX_KEY
@@ -62,7 +63,7 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
             request = Request(
                 policy.key_prefix + key, version, {}, row.deleted, row_digest=_row_digest(row)
             )  # fmt: skip
-            text = f"No request can be made of the row: {type(error).__name__}."
+            text = _("No request can be made of the row: %s.") % type(error).__name__
             problem = error if isinstance(error, InvalidInput) else InvalidInput(text)
         row_requests.append(
             RowRequest(
@@ -80,11 +81,13 @@ def choosing_columns(policy: Policy) -> list[str]:
 
 def without_values(row: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that may be the cause."""
-    key, problem = row.key, f"The row cannot be stored: {type(error).__name__}."
+    key, problem = row.key, _("The row cannot be stored: %s.") % type(error).__name__
     # MariaDB takes keys as equal that differ only in blanks at the end. (SQLite does not.)
     if isinstance(error, IntegrityError) and error.args[:1] == (_DUPLICATE,):
         key = _with_hash(row.key)
-        problem = "Another row has this key, but for blanks at the end: make them differ otherwise."
+        problem = _(
+            "Another row has this key, but for blanks at the end: make them differ otherwise."
+        )
     request = Request(
         row.request.key.removesuffix(row.key) + key, row.request.version, {},
         row.request.deleted, row_digest=row.digest,
@@ -106,14 +109,13 @@ def _check(row: Row) -> None:
     if row.problem:
         raise InvalidInput(row.problem)
     if len(str(row.key)) > MAX_KEY:
-        raise InvalidInput(
-            f"The key has {len(str(row.key))} characters, and at most {MAX_KEY} can be carried."
-        )
+        text = _("The key has %(length)d characters, and at most %(most)d can be carried.")
+        raise InvalidInput(text % {"length": len(str(row.key)), "most": MAX_KEY})
     if row.version is not None and _version(row) != row.version:
-        raise InvalidInput(
-            f"The version {str(row.version)[:40]} is no whole number below {_VERSIONS}: correct "
-            "it, and try again."
+        text = _(
+            "The version %(version)s is no whole number below %(most)d: correct it, and try again."
         )
+        raise InvalidInput(text % {"version": str(row.version)[:40], "most": _VERSIONS})
 
 
 def _version(row: Row) -> int:
@@ -132,7 +134,8 @@ def _with_hash(key: str) -> str:
 def _checked_size(request: Request) -> int:
     """Bytes of a request. Raises InvalidInput for one that the database would refuse each time."""
     if (size := len(msgspec.json.encode(request))) > MAX_BYTES:
-        raise InvalidInput(f"The row has {size} bytes, and at most {MAX_BYTES} can be carried.")
+        text = _("The row has %(size)d bytes, and at most %(most)d can be carried.")
+        raise InvalidInput(text % {"size": size, "most": MAX_BYTES})
     return size
 
 

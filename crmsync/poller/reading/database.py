@@ -10,6 +10,7 @@ import msgspec
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from django.utils.translation import gettext as _, gettext_noop
 
 from crmsync.poller.reading.source import (
     Source,
@@ -24,7 +25,13 @@ from msgplatform.core.data.engines.contract import Engine, Fault, Index
 
 _PREFIX = "source-"
 NEEDS_PROCESS = 1227  # the number of MySQL's error, which MariaDB shares
-_MISSING = {Fault.NO_DATABASE: "database", Fault.NO_TABLE: "table", Fault.NO_COLUMN: "column"}
+_MISMATCHES = {
+    Fault.NO_DATABASE: gettext_noop("the source has no such database (%s)"),
+    Fault.NO_TABLE: gettext_noop("the source has no such table (%s)"),
+    Fault.NO_COLUMN: gettext_noop("the source has no such column (%s)"),
+    Fault.NO_FILE: gettext_noop("there is no such file, or it may not be opened"),
+    Fault.DAMAGED: gettext_noop("the source's file cannot be read (%s)"),
+}
 
 
 class Database:
@@ -61,7 +68,7 @@ class Database:
         value that it cannot read: UnicodeError for a text in SQLite that is not UTF-8.
         """
         if outbound.is_off() and self.alias != DEFAULT_DB_ALIAS:
-            raise SourceUnavailable(outbound.OFF)
+            raise SourceUnavailable(_(outbound.OFF))
         try:
             with self.connection.cursor() as cursor:
                 cursor.execute(statement, parameters)
@@ -72,20 +79,16 @@ class Database:
                 raise UnicodeError(text.partition(" with text ")[0]) from None
             fault = engines.fault(error)
             if fault is Fault.REFUSED and self.engine.is_server:
-                why = f"the source's server refuses this user ({text})"
+                why = _("the source's server refuses this user (%s)") % text
                 raise SourceRefused(why, transactions.error_code(error)) from error
-            if kind := _MISSING.get(fault):
-                raise SourceMismatch(f"the source has no such {kind} ({text})") from error
-            if fault is Fault.NO_FILE:
-                why = "there is no such file, or it may not be opened"
-                raise SourceMismatch(why) from error
-            if fault is Fault.DAMAGED:
-                raise SourceMismatch(f"the source's file cannot be read ({text})") from error
+            if mismatch := _MISMATCHES.get(fault):
+                raise SourceMismatch(_(mismatch).replace("%s", text)) from error
             if not self.engine.is_server:
-                raise SourceUnavailable(f"the source's file cannot be read now ({text})") from error
+                why = _("the source's file cannot be read now (%s)") % text
+                raise SourceUnavailable(why) from error
             # After any other error the connection may be unusable.
             self.connection.close()
-            raise SourceUnavailable(f"the source's server does not answer ({text})") from error
+            raise SourceUnavailable(_("the source's server does not answer (%s)") % text) from error
 
 
 def only_read(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
@@ -130,30 +133,32 @@ def inspect(source: Source, database: Database) -> Table:
     engine, quote = database.engine, database.quote
     columns, indexes, is_view = engine.describe(database.rows, source.table)
     if not columns:
-        raise SourceMismatch(f"the table {source.table} does not exist, or may not be read")
+        raise SourceMismatch(_("the table %s does not exist, or may not be read") % source.table)
     by_name = {column.name.lower(): column for column in columns}
     for name in source.columns.all():
         if name.lower() not in by_name:
-            raise SourceMismatch(
-                f"the table {source.table} has no column {name}, or it may not be read"
-            )
+            why = _("the table %(table)s has no column %(name)s, or it may not be read")
+            raise SourceMismatch(why % {"table": source.table, "name": name})
     rules = (
-        (source.columns.update_time, engine.time_types, "a date with a time"),
-        (source.columns.key, _INTEGERS | _TEXTS, "an integer or text"),
-        (source.columns.is_deleted, _INTEGERS, "an integer or a truth value"),
-        (source.columns.version, _INTEGERS, "an integer"),
+        (source.columns.update_time, engine.time_types, _("a date with a time")),
+        (source.columns.key, _INTEGERS | _TEXTS, _("an integer or text")),
+        (source.columns.is_deleted, _INTEGERS, _("an integer or a truth value")),
+        (source.columns.version, _INTEGERS, _("an integer")),
     )
     for name, types, meaning in rules:
         if name and (kind := by_name[name.lower()].type) not in types:
-            raise SourceMismatch(f"the column {name} has the type {kind}, it must be {meaning}")
+            why = _("the column %(name)s has the type %(kind)s, it must be %(meaning)s")
+            raise SourceMismatch(why % {"name": name, "kind": kind, "meaning": meaning})
     key = source.columns.key.lower()
     if not is_view and by_name[key].nullable:
-        raise SourceMismatch(f"the column {source.columns.key} must not allow NULL: it is the key")
+        why = _("the column %s must not allow NULL: it is the key") % source.columns.key
+        raise SourceMismatch(why)
     if not is_view and not any(index.unique and index.columns == (key,) for index in indexes):
-        raise SourceMismatch(f"the column {source.columns.key} is not unique: it is the key")
+        raise SourceMismatch(_("the column %s is not unique: it is the key") % source.columns.key)
     table, time = quote(source.table), quote(source.columns.update_time)
     if fault := engine.time_fault(database.rows, table, time):
-        raise SourceMismatch(f"times in {source.columns.update_time} {fault}")
+        why = _("times in %(column)s %(fault)s")
+        raise SourceMismatch(why % {"column": source.columns.update_time, "fault": fault})
     own_zone = parse_zone(source.zone)
     # The session's zone is UTC: MySQL converts a TIMESTAMP to UTC, and returns a DATETIME as it was
     # written.

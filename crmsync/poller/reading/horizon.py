@@ -42,6 +42,7 @@ from typing import Literal
 
 import msgspec
 from django.db import OperationalError
+from django.utils.translation import gettext
 
 from crmsync.poller.reading.database import NEEDS_PROCESS, Database
 from crmsync.poller.reading.source import (
@@ -264,10 +265,10 @@ class ServerHorizon:
             # An error may have closed the connection, and so the transaction.
             if self._database.connection.connection is not None:
                 self._database.rows("COMMIT")
-        raise SourceUnavailable(
+        raise SourceUnavailable(gettext(
             "other programs ask the source's server for its open transactions (INNODB_TRX) so "
             "often that it does not renew the list: let them ask less often than every 0.1 s"
-        )
+        ))  # fmt: skip
 
     def column_text(self, moment: datetime) -> str:
         """A moment as the column would have it."""

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from crmsync.poller.reading.database import FIRST_TIME, Database, Table, inspect
 from crmsync.poller.reading.horizon import Bound, FileHorizon, Reading, ServerHorizon
@@ -292,7 +293,8 @@ class _Select:
         return [
             msgspec.structs.replace(
                 row,
-                problem=f"A value of the row cannot be read: {type(unreadable[row.key]).__name__}.",
+                problem=_("A value of the row cannot be read: %s.")
+                % type(unreadable[row.key]).__name__,
             )
             if row.key in unreadable
             else msgspec.structs.replace(by_key[row.key], time=row.time)

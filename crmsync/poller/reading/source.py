@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from msgplatform.core.data.engines.contract import (
     IDLE_TRANSACTION_SECONDS,
@@ -84,14 +85,14 @@ class Source:
         _check_name(self.table, "table")
         for part in ("key", "update_time"):
             if not getattr(self.columns, part):
-                raise InvalidInput(f"the column {part} needs a name", part)
+                raise InvalidInput(_("the column %s needs a name") % part, part)
         names = self.columns.all()
         for name in names:
             _check_name(name, "columns")
         if len({name.lower() for name in names}) < len(names):
-            raise InvalidInput("a column is named twice", "columns")
+            raise InvalidInput(_("a column is named twice"), "columns")
         if self.lag <= timedelta(0):
-            raise InvalidInput("the lag must be longer than 0", "lag")
+            raise InvalidInput(_("the lag must be longer than 0"), "lag")
         parse_zone(self.zone)
 
 
@@ -104,9 +105,8 @@ def parse_zone(text: str) -> tzinfo:
     try:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidInput(
-            f"{text!r} is no time zone: use a name such as Asia/Shanghai, or +08:00", "zone"
-        ) from None
+        why = _("%r is no time zone: use a name such as Asia/Shanghai, or +08:00") % text
+        raise InvalidInput(why, "zone") from None
 
 
 def earliest_wall_clock(moment: datetime, zone: tzinfo) -> datetime:
@@ -122,11 +122,9 @@ def earliest_wall_clock(moment: datetime, zone: tzinfo) -> datetime:
 
 def _check_name(name: str, part: str) -> None:
     if not _NAME.fullmatch(name) or name != name.strip():
-        raise InvalidInput(
-            f"{name!r} is no usable name: at most 64 characters, without quotes, dots, slashes, "
-            "semicolons, percent signs and spaces around it",
-            part,
-        )
+        why = _("%r is no usable name: at most 64 characters, without quotes, dots, slashes, "
+                "semicolons, percent signs and spaces around it")  # fmt: skip
+        raise InvalidInput(why % name, part)
 
 
 # The maximum duration of a transaction of the platform's own programs, by their time-outs. It is

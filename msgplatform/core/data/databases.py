@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connections
+from django.utils.translation import gettext as _
 
 from msgplatform import env
 from msgplatform.core.data import engines
@@ -23,8 +24,9 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
     try:
         return env.parse_database(url)
     except env.WrongUrl as error:
-        why, hint = error.args
-        raise InvalidInput(f"the database's URL {why}. {hint}", field) from None
+        why, hint = map(_, error.args)
+        text = _("the database's URL %(why)s. %(hint)s") % {"why": why, "hint": hint}
+        raise InvalidInput(text, field) from None
 
 
 def for_writing(url: str, field: str = "database") -> dict[str, Any]:
@@ -41,9 +43,8 @@ def refuse_unsafe(config: Mapping[str, Any], field: str = "database") -> None:
     this machine or undo the options set here.
     """
     if unknown := sorted(set(config["OPTIONS"]) - _ALLOWED_OPTIONS):
-        raise InvalidInput(
-            f"the database's URL has options that are not allowed: {', '.join(unknown)}", field
-        )
+        text = _("the database's URL has options that are not allowed: %s") % ", ".join(unknown)
+        raise InvalidInput(text, field)
     if engines.of_config(config).is_server:
         return
     path = os.path.realpath(config["NAME"])
@@ -53,7 +54,7 @@ def refuse_unsafe(config: Mapping[str, Any], field: str = "database") -> None:
         if not engines.of_config(entry).is_server
     ]
     if path in map(os.path.realpath, files):
-        raise InvalidInput("this file is the platform's own database", field)
+        raise InvalidInput(_("this file is the platform's own database"), field)
 
 
 def add(alias: str, config: Mapping[str, Any]) -> str:

@@ -472,6 +472,22 @@ class TestSources:
         assert escape(says) in shown
         assert SECRET not in shown
 
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            ({"table": "nothing"}, "表 nothing 不存在，或无法读取"),
+            ({"value_columns": "nothing"}, "没有列 nothing，或无法读取该列"),
+            ({"version_column": "name", "value_columns": "phone"}, "必须是整数"),
+            ({"database": "http://x"}, "数据库的 URL 既不是 sqlite:/// 也不是 mysql://。请使用 "),
+            ({"table": "a`b"}, "不能用作名称"),
+        ],
+    )
+    def test_a_test_is_chinese_where_its_form_is(
+        self, admin_client: Client, shop: str, wrong: dict[str, str], says: str
+    ) -> None:
+        Preferences.objects.create(user=User.objects.get(), language="zh-hans")
+        assert says in post(admin_client, "source/test/", source_form(shop, **wrong))
+
     def test_no_index_is_told(self, admin_client: Client, shop: str, tmp_path: Path) -> None:
         with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
             connection.execute("DROP INDEX of_time")

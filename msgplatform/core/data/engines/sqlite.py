@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from django.db import InterfaceError, OperationalError
+from django.utils.translation import gettext
 
 from msgplatform.core.data.engines.contract import (
     Column,
@@ -251,13 +252,14 @@ class Sqlite(Engine):
             f"WHERE {column} < '' ORDER BY {column} DESC LIMIT 1"
         )
         if numbers:
-            return (
-                f"are numbers, such as {numbers[0][0]}; they must be text, written as "
-                "2026-01-31 23:59:59.999"
+            text = gettext(
+                "are numbers, such as %s; they must be text, written as 2026-01-31 23:59:59.999"
             )
+            return text % str(numbers[0][0])
         ((newest,),) = rows(f"SELECT MAX({column}) || '' FROM {table}")  # noqa: S608
         if newest and not (newest[:4].isdigit() and newest[10:11] == " "):
-            return f"are written as {newest!r}, they must be written as 2026-01-31 23:59:59.999"
+            text = gettext("are written as %s, they must be written as 2026-01-31 23:59:59.999")
+            return text % repr(newest)
         return ""
 
     def time_text(self, column: str) -> str:
