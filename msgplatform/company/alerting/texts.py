@@ -85,7 +85,7 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
                 words = _("It comes and goes: since the last message it began %d times.")
                 lines.append(words % number)
             lines, url = list(filter(None, lines)), alert_url(alert)
-            link = f"[{_('Open the alert')}]({url})"
+            link = "[" + _("Open the alert") + f"]({url})"
             block["text"] = "\n".join([headline, *lines, url])
             block["markdown"] = "\n\n".join([f"**{headline}**", *lines, link])
         title = blocks[0]["title"]

@@ -128,7 +128,7 @@ class ComparedForm:
             "Look at it, and save it again."
         )
         has_secrets = any(auditing.is_secret(name, form) for name in form.changed_data)
-        form.add_error(None, f"{text} {_('Enter secrets once more.')}" if has_secrets else text)
+        form.add_error(None, text + " " + _("Enter secrets once more.") if has_secrets else text)
         form.data = form.data.copy()
         for name in changed_names:
             if auditing.is_secret(name, form) or name not in form.cleaned_data:

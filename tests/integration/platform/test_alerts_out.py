@@ -163,6 +163,7 @@ def test_each_robot_takes_a_hundred_alerts_as_one_message(
     assert "订阅 99" in text or "\\u8ba2\\u9605 99" in text
     assert "订阅 1\n" not in text, "as many as fit, the others as a number"
     assert "/admin/msgplatform/alert/" in text
+    assert "Open the alert" not in text
 
 
 def events(robots: Robots) -> list[tuple[str, str]]:

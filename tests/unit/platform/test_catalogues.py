@@ -3,6 +3,7 @@
 That a catalogue has every text of the code is what `scripts/messages.sh --check` says.
 """
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -28,6 +29,7 @@ from notify.monitor.activity import ACTIVITY as NOTIFY
 SHARED = Path(__file__).with_name("shared_texts.txt")
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
 _RENAMED = re.compile(r"\bn?p?gettext(?:_lazy|_noop)? as (\w+)")
+_MARKS = re.compile(r"_|n?p?gettext(_lazy|_noop)?|lazy_message")
 CATALOGUES = [Path(folder) / "zh_Hans/LC_MESSAGES/django.po" for folder in settings.LOCALE_PATHS]
 
 
@@ -66,6 +68,21 @@ def test_texts_are_marked_by_names_that_makemessages_knows() -> None:
     names = {path.name: set(_RENAMED.findall(path.read_text())) - {"_"} for path in sources}
     assert len(names) > 200
     assert {path: found for path, found in names.items() if found} == {}
+
+
+def test_no_text_is_marked_in_an_f_string() -> None:
+    """makemessages does not look into them."""
+    marks = [
+        f"{path}:{call.lineno}"
+        for name in PACKAGES
+        for path in (settings.BASE_DIR / name).rglob("*.py")
+        for string in ast.walk(ast.parse(path.read_text()))
+        if isinstance(string, ast.JoinedStr)
+        for call in ast.walk(string)
+        if isinstance(call, ast.Call) and _MARKS.fullmatch(ast.unparse(call.func))
+        if call.args and isinstance(call.args[0], ast.Constant)
+    ]
+    assert marks == []
 
 
 def app_of(source: str) -> str:
