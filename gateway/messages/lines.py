@@ -8,7 +8,7 @@ from gateway import codes
 from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
-from gateway.messages.states import TONES
+from gateway.messages.states import TITLES, TONES
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.core import personal
 from msgplatform.core.data import sql
@@ -24,12 +24,7 @@ def live_lines(
 ) -> list[Hit]:
     """The lines of the messages that are still in Redis, and match. Raises RedisError."""
     messages = [message for message in store.read(ids) if matches(message)]
-    states = {
-        int(message.id): str(SgipMt.Final(message.final).label)
-        if message.final
-        else _(message.state)
-        for message in messages
-    }
+    states = {int(row.id): str(TITLES[row.final or row.state]) for row in messages}
     return _lines([live_row(message) for message in messages], states)
 
 

@@ -21,7 +21,7 @@ from gateway import codes, notifications, sgip
 from gateway.archive_rows import live_row, time_of
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
-from gateway.messages.states import TONES, ending_reason, waiting_reason
+from gateway.messages.states import TITLES, TONES, ending_reason, waiting_reason
 from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsAccount, SmsGateway
 from gateway.monitor.failures import RESENDABLE, resend_key
 from msgplatform.core import personal
@@ -167,7 +167,7 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
     state, why = str(row.get_final_display()), ending_reason(row)
     next_at: datetime | None = None
     if message and not row.final:
-        state, why = _(message.state), waiting_reason(message, gateway)
+        state, why = str(TITLES[message.state]), waiting_reason(message, gateway)
         if row.schedule_at and row.schedule_at.timestamp() > time.time():
             next_at = row.schedule_at
     resend_effect = ""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_lazy, pgettext_lazy
 
 from gateway import codes, presence
 from gateway.archive_rows import live_row
@@ -101,6 +101,10 @@ def _state(row: SgipMt, state: str, account: str) -> State:
 
 
 _Final = SgipMt.Final
+TITLES = dict(_Final.choices) | {
+    "pending": pgettext_lazy("message", "pending"), "submitted": gettext_lazy("submitted"),
+    "responded": gettext_lazy("responded"),
+}  # fmt: skip
 TONES: Mapping[str, Tone] = {
     _Final.DELIVERED: "good", _Final.ACCEPTED: "good", _Final.EXPIRED: "bad",
     _Final.UNKNOWN: "warn", _Final.FAILED: "bad",

@@ -60,7 +60,7 @@ FATES: dict[Fate, tuple[Any, str]] = {
     "refused": (gettext_lazy("refused by the mapping"), "bad"),
     "change": (pgettext_lazy("would be", "changed"), "warn"),
     "create": (pgettext_lazy("would be", "created"), "good"),
-    "delete": (gettext_lazy("deleted"), "warn"),
+    "delete": (pgettext_lazy("would be", "deleted"), "warn"),
     "same": (gettext_lazy("unchanged"), "plain"),
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.utils.crypto import salted_hmac
-from django.utils.translation import gettext as _, gettext_lazy
+from django.utils.translation import gettext as _, gettext_lazy, pgettext_lazy
 from rest_framework import serializers
 
 from msgplatform.company.alerting import outbox
@@ -182,7 +182,7 @@ class AlertRuleResource(Resource):
         (None, ["name", "enabled"]),
         (gettext_lazy("Which alerts"), ["kinds", "min_severity", "systems"]),
         (gettext_lazy("Where to"), ["channels"]),
-        (gettext_lazy("How often"), ["group_seconds", "repeat_minutes", "sends_resolved"]),
+        (pgettext_lazy("rule", "How often"), ["group_seconds", "repeat_minutes", "sends_resolved"]),
         (
             gettext_lazy("Quiet hours"),
             ["quiet_from", "quiet_until", "time_zone", "quiet_passes_from", "quiet_drops_below"],

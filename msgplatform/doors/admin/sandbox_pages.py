@@ -12,7 +12,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils.translation import gettext, gettext_lazy as _
+from django.utils.translation import gettext, gettext_lazy as _, pgettext_lazy
 
 from msgplatform import person_limits
 from msgplatform.core import sandbox
@@ -30,8 +30,8 @@ class BehaviourForm(forms.Form):
 
     answer = forms.ChoiceField(label=_("Answer"), widget=Select, required=False)
     delay = forms.FloatField(
-        label=_("After"), min_value=0, max_value=sandbox.MAX_DELAY_SECONDS, required=False,
-        widget=TextInput({"inputmode": "decimal"}),
+        label=pgettext_lazy("delay", "After"), min_value=0, max_value=sandbox.MAX_DELAY_SECONDS,
+        required=False, widget=TextInput({"inputmode": "decimal"}),
     )  # fmt: skip
     retry_after = forms.IntegerField(
         label="Retry-After", min_value=0, max_value=sandbox.MAX_RETRY_AFTER, required=False,

@@ -62,7 +62,7 @@ def timelines(uid: str) -> list[Hit]:
             id=f"user-{row.biz_id}-{row.uid}",
             title=_("user %(uid)s of %(system)s → timeline")
             % {"uid": row.uid, "system": systems[row.biz_id]},
-            state=_("active") if row.active else _("inactive"),
+            state=pgettext("reader", "active") if row.active else _("inactive"),
             at=row.visit_date,
             biz=str(systems[row.biz_id]),
             link=user_address(systems[row.biz_id].name, row.uid),

@@ -14,7 +14,7 @@ A new relation begins as `both` when its reader is active, else as `merged`.
 """
 
 from django.db import models
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_lazy as _, pgettext_lazy
 
 from msgplatform.core.fields import ExactCharField
 from notify.feed.models.posts import MAX_UID, Topic
@@ -48,7 +48,7 @@ class FeedUser(models.Model):
     # The number of relations that bring posts to the reader.
     authors = models.IntegerField(_("receives from"), db_default=0)
     # Without it no posts are written to the reader's timeline.
-    active = models.BooleanField(_("active"), db_default=False)
+    active = models.BooleanField(pgettext_lazy("reader", "active"), db_default=False)
     visit_date = models.DateTimeField(_("last visit"), null=True, blank=True)
     read_id = models.BigIntegerField(_("read up to"), db_default=0)
     # Posts up to this id are merged at read. A pushed post with a greater id is in feed_broadcast

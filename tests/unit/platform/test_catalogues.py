@@ -4,21 +4,28 @@ That a catalogue has every text of the code is what `scripts/messages.sh --check
 """
 
 import ast
+import gettext
 import re
 import subprocess
 from pathlib import Path
 
+import django
 import pytest
 from django.conf import settings
 from django.template import engines
+from django.template.loader import render_to_string
 from django.utils import translation
 
+from crmsync.admin.setup import policy_trial
 from gateway import codes
 from gateway.messages import page as sms_page
-from gateway.messages.states import ending_reason
+from gateway.messages.states import TITLES, ending_reason
 from gateway.models import SgipMt
 from gateway.monitor.activity import ACTIVITY
+from msgplatform.company.alerting.setup import AlertRuleResource
 from msgplatform.core import durations, flows
+from msgplatform.doors.admin.platform import alerts
+from msgplatform.doors.admin.sandbox_pages import BehaviourForm
 from msgplatform.doors.console.statistics.form import StatisticsForm
 from msgplatform.monitor import failure_groups
 from notify.models import ReceiveMsg
@@ -83,6 +90,26 @@ def test_no_text_is_marked_in_an_f_string() -> None:
         if call.args and isinstance(call.args[0], ast.Constant)
     ]
     assert marks == []
+
+
+# Texts of Django's that are the platform's on its own pages too, in words that suit both.
+REPLACED = {"Add %(name)s", "Are you sure?", "Change", "English", "Filter", "Remove"}
+
+
+def test_a_text_of_django_s_keeps_its_translation() -> None:
+    """The platform's catalogues go before Django's, whose pages would get other words."""
+    replaced = set()
+    for part in ("conf", "contrib/admin", "contrib/auth"):
+        path = Path(django.__file__).parent / part / "locale/zh_Hans/LC_MESSAGES/django.mo"
+        with path.open("rb") as file:
+            catalogue = gettext.GNUTranslations(file)
+        with translation.override("zh-hans"):
+            replaced |= {
+                text
+                for text in short_texts()
+                if catalogue.gettext(text) not in (text, translation.gettext(text))
+            }
+    assert replaced == REPLACED
 
 
 def app_of(source: str) -> str:
@@ -184,3 +211,10 @@ def test_one_word_that_has_two_meanings() -> None:
         assert str(notify.actions["resend"].title) == "重新发送失败的投递"
         assert str(StatisticsForm.base_fields["since"].label) == "开始"
         assert str(ReceiveMsg.Status.PENDING.label) == "待投递"
+        assert str(TITLES["pending"]) == "待发送"
+        assert str(policy_trial.FATES["delete"][0]) == "将删除"
+        assert str(dict(alerts.StateFilter.options)["open"]) == "未解决"
+        assert str(BehaviourForm.base_fields["delay"].label) == "延迟"
+        assert "发送频率" in [str(title) for title, _names in AlertRuleResource.groups]
+        part = {"steps": [({"title": "", "done": False}, "/")]}
+        assert ">打开</a>" in render_to_string("console/first_steps.html", {"part": part})

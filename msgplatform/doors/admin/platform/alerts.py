@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_lazy as _, ngettext
+from django.utils.translation import gettext, gettext_lazy as _, ngettext, pgettext, pgettext_lazy
 
 from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.base import AdminPage, sees_personal
@@ -28,7 +28,7 @@ class StateFilter(PickFilter):
     title = _("state")
     parameter_name = "state"
     options = (
-        ("open", _("open")), ("unseen", _("open, not acknowledged")),
+        ("open", pgettext_lazy("alert", "open")), ("unseen", _("open, not acknowledged")),
         # the overview counts these
         ("unseen_other", _("open, not acknowledged, besides failures")),
         ("resolved", _("resolved")),
@@ -155,7 +155,7 @@ class AlertAdmin(RowsAdmin):
         if row.acknowledged_at:
             acknowledgement = f"{row.acknowledged_by}: {row.note}"
             return cells.mark(gettext("acknowledged"), "warn", below=cells.cut(acknowledgement))
-        return cells.mark(gettext("open"), "bad")
+        return cells.mark(pgettext("alert", "open"), "bad")
 
     @admin.display(description=_("where to act"))
     def act(self, row: Alert) -> str:
