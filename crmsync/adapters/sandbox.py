@@ -125,10 +125,8 @@ def _current(contents: Any) -> dict[str, StoredRecord]:
 
 
 # The answers of which an operator can choose one. '' stores the records.
-INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST = (
-    "invalid", "auth", "throttled", "error", "down", "lost",
-)  # fmt: skip
-ANSWERS = (INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST)
+ANSWERS = ("invalid", "auth", "throttled", "error", "down", "lost")
+INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST = ANSWERS
 _TEXTS = {
     INVALID: gettext_noop("The sandbox refuses these values, as it was told to."),
     AUTH: gettext_noop("The sandbox refuses the credentials, as it was told to."),
@@ -140,15 +138,16 @@ _TEXTS = {
 
 
 class SandboxSettings(base.AdapterSettings, frozen=True, kw_only=True):
-    """CRMs with the same `space` share records and behaviour. `fields` are those that the sandbox
-    has, without any it takes every one."""
+    __doc__ = gettext_noop(
+        "CRMs with the same `space` share records and behaviour; without `fields` they take all."
+    )
 
     space: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] = "sandbox"
     fields: list[Annotated[str, msgspec.Meta(min_length=1, max_length=100)]] = []
 
 
 class SandboxCredentials(base.AdapterCredentials, frozen=True, kw_only=True):
-    """The sandbox needs none."""
+    __doc__ = gettext_noop("The sandbox needs none.")
 
 
 class SandboxAdapter(base.CRMAdapter):
@@ -194,9 +193,8 @@ class SandboxAdapter(base.CRMAdapter):
         if behaviour.answer == AUTH:
             raise base.CredentialsRefused(_(_TEXTS[AUTH]))
         if behaviour.answer == THROTTLED:
-            raise base.TooManyCalls(
-                _(_TEXTS[THROTTLED]), behaviour.retry_after or THROTTLED_SECONDS
-            )
+            wait = behaviour.retry_after or THROTTLED_SECONDS
+            raise base.TooManyCalls(_(_TEXTS[THROTTLED]), wait)
         if behaviour.answer in (ERROR, DOWN):
             raise Unavailable(_(_TEXTS[behaviour.answer]))
 
@@ -250,11 +248,8 @@ class SandboxAdapter(base.CRMAdapter):
             size = len(msgspec.json.encode([record.key, record.fields]))
         except NOT_JSON as error:
             return Invalid("", describe_not_json(error))
-        if size > MAX_RECORD_BYTES:
-            return Invalid(
-                "", _("A record of the sandbox has %d KiB at most.") % (MAX_RECORD_BYTES // 1024)
-            )
-        return None
+        text = _("A record of the sandbox has %d KiB at most.") % (MAX_RECORD_BYTES // 1024)
+        return Invalid("", text) if size > MAX_RECORD_BYTES else None
 
 
 def _failure(behaviour: Behaviour) -> Outcome:

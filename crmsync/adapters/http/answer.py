@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_noop
 
 from crmsync.adapters import client
 from crmsync.adapters.base import Record
@@ -82,13 +82,13 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class AnswerRules(Rules, frozen=True, kw_only=True):
-    """`statuses` says what an HTTP status means where the usual meaning is wrong.
-
-    With several records in one call: `results` is the path of a list with a result for each record,
-    in order; `result` says how to read one. Or `failures` is the path of an object with the reasons
-    of the records that failed, by their `failures_by` (`key`, or the name of a field), spelled as
-    they were sent.
-    """
+    __doc__ = gettext_noop(
+        "`statuses` says what an HTTP status means where the usual meaning is wrong. With several "
+        "records in one call: `results` is the path of a list with a result for each record, in "
+        "order; `result` says how to read one. Or `failures` is the path of an object with the "
+        "reasons of the records that failed, by their `failures_by` (`key`, or the name of a "
+        "field), spelled as they were sent."
+    )
 
     statuses: Mapping[str, Kind] = {}
     results: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_noop
 
 from crmsync.adapters import client
 from crmsync.adapters.base import (
@@ -34,7 +34,7 @@ _BEHIND_SERVER = re.compile("[/?#](?![^{]*})")
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A call about one record; it may have no body."""
+    __doc__ = gettext_noop("A call about one record; it may have no body.")
 
     url: str
     method: str = "GET"
@@ -42,10 +42,12 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class ReadCall(Call, frozen=True, kw_only=True):
-    """Fetches the record with {key}; 404 means that there is none. The paths say where the
-    answer has it: `record` is the object with the fields ('' for the whole body). `missing`
-    lists the codes (see `answer`) that mean that there is none. At `deleted`, `false`, 0, null and
-    texts such as "0", "false" and "N" say that the record is not deleted."""
+    __doc__ = gettext_noop(
+        "Fetches the record with {key}; 404 means that there is none. The paths say where the "
+        "answer has it: `record` is the object with the fields ('' for the whole body). `missing` "
+        "lists the codes (see `answer`) that mean that there is none. At `deleted`, `false`, 0, "
+        'null and texts such as "0", "false" and "N" say that the record is not deleted.'
+    )
 
     record: str = ""
     remote_id: str = ""
@@ -104,21 +106,19 @@ class ReadCall(Call, frozen=True, kw_only=True):
 
 
 class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`url`, `method` and `body` are the call that stores records, `records_per_call` of them;
-    `concurrency` calls are made at once, each given up after `timeout` seconds, but at
-    the latest after 60 s and a quarter of CRM_LEASE_SECONDS. `is_upsert`: repeating it makes no
-    second record.
-
-    `update` is the call for a record whose remote id is known, and `delete` that for a deleted
-    one; without them `url` is called. A 404 of either means that the CRM does not hold the record;
-    where `read` is set, only if that call does not find it either. `read` fetches a record, also
-    to find the remote id that `delete` names; `read_by_id` fetches the one with {remote_id}, to
-    find out which fields of a record that people made are empty; `test` is for the test button.
-    `fields` lists the fields that the CRM has; empty when any may be sent.
-
-    `headers` have places of the record, such as {key}, where a call takes one record, and places of
-    its fields where no call reads records.
-    """
+    __doc__ = gettext_noop(
+        "`url`, `method` and `body` are the call that stores records, `records_per_call` of them; "
+        "`concurrency` calls are made at once, each given up after `timeout` seconds, but at the "
+        "latest after 60 s or a quarter of CRM_LEASE_SECONDS. `is_upsert`: repeating it makes no "
+        "second record. `update` is the call for a record whose remote id is known, and `delete` "
+        "that for a deleted one; without them `url` is called. A 404 of either means that the CRM "
+        "does not hold the record; where `read` is set, only if that call does not find it either. "
+        "`read` fetches a record, also to find the remote id that `delete` names; `read_by_id` "
+        "fetches the one with {remote_id}, to find out which fields of a record that people made "
+        "are empty; `test` is for the test button. `fields` lists the fields that the CRM has; "
+        "empty when any may be sent. `headers` have places of the record, such as {key}, where a "
+        "call takes one record, and places of its fields where no call reads records."
+    )
 
     url: str
     method: str = "POST"
@@ -140,7 +140,7 @@ class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
 
 
 class HttpCredentials(AdapterCredentials, frozen=True, kw_only=True):
-    """Secrets by the names that templates use: {secret.token}."""
+    __doc__ = gettext_noop("Secrets by the names that templates use: {secret.token}.")
 
     values: Mapping[str, str] = {}
 

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import msgspec
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_noop
 from msgspec.structs import replace
 
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
@@ -31,11 +31,12 @@ _WITH_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d:\d\d"
 
 
 class HubSpotSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`id_property` is a property of the object with unique values that holds the key.
-
-    The paths are those of the API's version: `/crm/objects/2026-03` and `/crm/properties/2026-03`
-    for the one of that date. `time_zone` is the account's: its daily limit ends at midnight there.
-    """
+    __doc__ = gettext_noop(
+        "`id_property` is a property of the object with unique values that holds the key. The "
+        "paths are those of the API's version: `/crm/objects/2026-03` and "
+        "`/crm/properties/2026-03` for the one of that date. `time_zone` is the account's: its "
+        "daily limit ends at midnight there."
+    )
 
     id_property: str = "hive_id"
     object: str = "contacts"
@@ -46,7 +47,7 @@ class HubSpotSettings(AdapterSettings, frozen=True, kw_only=True):
 
 
 class HubSpotCredentials(AdapterCredentials, frozen=True, kw_only=True):
-    """The access token of a private app, or a service key."""
+    __doc__ = gettext_noop("The access token of a private app, or a service key.")
 
     token: str
 

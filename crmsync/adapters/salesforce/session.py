@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_noop
 
 from crmsync.adapters import client, outcomes
 from crmsync.adapters.base import (
@@ -172,9 +172,11 @@ _LOGIN_RATE, _LOGIN_SECONDS = re.compile("rate.{0,7}exceeded", re.IGNORECASE), 6
 
 
 class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`external_id` is a field of `object` that is flagged External ID and unique; it holds the
-    key. `allow_duplicates` stores records that a duplicate rule would hold back. `login_url` is the
-    org's My Domain URL: at the default, which older settings rely on, Salesforce refuses it."""
+    __doc__ = gettext_noop(
+        "`external_id` is a field of `object` that is flagged External ID and unique; it holds the "
+        "key. `allow_duplicates` stores records that a duplicate rule would hold back. `login_url` "
+        "is the org's My Domain URL; Salesforce refuses the default, which older settings have."
+    )
 
     login_url: str = "https://login.salesforce.com"
     object: str = "Lead"
@@ -184,7 +186,7 @@ class SalesforceSettings(AdapterSettings, frozen=True, kw_only=True):
 
 
 class SalesforceCredentials(AdapterCredentials, frozen=True, kw_only=True):
-    """The credentials of a connected app with the client credentials flow."""
+    __doc__ = gettext_noop("The credentials of a connected app with the client credentials flow.")
 
     client_id: str
     client_secret: str

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from crmsync.adapters.base import AdapterSettings, Record, Stored
 from crmsync.adapters.outcomes import Ok, Outcome
 from crmsync.adapters.sql.table import Table
@@ -12,7 +14,7 @@ _KEYS_AT_ONCE = 500
 
 
 class SqlSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`deleted_column` holds 1 for a deleted record and 0 for others; '': rows are deleted."""
+    __doc__ = gettext_noop("`deleted_column`: 1 for deleted records, else 0; '': rows are deleted.")
 
     table: str
     key_column: str = "id"

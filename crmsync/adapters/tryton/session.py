@@ -5,7 +5,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_noop
 
 from crmsync.adapters import client
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings
@@ -55,8 +55,10 @@ _LOGIN_FLOOD_SECONDS = 60.0
 
 
 class TrytonSettings(AdapterSettings, frozen=True, kw_only=True):
-    """`url` is the server's, `database` the name of its database. `key_field` is a field of
-    `model` with unique values; it holds the key. Tryton never changes the code of a party."""
+    __doc__ = gettext_noop(
+        "`url` is the server's, `database` the name of its database. `key_field` is a field of "
+        "`model` with unique values; it holds the key. Tryton never changes the code of a party."
+    )
 
     url: str
     database: str

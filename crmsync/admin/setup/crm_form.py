@@ -75,8 +75,7 @@ _GENERIC = {
 
 def kinds() -> list[tuple[str, str]]:
     """The adapters that can be used, as choices of a select."""
-    adapters = registry().adapters
-    names = [name for name in adapters if name != Crm.SANDBOX or sandbox.is_on()]
+    names = [name for name in registry().adapters if name != Crm.SANDBOX or sandbox.is_on()]
     return [("", "---------"), *((name, kind_title(name)) for name in names)]
 
 
@@ -163,7 +162,7 @@ def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:
     notes: list[tuple[str, SafeString]] = []
     for struct, names in names_by_struct.items():
         # `vars` leaves out the docstring of a parent class.
-        if text := " ".join((vars(struct).get("__doc__") or "").split()):
-            prose = mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S308 - escaped
-            notes.append((", ".join(names), prose))
+        if text := vars(struct).get("__doc__"):
+            prose = _CODE.sub(r"<code>\1</code>", escape(gettext(text)))
+            notes.append((", ".join(names), mark_safe(prose)))  # noqa: S308 - escaped
     return notes

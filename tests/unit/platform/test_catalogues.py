@@ -16,7 +16,7 @@ from django.template import engines
 from django.template.loader import render_to_string
 from django.utils import translation
 
-from crmsync.admin.setup import policy_trial
+from crmsync.admin.setup import crm_form, policy_trial
 from gateway import codes
 from gateway.messages import page as sms_page
 from gateway.messages.states import TITLES, ending_reason
@@ -218,3 +218,10 @@ def test_one_word_that_has_two_meanings() -> None:
         assert "发送频率" in [str(title) for title, _names in AlertRuleResource.groups]
         part = {"steps": [({"title": "", "done": False}, "/")]}
         assert ">打开</a>" in render_to_string("console/first_steps.html", {"part": part})
+
+
+def test_help_with_a_crm_s_settings_is_chinese() -> None:
+    with translation.override("zh-hans"):
+        texts = re.findall(r"<p>(?!<button)(?:<b>.*?</b>: )?(.*?)</p>", crm_form.settings_help())
+    assert len(texts) > 15
+    assert [text for text in texts if not re.search("[一-鿿]", text)] == []
