@@ -4,6 +4,7 @@ the spans. It can stop answering, as one that hangs."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,16 +35,21 @@ class Seen:
 
 @dataclass
 class Receiver:
-    """`requests` counts what arrived, also while it does not answer. `rejected`: spans of each
-    request that are not taken. `retry_after`: seconds for which the next request asks to wait."""
+    """`moments`: when each request arrived (time.monotonic), also while it does not answer.
+    `rejected`: spans of each request that are not taken. `retry_after`: seconds for which the next
+    request asks to wait."""
 
     url: str = ""
     spans: list[Seen] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
-    requests: int = 0
+    moments: list[float] = field(default_factory=list)
     rejected: int = 0
     retry_after: int = 0
     is_answering: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def requests(self) -> int:
+        return len(self.moments)
 
     def of(self, trace_id: str, name: str = "") -> list[Seen]:
         """The spans of a trace, those with this name; without one all of them."""
@@ -60,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         receiver = self.server.receiver
         body = self.rfile.read(int(self.headers["content-length"]))
-        receiver.requests += 1
+        receiver.moments.append(time.monotonic())
         receiver.is_answering.wait()
         assert self.path == "/v1/traces"
         assert self.headers["content-type"] == "application/x-protobuf"
