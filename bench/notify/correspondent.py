@@ -100,12 +100,15 @@ class Correspondent:
             due += random.expovariate(self.rate)
         return due
 
+    def clock(self) -> float:
+        return time.monotonic()
+
     def _measure_capacity(self) -> None:
         """Find the rate, and wait until what was in flight is delivered."""
         look_seconds = self.options.seconds / 3
-        look_start = begun = time.monotonic()
+        look_start = begun = self.clock()
         count_before = 0
-        while (now := time.monotonic()) - look_start < look_seconds:
+        while (now := self.clock()) - look_start < look_seconds:
             if begun == look_start and now - look_start > look_seconds / 3:
                 begun, count_before = now, self.delivered
             while self._idle and self._in_flight < _MAX_IN_FLIGHT:
