@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -191,7 +192,7 @@ def _host_for(variables: Mapping[str, str]) -> ProgramHost:
     # Databases of one kind have the same settings, the address aside.
     common["DATABASE_URL"] = common.get("DATABASE_URL", "").partition(":")[0]
     key = json.dumps(common, sort_keys=True)
-    if key not in _hosts:
+    if key not in _hosts or _hosts[key].has_ended:
         log = Path(tempfile.mkdtemp(prefix="mp-host-")) / "log"
         host = _hosts[key] = ProgramHost(variables, ROOT, log, _HOST_SETUP)
         atexit.register(host.close)
@@ -260,6 +261,8 @@ class ProgramHost:
             try:
                 socket.send_fds(self._orders, [json.dumps(order).encode()], files)
                 answer = self._orders.recv(1 << 10)
+            except ConnectionError:  # it was killed
+                answer = b""
             except TimeoutError:
                 answer = b""
                 self._process.send_signal(signal.SIGABRT)  # it writes where it stands into its log
@@ -269,8 +272,15 @@ class ProgramHost:
         code = self._process.wait(60)
         raise ServerFailed(f"The host of programs ended with {code}:\n{tail(self._log, 40)}")
 
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def core_seconds(self) -> float:
-        return sum(psutil.Process(self._process.pid).cpu_times()[:4])
+        """0 after its end: the kernel counts it for this process then."""
+        with suppress(psutil.NoSuchProcess):
+            return sum(psutil.Process(self._process.pid).cpu_times()[:4])
+        return 0.0
 
     def close(self) -> None:
         self._orders.close()

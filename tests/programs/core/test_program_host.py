@@ -46,6 +46,17 @@ def forked(environment: dict[str, str]) -> Any:
     return shown
 
 
+def test_a_host_that_was_killed(tmp_path: Path) -> None:
+    """The test that met it fails, and the record of the run goes on."""
+    setup = "import signal; os.kill(os.getpid(), signal.SIGKILL)"
+    host = ProgramHost(os.environ, ROOT, tmp_path / "log", setup)
+    with pytest.raises(ServerFailed, match="ended with -9"):
+        host.ask(1)
+    assert host.has_ended
+    assert host.core_seconds() == 0.0
+    host.close()
+
+
 @pytest.mark.parametrize("url", ["sqlite:////tmp/{}.db", "mysql://root@localhost/{}"])
 def test_settings_are_those_of_its_own_environment(url: str, tmp_path: Path) -> None:
     first, second = (variables(url.format(name), tmp_path / name) for name in ("one", "two"))
