@@ -188,7 +188,7 @@ class TestIsolation:
                 put(row, 1)
                 turn_until(sender, lambda: len(sink.lines()) == 100)
                 with _locked("biz_receive"):
-                    time.sleep(2.5)  # the refresher runs into the lock
+                    turn_until(sender, _has_waiting_reader)  # the refresher
                     put(row, 2)
                     turn_until(sender, lambda: len(sink.lines()) == 300)
 
@@ -215,6 +215,18 @@ def _locked(table: str) -> Iterator[None]:
             yield
         finally:
             cursor.execute("UNLOCK TABLES")
+
+
+def _has_waiting_reader() -> bool:
+    """True if somebody waits for a locked table, and on SQLite."""
+    if connection.vendor != "mysql":
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM information_schema.PROCESSLIST "
+            "WHERE STATE = 'Waiting for table metadata lock'"
+        )
+        return cursor.fetchone() is not None
 
 
 class TestBreaker:
