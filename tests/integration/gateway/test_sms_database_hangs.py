@@ -80,8 +80,8 @@ def report_on(one: Smg, over: Smg) -> Callable[[int], bool]:
 class Sender:
     """A sender with two gateways, of which each has taken a text."""
 
-    def __init__(self, one: Smg, other: Smg, rows: list[SmsGateway]) -> None:
-        self.one, self.other, self.rows = one, other, rows
+    def __init__(self, worker: SmsSender, one: Smg, other: Smg, rows: list[SmsGateway]) -> None:
+        self.arrivals, self.one, self.other, self.rows = worker.arrivals, one, other, rows
 
     def gap(self, number: int) -> float:
         """Seconds until a text reaches its gateway."""
@@ -103,13 +103,13 @@ def sender(tmp_path: Path) -> Iterator[Sender]:
         rows = [gateway(one.port, "one"), gateway(other.port, "other")]
         accept(*(mt(number, [row.pk]) for number, row in enumerate(rows)))
         until(lambda: one.lines() and other.lines())
-        yield Sender(one, other, rows)
+        yield Sender(worker, one, other, rows)
 
 
 def test_a_text_after_an_mo(sender: Sender, servers: Servers, sms_redis: Any) -> None:
     with database_hangs(servers):
         sender.one.call(lambda: sender.one.simulator.deliver("8613800000009", SP, "TD"))
-        time.sleep(0.5)
+        until(lambda: sender.arrivals.open_count or sender.arrivals.done_count)
         gaps = [sender.gap(number) for number in range(2, 5)]
     assert max(gaps) < USUAL
     until(lambda: sms_redis.llen(keys.LIST_MO) == 1)
