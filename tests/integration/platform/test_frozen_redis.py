@@ -8,9 +8,10 @@ import re
 import sys
 import time
 import xmlrpc.client
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -138,13 +139,23 @@ def browser(server: Server) -> Browser:
     return browser
 
 
-def times(browser: Browser) -> dict[str, float]:
-    """Page → seconds; the condition of a server is forgotten in between."""
-    taken = {}
-    for path in PAGES:
-        status, _page, taken[path] = browser.open(path)
-        assert status == 200, path
-    return taken
+def is_prompt(ask: Callable[[], float], limit: float = PROMPT) -> bool:
+    """True if one of two tries takes less: in the other one this machine may have stood still. The
+    second try asks the server that hangs, too."""
+    if ask() < limit:
+        return True
+    time.sleep(AWAY_SECONDS)
+    return ask() < limit
+
+
+def page_seconds(browser: Browser, path: str, text: str = "") -> float:
+    status, page, seconds = browser.open(path)
+    assert (status, text in page) == (200, True), path
+    return seconds
+
+
+def slow_pages(browser: Browser) -> list[str]:
+    return [path for path in PAGES if not is_prompt(partial(page_seconds, browser, path))]
 
 
 def until_all_is_back(browser: Browser) -> None:
@@ -170,6 +181,12 @@ def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
     LandingPage.objects.create(biz=clinic.biz, appkey="ad-1", title="Test drive")
     lead = {"appkey": "ad-1", "name": "Wang Wei", "phone": "13812345678"}
     usual = Browser(server).log_in()  # a password is hashed for long on a busy machine
+
+    def accept_seconds(path: str, body: Any) -> float:
+        status, seconds = post(server, path, body, clinic.key)
+        assert status in (200, 201, 202), (path, status)
+        return seconds
+
     with hanging(servers.work):
         for path, body in (
             ("/api/v1/messages", {"event_type": "order.paid", "payload": {}}),
@@ -179,19 +196,15 @@ def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
             ("/api/v1/feed/posts", {"uid": "ann", "data": "hello"}),
             ("/api/v1/leads", lead),
         ):
-            status, seconds = post(server, path, body, clinic.key)
-            assert (status in (200, 201, 202), seconds < PROMPT) == (True, True), (path, status)
-        stranger = Browser(server)
-        assert stranger.log_in() < PROMPT + 3 * usual
-        slow = {path: took for path, took in times(browser).items() if took > PROMPT}
-        assert not slow
+            assert is_prompt(partial(accept_seconds, path, body)), path
+        assert is_prompt(lambda: Browser(server).log_in(), PROMPT + 3 * usual)
+        assert not slow_pages(browser)
         time.sleep(AWAY_SECONDS)
-        _status, page, seconds = browser.open("/console/")
-        assert seconds < PROMPT, "the first page that asks again"
-        assert SILENT in page
+        first_page = partial(page_seconds, browser, "/console/", SILENT)
+        assert is_prompt(first_page), "the first page that asks again"
         up = ('msgplatform_redis_up{redis="work"} 0.0', 'msgplatform_redis_up{redis="sms"} 1.0')
-        assert browser.open_until("/metrics", *up) < PROMPT
-        assert browser.open_until("/readyz", "no answer in time") < PROMPT
+        assert is_prompt(lambda: browser.open_until("/metrics", *up))
+        assert is_prompt(lambda: browser.open_until("/readyz", "no answer in time"))
     until_all_is_back(browser)
     browser.open_until("/readyz")
 
@@ -225,10 +238,10 @@ def test_sms_redis(browser: Browser, server: Server, servers: Servers) -> None:
         # Not 504: nothing was stored, so that a repeat needs no key.
         assert {code for code, _seconds in called} == {503}
         assert max(seconds for _code, seconds in called) < 2 * PROMPT
-        slow = {path: took for path, took in times(browser).items() if took > PROMPT}
-        assert not slow
+        assert not slow_pages(browser)
         time.sleep(AWAY_SECONDS)
-        assert browser.open_until("/metrics", 'msgplatform_redis_up{redis="sms"} 0.0') < PROMPT
+        up = 'msgplatform_redis_up{redis="sms"} 0.0'
+        assert is_prompt(lambda: browser.open_until("/metrics", up))
         assert SILENT in browser.open("/console/")[1]
         browser.open_until("/readyz")  # only the SMS Redis is unavailable
     until_all_is_back(browser)
