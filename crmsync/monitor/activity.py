@@ -12,6 +12,7 @@ from crmsync.models import Policy, Source
 from crmsync.monitor import counters
 from crmsync.monitor.failures import CRM
 from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure
+from msgplatform.monitor.failure_groups import answer_title
 from msgplatform.monitor.subjects import Subject, named_rows, row_id
 
 # Every class of error that a try can end with, see `adapters.outcomes`.
@@ -66,7 +67,7 @@ ACTIVITY = Activity(
             _seconds_a_call,
         ),
     ),
-    answer=lambda name: _FAILED.get(name, ""),
+    answer=lambda name: answer_title(_FAILED.get(name, "")),
     note=_(
         "Counts are of records: a row of a source at one CRM. A record that was read and had not "
         "changed makes no call."

@@ -107,17 +107,19 @@ class Failed:
         requests = []
         for row in rows:
             account = accounts[row.account_id]
-            # The account's number may have changed since: leave out an extension that does not fit.
+            # The account's number and digits may have changed since: an extension that does not
+            # fit is left out.
             extension = row.sp_number.removeprefix(account.sp_number)
-            fits = account.sp_number + extension == row.sp_number
-            fits = fits and len(extension) <= account.extension_digits
+            is_of_account = account.sp_number + extension == row.sp_number
+            if not is_of_account or len(extension) > account.extension_digits:
+                extension = ""
             requests.append(
                 Request(
                     biz=row.biz_id,
                     to=(sgip.written_form(row.user_number),),
                     text=row.text,
                     account=account.name,
-                    extension=extension if fits else "",
+                    extension=extension,
                     priority=row.priority,
                     reference=row.reference,
                     idempotency_key=failures.resend_key(row.pk),

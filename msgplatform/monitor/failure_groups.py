@@ -34,12 +34,13 @@ ANSWER_NAMES = frozenset({
     gettext_noop("dns"), gettext_noop("connect"), gettext_noop("tls"), gettext_noop("timeout"),
     gettext_noop("reset"), gettext_noop("too_large"), gettext_noop("address_forbidden"),
     gettext_noop("bad_url"), gettext_noop("other"), gettext_noop("not tried, breaker open"),
+    gettext_noop("message is gone"), gettext_noop("payload is not UTF-8"),
     # SMS: endings.
     gettext_noop("failed"), gettext_noop("expired"), gettext_noop("unknown"),
     # CRM sync: classes of errors.
     gettext_noop("retry"), gettext_noop("throttled"), gettext_noop("invalid"),
     gettext_noop("conflict"), gettext_noop("auth"), gettext_noop("refused"), gettext_noop("fault"),
-    gettext_noop("queue"),
+    gettext_noop("queue"), gettext_noop("mapping"),
 })  # fmt: skip
 
 

@@ -230,8 +230,9 @@ def card(row: Any) -> dict[str, Any]:
     }
 
 
-def _failures(row: BizReceive) -> list[Attempt]:
-    """The last failed attempts of deliveries that did not succeed, the latest first.
+def _failures(row: BizReceive) -> list[tuple[Attempt, str]]:
+    """The last failed attempts of deliveries that did not succeed, the latest first, with the
+    titles of their answers.
 
     Read by the index (status, subscription, next_at): the delivery with the latest next attempt
     failed most recently, or most often. Held deliveries are read from both ends, because held
@@ -248,6 +249,6 @@ def _failures(row: BizReceive) -> list[Attempt]:
     last: dict[int, Attempt] = {}
     for attempt in Attempt.objects.filter(copy_id__in=ids).order_by("id").select_related("copy"):
         if not 200 <= attempt.http_status < 300:
-            attempt.error = answer(attempt)  # for the page
             last[attempt.copy_id] = attempt
-    return sorted(last.values(), key=lambda attempt: attempt.at, reverse=True)[:FAILURES]
+    attempts = sorted(last.values(), key=lambda attempt: attempt.at, reverse=True)[:FAILURES]
+    return [(attempt, answer(attempt)) for attempt in attempts]

@@ -17,6 +17,7 @@ from msgplatform.core.json import schema as json_schema
 from msgplatform.core.json.text import SYNTAX, parse_json
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, audit, sees_personal
 from msgplatform.doors.admin.pages import send_form, show_page
+from msgplatform.monitor.failure_groups import answer_title
 from notify.messages import filtered
 from notify.models import EventType
 from notify.sender import trial_send
@@ -94,6 +95,7 @@ def send_page(model_admin: ModelAdmin, request: HttpRequest, pk: int) -> HttpRes
     if outcome:
         values = form.cleaned_data
         context = {
+            "error": outcome.detail or answer_title(outcome.error),
             "url": outcome.url if sees_urls(request) else shown_url(outcome.url),
             "mismatch": _mismatch(types.get(values["event_type"]), values["payload"]),
         }

@@ -16,6 +16,7 @@ from msgplatform.core.daemons import heartbeats
 from msgplatform.core.data import sql
 from msgplatform.core.flows.page import PageLink, Value
 from msgplatform.models import Biz
+from msgplatform.monitor.failure_groups import answer_title
 from notify import presence
 from notify.maker import ending, expiry
 from notify.messages.states import Status, answer, local
@@ -75,7 +76,7 @@ class Circumstances(msgspec.Struct, frozen=True):
             return _("No attempt is left after %(count)d failed; the last: %(answer)s") % parameters
         if status == Status.POISON:
             text = _("It cannot be sent, which is the platform's own fault: %s")
-            return text % str(delivery.error)
+            return text % answer_title(str(delivery.error))
         if status == Status.SKIPPED and delivery.error == expiry.UNFETCHED:
             return _("Nobody listened for its consumer for three days: it is not kept any longer.")
         if ending.is_erased(status, delivery.error):

@@ -154,7 +154,7 @@ def try_filter(
         if message.pk == last_id:  # it is moving into the archive
             continue
         if size > _MAX_BYTES or day.events >= max_counted or time.monotonic() > deadline:
-            day.is_whole = not is_of_day
+            day.is_whole = day.is_whole and not is_of_day
             break
         last_id, size = message.pk, size + len(message.payload)
         event = _event(message, subscription.biz)

@@ -562,7 +562,7 @@ def test_platform_files(
     assert "literal.yaml:1" in manager.refusal("diff", str(literal), code=2)
     literal.write_text("consumers: {a: {url: https://a.example, headers: {X-Key: '${MSGP_KEY}'}}}")
     assert "MSGP_KEY" in manager.refusal("diff", str(literal), code=2)
-    for text in ("{{ URL }}: 1", "a: !!binary aa", f"a: {'9' * 5_000}"):
+    for text in ("{{ URL }}: 1", "a: !!binary aa", f"a: {'9' * 5_000}", "a: 1e+999"):
         literal.write_text(text)
         assert "literal.yaml" in manager.refusal("diff", str(literal), code=2)
     literal.write_text("1.10: {}")

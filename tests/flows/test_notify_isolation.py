@@ -44,9 +44,9 @@ print(json.dumps([healthy, bad]))
 PUBLISH = """
 import json, time
 from notify.intake import intake
-systems, rate, seconds, least = {systems!r}, {rate!r}, {seconds!r}, {least!r}
+systems, rate, seconds, min_count = {systems!r}, {rate!r}, {seconds!r}, {min_count!r}
 accepted, sent, begun = {{}}, 0, time.time()
-while time.time() < begun + seconds or sent < least:
+while time.time() < begun + seconds or sent < min_count:
     due = int((time.time() - begun) * rate) - sent
     events = [intake.Event(systems[(sent + n) % len(systems)], "load.test", b"{{}}")
               for n in range(min(due, 500))]
@@ -73,14 +73,18 @@ def stage(cluster: Cluster) -> Iterator[tuple[Cluster, SinkProcess, list[int], l
 
 
 def publish(
-    cluster: Cluster, systems: list[int], rate: float, seconds: float, least: int = 0
+    cluster: Cluster, systems: list[int], rate: float, seconds: float, min_count: int = 0
 ) -> dict[str, float]:
-    """For so many seconds, and until at least so many are published: on a busy machine the
-    publisher may be stopped for most of the time."""
+    """The publisher goes on for so many seconds, and until it has published at least so many: a
+    busy machine may stop it for most of the time."""
     file = cluster.folder / "accepted.json"
     cluster.script(
         PUBLISH.format(
-            systems=systems, rate=rate, seconds=seconds, least=least or len(systems), file=str(file)
+            systems=systems,
+            rate=rate,
+            seconds=seconds,
+            min_count=min_count or len(systems),
+            file=str(file),
         )
     )
     return dict(json.loads(Path(file).read_text()))

@@ -18,7 +18,7 @@ from msgplatform.core.data.engines.contract import (
 )
 from msgplatform.core.errors import InvalidInput, Permanent, Unavailable
 
-if TYPE_CHECKING:  # the table's description is used without Django, too
+if TYPE_CHECKING:  # the table's description is used without models, too
     from crmsync import models
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f`\"'\\.;%/]{1,64}")

@@ -53,8 +53,11 @@ def _mail(to: str, server: str) -> str:
 
 
 def _json_post(url: str) -> str:
-    """apprise's address for a POST of JSON: its own schemes, and `-` before names of the query."""
-    place, _mark, query = url.replace("http", "json", 1).partition("?")
+    """apprise's address for a POST of JSON: its own schemes, and `-` before names of the query. An
+    address that is apprise's already stays."""
+    if not url.startswith(("http://", "https://")):
+        return url
+    place, _mark, query = url.replace("http", "json", 1).replace(";", "%3B").partition("?")
     return f"{place}?-{query.replace('&', '&-')}" if query else place
 
 

@@ -19,7 +19,7 @@ LOCAL_PASSWORDS = env.flag("LOCAL_PASSWORDS", True)
 
 # The mail server that sends invitations: `smtp://` (port 25), `smtp+starttls://` (587) or
 # `smtps://` (465) and `user:password@mail.example.com`; the sender is
-# `?from=console@example.com`.
+# `?from=console@example.com`, in which `%20` is a blank.
 # By default: none; the link of an invitation is copied
 MAIL_URL = env.url("MAIL_URL", "", ("smtp", "smtp+starttls", "smtps"))
 globals().update(env.mail_server(MAIL_URL))

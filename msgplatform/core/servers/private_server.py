@@ -242,14 +242,20 @@ def _can_read(program: Path, directory: Path) -> bool:
     for path in directory.glob("appendonlydir/*.base.*"):
         with suppress(FileNotFoundError), path.open("rb") as file:  # a running server replaces it
             forms.append(file.read(9))
-    text = subprocess.check_output([str(program), "--version"], text=True) if forms else ""  # noqa: S603 - as in `start`
+    if not forms:
+        return True
+    try:
+        text = subprocess.check_output([str(program), "--version"], text=True)  # noqa: S603 - as in `start`
+    except (OSError, subprocess.SubprocessError):
+        return False
     if not (version := re.match(r"(Redis|Valkey) server v=(\d+\.\d+)", text)):
-        return True  # there is no file, or the server has another name
+        return True  # the server has another name
     name, release, form = version[1], float(version[2]), max(forms)
     if name == "Valkey":  # reads nothing of Redis after 7.2
         return form <= b"REDIS0011" or (release >= 9 and form >= b"VALKEY")
     # Redis 6 does not look into `appendonlydir`: it would start empty.
-    return release >= 7 and form < (b"REDIS0011" if release < 7.2 else b"VALKEY")
+    newer = b"REDIS0011" if release < 7.2 else b"REDIS0012" if release < 7.4 else b"VALKEY"
+    return release >= 7 and form < newer
 
 
 class RedisServer(PrivateServer):

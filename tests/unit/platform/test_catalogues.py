@@ -17,6 +17,7 @@ from django.template.loader import render_to_string
 from django.utils import translation
 
 from crmsync.admin.setup import crm_form, policy_trial
+from crmsync.monitor.activity import ACTIVITY as CRM
 from gateway import codes
 from gateway.messages import page as sms_page
 from gateway.messages.states import TITLES, ending_reason
@@ -155,6 +156,8 @@ def test_answers_are_chinese() -> None:
         assert failure_groups.answer_title("HTTP 503") == "HTTP 503"
         assert NOTIFY.answer is not None
         assert NOTIFY.answer(f"{counters.ANSWER}timeout") == "超时"
+        assert CRM.answer is not None
+        assert CRM.answer("failed:invalid") == "数据无效"
     assert failure_groups.answer_title("poison: invalid") == "poison: invalid"
 
 

@@ -99,8 +99,8 @@ def client_address(request: HttpRequest | Request) -> str:
 def reported_address(peer: str, forwarded: str) -> str:
     """The address that NUM_PROXIES trusted proxies report in X-Forwarded-For; else the peer's."""
     proxies: int = api_settings.NUM_PROXIES or 0
-    hops = [hop.strip() for hop in forwarded.split(",")]
-    if not proxies or not hops[0]:
+    hops = [address for hop in forwarded.split(",") if (address := hop.strip())]
+    if not proxies or not hops:
         return peer
     return _WITH_PORT.sub(r"\1\2", hops[-min(proxies, len(hops))])
 

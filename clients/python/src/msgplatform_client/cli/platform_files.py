@@ -8,6 +8,7 @@ a file of the folder for secrets. They are put in here, so that only the request
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -123,7 +124,9 @@ def _parsed(path: Path) -> tuple[Any, dict[_Path, int]]:
         text = path.read_bytes().decode("utf-8-sig")
         node = yaml.compose(text, Loader=_Loader)
         lines = dict(_lines(node, ())) if node else {}
-        return parse(text) or {}, lines
+        value = parse(text) or {}
+        json.dumps(value, allow_nan=False)  # JSON has no number as large as 1e999
+        return value, lines
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}.", Exit.USAGE) from error
     except UnicodeDecodeError:
