@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from msgplatform.core.servers.private_server import ServerFailed
 from tests.cluster import ROOT
 from tests.program_host import ProgramHost, start_code
+from tests.waiting import pause
 
 # Reprs of functions and of objects without one of their own have an address.
 SHOW = """
@@ -75,8 +77,12 @@ def test_settings_are_those_of_its_own_environment(url: str, tmp_path: Path) -> 
 
 
 def test_a_host_that_hangs_says_where(tmp_path: Path) -> None:
-    setup = "def load(): import time; time.sleep(600)\nload()"
-    host = ProgramHost(os.environ, ROOT, tmp_path / "log", setup, seconds=3)
+    setup = "def load(): import time; print('loads', flush=True); time.sleep(600)\nload()"
+    log, begun = tmp_path / "log", time.monotonic()
+    host = ProgramHost(os.environ, ROOT, log, setup, seconds=0.1)
+    while "loads" not in log.read_text():
+        assert time.monotonic() < begun + 60, "it does not start"
+        pause(begun, 0.01)
     with pytest.raises(ServerFailed, match=r"ended with -6:\n(.*\n)*.* in load\n"):
         host.ask(1)
     host.close()
