@@ -5,6 +5,7 @@ The clients of what hangs are more than the web server has threads.
 """
 
 import json
+import math
 import os
 import shutil
 import socket
@@ -15,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 import xmlrpc.client
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -192,15 +193,22 @@ class Platform:
         while not is_there() and time.monotonic() < until:
             time.sleep(0.05)
 
-    def seconds(self) -> dict[str, float]:
-        """Door → the longest time of ROUNDS answers."""
-        longest: dict[str, float] = {}
-        for _ in range(ROUNDS):
-            for name, ask in self.doors().items():
-                begun = time.monotonic()
-                assert ask() in GOOD, name
-                longest[name] = max(time.monotonic() - begun, longest.get(name, 0.0))
+    def seconds(self, names: Iterable[str]) -> dict[str, float]:
+        """Door → the longest time of ROUNDS answers, infinity with an error among them."""
+        doors, longest = self.doors(), dict.fromkeys(names, 0.0)
+        for name in list(longest) * ROUNDS:
+            begun = time.monotonic()
+            is_good = doors[name]() in GOOD
+            longest[name] = max(longest[name], time.monotonic() - begun if is_good else math.inf)
         return longest
+
+
+def late_doors(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {
+        name: took
+        for name, took in seconds.items()
+        if took > (MAX_ARRIVAL_SECONDS if name in {"arrival", "sync"} else MAX_SECONDS)
+    }
 
 
 @contextmanager
@@ -279,7 +287,8 @@ def test_who_needs_no_hung_server_is_not_held_up(
     )
     platform.message = json.loads(body)["id"]
     unknown = str(int(platform.message) - (1 << 40))
-    usual = platform.seconds()
+    names = list(platform.doors())
+    usual = platform.seconds(names)
     stops: dict[str, Callable[[], Any]] = {
         "database": lambda: hanging(mariadb), "archive": lambda: hanging(archive),
         "work redis": lambda: hanging(platform.cluster.redis_server),
@@ -302,32 +311,23 @@ def test_who_needs_no_hung_server_is_not_held_up(
     }
     table = {"(none)": usual}
     for server, needed in NEEDS.items():
-        with ExitStack() as stack:
+        # A machine that stands still is late in one of two tries. Doors that a hung server holds up
+        # are so in both; in each only the first of them is late, before the callers pause.
+        for _ in range(2):
+            with ExitStack() as stack:
+                if server in stops:
+                    stack.enter_context(stops[server]())
+                stack.enter_context(asked(askers[server]))
+                table[server] = platform.seconds(set(names) - needed)
             if server in stops:
-                stack.enter_context(stops[server]())
-            stack.enter_context(asked(askers[server]))
-            doors = platform.doors()
-            table[server] = {}
-            for name in doors.keys() - needed:
-                for _ in range(ROUNDS):
-                    begun = time.monotonic()
-                    status, took = doors[name](), 0.0
-                    took = time.monotonic() - begun
-                    table[server][name] = max(took, table[server].get(name, 0.0))
-                    if status not in GOOD:
-                        table[server][name] = float("inf")
-        if server in stops:
-            platform.cluster.wait_until(
-                lambda: platform.page("/readyz") == 200 == platform.xml_rpc(), "its end"
-            )
-    names = list(usual)
+                platform.cluster.wait_until(
+                    lambda: platform.page("/readyz") == 200 == platform.xml_rpc(), "its end"
+                )
+            if not late_doors(table[server]):
+                break
     print("| hung | " + " | ".join(names) + " |")
     for server, row in table.items():
         cells = [f"{row[name]:.2f}" if name in row else "–" for name in names]
         print(f"| {server} | " + " | ".join(cells) + " |")
-    late = {
-        (server, name): took
-        for server, row in table.items() for name, took in row.items()
-        if took > (MAX_ARRIVAL_SECONDS if name in {"arrival", "sync"} else MAX_SECONDS)
-    }  # fmt: skip
+    late = {server: late_doors(row) for server, row in table.items() if late_doors(row)}
     assert not late
