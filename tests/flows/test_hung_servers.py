@@ -289,6 +289,9 @@ def test_who_needs_no_hung_server_is_not_held_up(
     unknown = str(int(platform.message) - (1 << 40))
     names = list(platform.doors())
     usual = platform.seconds(names)
+    if late_doors(usual):
+        usual = platform.seconds(names)
+    assert math.inf not in usual.values(), usual
     stops: dict[str, Callable[[], Any]] = {
         "database": lambda: hanging(mariadb), "archive": lambda: hanging(archive),
         "work redis": lambda: hanging(platform.cluster.redis_server),
@@ -323,7 +326,8 @@ def test_who_needs_no_hung_server_is_not_held_up(
                 platform.cluster.wait_until(
                     lambda: platform.page("/readyz") == 200 == platform.xml_rpc(), "its end"
                 )
-            if not late_doors(table[server]):
+            late = late_doors(table[server])
+            if not late or math.inf in late.values():
                 break
     print("| hung | " + " | ".join(names) + " |")
     for server, row in table.items():

@@ -203,7 +203,7 @@ def test_a_sender_that_stood_still_sends_nothing_that_another_has_sent(cluster: 
     """It is taken for dead long before its lease is over."""
     cluster.environment["NOTIFY_LEASE_SECONDS"] = str(LONG_LEASE_SECONDS)
     cluster.environment["NOTIFY_TIMEOUT_SECONDS"] = "2"
-    # It gives everything back when the requests that it had begun have failed.
+    # A sender whose breaker opens gives everything back: the test would prove nothing.
     cluster.environment["NOTIFY_BREAKER_ENABLED"] = "no"
     for name in ("run_sender", "run_maker"):
         cluster.restart(name)

@@ -977,10 +977,10 @@ def test_an_address_is_made_of_what_the_service_shows(
 
 
 def test_a_url_of_your_own_is_called_with_its_query(admin_client: Client, robots: Robots) -> None:
-    url = f"https://{PLAIN}/in?method=a1&to=https://b?c"
+    url = f"https://{PLAIN}/in?method=a1&to=https://b?c;d"
     admin_client.post(f"{CHANNELS}add/", form(**address(url, "", "webhook")))
     admin_client.post(f"{CHANNELS}{AlertChannel.objects.get().pk}/test/")
-    assert robots.calls[0].query == {"method": "a1", "to": "https://b?c"}
+    assert robots.calls[0].query == {"method": "a1", "to": "https://b?c;d"}
 
 
 def test_a_wrong_rule_is_explained(admin_client: Client) -> None:

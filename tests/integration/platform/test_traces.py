@@ -181,6 +181,7 @@ def test_a_collector_that_rejects_spans_and_asks_to_wait(settings: Settings) -> 
             stderr=subprocess.PIPE, text=True,
         ) as program:  # fmt: skip
             while seen.requests < 2:
+                assert program.poll() is None
                 time.sleep(0.01)
             settings.OTEL_EXPORTER_OTLP_ENDPOINT = COLLECTOR
             while not all(counts := [sample.value for sample in figures.samples()]):

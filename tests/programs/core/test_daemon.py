@@ -87,8 +87,7 @@ def test_the_first_signal_drains(start, number: signal.Signals) -> None:  # type
 def test_the_second_signal_kills(start) -> None:  # type: ignore[no-untyped-def]
     process = start("slow-drain", drain_seconds=600)
     process.send_signal(signal.SIGTERM)
-    while process.stdout.readline() != "draining\n":
-        pass
+    assert "draining\n" in process.stdout
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=180)
     assert process.returncode == -signal.SIGTERM

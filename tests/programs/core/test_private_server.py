@@ -124,11 +124,16 @@ def test_a_redis_that_cannot_read_the_data_does_not_start(folder, packaged, monk
             assert psutil.Process(server.pid).exe() == str(program.resolve())
     # Redis 6 looks for its data elsewhere, and would start empty.
     old = folder / "redis-server"
-    old.write_text("#!/bin/sh\necho Redis server v=6.2.14 sha=00000000:0\n")
-    old.chmod(0o755)
+    old.touch(0o755)
     monkeypatch.setenv("PATH", str(folder))
-    for form in (b"*2\r\n$6\r\n", b"REDIS0011"):
+    for form, line in (
+        (b"*2\r\n$6\r\n", "echo Redis server v=6.2.14 sha=00000000:0"),
+        (b"REDIS0011", "echo Redis server v=6.2.14 sha=00000000:0"),
+        (b"REDIS0011", "echo Redis server v=7.0.15 sha=00000000:0"),
+        (b"REDIS0011", "exit 1"),
+    ):
         base.write_bytes(form)
+        old.write_text(f"#!/bin/sh\n{line}\n")
         assert find_redis(folder) == packaged
     base.write_bytes(b"REDIS0012")
     with pytest.raises(ServerMissing, match=f"can use the folder {folder}.*the one that wrote it"):

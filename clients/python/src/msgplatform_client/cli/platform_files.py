@@ -125,8 +125,6 @@ def _parsed(path: Path) -> tuple[Any, dict[_Path, int]]:
         node = yaml.compose(text, Loader=_Loader)
         lines = dict(_lines(node, ())) if node else {}
         value = parse(text) or {}
-        json.dumps(value, allow_nan=False)  # JSON has no number as large as 1e999
-        return value, lines
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}.", Exit.USAGE) from error
     except UnicodeDecodeError:
@@ -137,6 +135,11 @@ def _parsed(path: Path) -> tuple[Any, dict[_Path, int]]:
         raise Failure(f"{place}: this is not YAML: {error.problem}.", Exit.USAGE) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # numbers may be too long
         raise Failure(f"{path}: this is not YAML: {error}.", Exit.USAGE) from None
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise Failure(f"{path}: a number is too large for JSON.", Exit.USAGE) from None
+    return value, lines
 
 
 def _lines(node: yaml.Node, path: _Path) -> Iterator[tuple[_Path, int]]:
