@@ -5,7 +5,7 @@ that a killed maker claimed and did not put is due again when its lease is over.
 """
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -52,13 +52,9 @@ class Backlog(msgspec.Struct):
 
 
 class Dispatcher:
-    """`only`: ids of the subscriptions to queue for; empty means all."""
-
-    def __init__(self, subscriptions: Subscriptions, only: Collection[int] = ()) -> None:
+    def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
         rows = BizReceive.objects.filter(status__in=BizReceive.ACTIVE)
-        if only:
-            rows = rows.filter(id__in=frozenset(only))
         # Built once: most turns find nothing, and building costs more than the answer.
         self._times = with_deliveries(rows, _WAITING).values_list(
             "id", Now(), *map(first_due, _WAITING)

@@ -14,7 +14,7 @@ that a million deliveries need no long request, and a killed maker's work is con
 
 import gc
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -55,19 +55,16 @@ _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 
 
 class Maker(Worker):
-    """`only`: ids of subscriptions. With `only` the maker does nothing but queue for these."""
-
     role = "maker"
     wake_signal = signals.MAKER
 
-    def __init__(self, only: Collection[int] = ()) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.subscriptions = Subscriptions()
         self._event_types = CatalogueSubjects()
-        self.dispatcher = Dispatcher(self.subscriptions, only)
+        self.dispatcher = Dispatcher(self.subscriptions)
         self.splitter = Splitter(self.subscriptions, self._event_types, self.dispatcher.expect)
         self._texts = Texts()
-        self._is_dedicated = bool(only)
         self._next_recover = Every(RECOVER_EVERY_SECONDS)
         self._next_settle = Every(SETTLE_EVERY_SECONDS)
         self._next_expire = Every(SETTLE_EVERY_SECONDS)
@@ -85,8 +82,6 @@ class Maker(Worker):
     def turn(self) -> bool:
         self.continuity.look_for_gap()
         self.subscriptions.refresh()
-        if self._is_dedicated:
-            return self._work({}) > 0
         if self._next_recover.take():
             # Clean up after killed senders and markers. A result is the only copy of a
             # subscriber's answer and is put back; an order can be made again.
@@ -162,13 +157,12 @@ class Maker(Worker):
             if unsplit:  # splitting needs no Redis
                 self.heartbeat.done += self.splitter.split(unsplit, None)[0]
             raise
-        split_count = direct_count = expired_count = 0
-        if not self._is_dedicated and time.monotonic() - began > _LONG_SECONDS:
+        split_count = direct_count = 0
+        if time.monotonic() - began > _LONG_SECONDS:
             unsplit = self.splitter.waiting()  # messages that came meanwhile need not wait a turn
         if unsplit:
             split_count, direct_count = self.splitter.split(unsplit, capacity, behind_ids)
-        if not self._is_dedicated:
-            expired_count = self._expire(backlogs, capacity)
+        expired_count = self._expire(backlogs, capacity)
         self.heartbeat.done += split_count + queued_count + direct_count
         return split_count + queued_count + expired_count
 

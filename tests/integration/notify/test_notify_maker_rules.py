@@ -710,18 +710,6 @@ def test_what_is_due_is_the_database_s_question(biz: Biz, hours: int) -> None:
     assert [len(order) for order in items(row)] == [1]
 
 
-def test_a_dedicated_maker_queues_for_its_subscriptions_and_splits_nothing(biz: Biz) -> None:
-    mine, other = subscription(biz, "mine"), subscription(biz, "other")
-    publish(biz, 2)
-    Maker().splitter.split()
-    publish(biz, 1)
-    dedicated = Maker(only=[mine.pk])
-    run(dedicated)
-    assert [len(order) for order in items(mine)] == [2]
-    assert items(other) == []
-    assert BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).count() == 1
-
-
 def test_splitting_goes_on_without_redis(biz: Biz, servers: Servers) -> None:
     row = subscription(biz)
     publish(biz, 2)
