@@ -15,7 +15,7 @@ from crmsync.models import Crm, ExceptionEntry, Operation, Policy, Record, Recov
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount
 from msgplatform.doors.admin.rows import BoundedPaginator
 from msgplatform.jobs.models import BulkJob
-from msgplatform.models import Alert, ApiKey, AuditLog, Biz, MinuteCounter
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz
 from notify.feed.models import EventQueue
 from notify.models import BizReceive
 
@@ -105,8 +105,6 @@ def _platform() -> dict[type[Model], Asked]:
         Alert: {"open": {"state": "open"}, "resolved": {"state": "resolved"},
                 "of a kind": {"kind": "platform.backlog"}},
         BulkJob: {"done": {"state__exact": "done"}, "of a flow": {"flow": "notify"}},
-        MinuteCounter: {"of a flow": {"flow": "notify"}, "of a name": {"name": "delivered"},
-                        "of a rare name": {"name": "dead"}},
         ApiKey: {"of a system": {"biz__id__exact": Biz.objects.get(name="system-0").pk}},
         Biz: {"by name": {"q": "system-7"}},
     }  # fmt: skip

@@ -192,7 +192,7 @@ class RecentRowsList(BoundedList):
 
     `recent_limit` is the number of these rows, 0 if the filters were applied to all. The admin's
     method `indexed_parameters(selection, query)` names the parameters of filters with an index; "q"
-    is the search. The admin's `recent_by` may name the column that orders rows instead of the key.
+    is the search.
     """
 
     recent_limit = 0
@@ -219,16 +219,15 @@ class RecentRowsList(BoundedList):
             newest = spec.queryset(request, newest)
         if "q" in index_parameters:
             newest, _distinct = model_admin.get_search_results(request, newest, self.query)
-        by = getattr(model_admin, "recent_by", "pk")
-        first_value = first_recent(newest, by)
-        if first_value is None:
+        first_id = first_recent(newest)
+        if first_id is None:
             return rows
         self.recent_limit = MAX_RECENT_ROWS
-        return rows.filter(**{f"{by}__gte": first_value})
+        return rows.filter(pk__gte=first_id)
 
 
-def first_recent(rows: QuerySet[Any], by: str = "pk") -> Any:
-    """The value from which the newest MAX_RECENT_ROWS rows begin; None if there are fewer rows."""
-    newest: Any = rows.order_by(f"-{by}").values(by)[:MAX_RECENT_ROWS]
-    totals = newest.aggregate(first=Min(by), count=Count(by))
+def first_recent(rows: QuerySet[Any]) -> Any:
+    """The id from which the newest MAX_RECENT_ROWS rows begin; None if there are fewer rows."""
+    newest: Any = rows.order_by("-pk").values("pk")[:MAX_RECENT_ROWS]
+    totals = newest.aggregate(first=Min("pk"), count=Count("pk"))
     return None if totals["count"] < MAX_RECENT_ROWS else totals["first"]

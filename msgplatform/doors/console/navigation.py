@@ -29,9 +29,6 @@ _ICONS = {
 
 # Apps in the order of the menu, in every language; others follow by name.
 _ORDER = ("notify", "gateway", "feed", "crmsync", "msgplatform", "auth")
-# Models that their app's group leaves out: bulk jobs have a page of the console, and counters are
-# in the last group.
-_ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
@@ -47,7 +44,8 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         items = [
             _item(model["name"], icons.get(model["object_name"], "table_rows"), model["admin_url"])
             for model in models
-            if model["admin_url"] and model["object_name"] not in _ELSEWHERE
+            # Bulk jobs have a page of the console.
+            if model["admin_url"] and model["object_name"] != "BulkJob"
         ]
         links = [
             _item(str(link.title), link.icon, link.address)
@@ -71,15 +69,11 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         # People who use one flow do not scroll past the others.
         is_unused = app_flows and not any(map(pages.is_set_up, app_flows))
         groups.append(group | {"collapsible": True} if is_unused else group)
-    # The pages for people who know how the platform works inside.
-    items = []
+    # The page for people who know how the platform works inside.
     if request.user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
-        items.append(_item(_("Queues"), "stacks", reverse("django_rq:home")))
-    if request.user.has_perm("msgplatform.view_minutecounter"):
-        address = reverse("admin:msgplatform_minutecounter_changelist")
-        items.append(_item(_("Counters"), "pin", address))
-    title = _("Internals")
-    groups.append({"title": title, "separator": True, "collapsible": True, "items": items})
+        items = [_item(_("Queues"), "stacks", reverse("django_rq:home"))]
+        title = _("Internals")
+        groups.append({"title": title, "separator": True, "collapsible": True, "items": items})
     if person_limits.is_limited(request):
         for group in groups:
             group["items"] = [

@@ -454,7 +454,7 @@ def test_a_page_that_declares_nothing_is_refused(
     assert answer.status_code == 403
     assert "business systems" in answer.content.decode()
     for address in ("/admin/msgplatform/auditlog/", "/admin/auth/user/", "/django-rq/",
-                    "/console/getting-started", "/admin/msgplatform/minutecounter/",
+                    "/console/getting-started",
                     "/admin/gateway/smsgateway/", "/admin/crmsync/crm/", "/admin/feed/eventqueue/",
                     "/admin/msgplatform/alertchannel/", "/admin/search/?s=zebra",
                     f"/admin/notify/bizreceive/{systems[0].rows['subscription']}/history/",

@@ -80,7 +80,7 @@ def test_nothing_is_in_the_menu_twice(admin_client: Client) -> None:
     items = [item["title"] for group in menu(admin_client) for item in group["items"]]
     assert items.count("Bulk jobs") == 1
     internals = menu(admin_client)[-1]
-    assert [item["title"] for item in internals["items"]] == ["Queues", "Counters"]
+    assert [item["title"] for item in internals["items"]] == ["Queues"]
     looker = User.objects.create_user("looker", password="x", is_staff=True)
     looker.user_permissions.add(Permission.objects.get(codename="view_bulkjob"))
     client = Client()

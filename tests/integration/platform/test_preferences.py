@@ -146,7 +146,7 @@ def test_the_ends_of_the_calendar_in_a_person_s_zone(
     for address in (
         f"/console/search/notify?since={moment}", f"/console/search/sms?until={moment}",
         f"/console/bulk/notify?action=resend&since={moment}",
-        f"/admin/msgplatform/minutecounter/?minute_since={moment[:19]}",
+        f"/admin/crmsync/recoveryentry/?created_at_since={moment[:19]}",
         f"/admin/msgplatform/auditlog/?at_until={moment[:16]}",
     ):  # fmt: skip
         assert admin_client.get(address).status_code == 200, address

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from msgplatform.core.data import sql
 from msgplatform.doors.admin import rows as list_rows
-from msgplatform.models import AuditLog, MinuteCounter
+from msgplatform.models import AuditLog
 from tests.support import table_rows
 
 pytestmark = [
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("work_redis"),
 ]
-AUDIT, COUNTERS = "/admin/msgplatform/auditlog/", "/admin/msgplatform/minutecounter/"
+AUDIT = "/admin/msgplatform/auditlog/"
 ROWS, LOOKED_AT = 5_000, 200
 MINUTE = timedelta(minutes=1)
 
@@ -43,27 +43,9 @@ def entries(now: datetime) -> None:
             for n in range(ROWS)
         ),
     )  # fmt: skip
-    _analyze("msgplatform_auditlog")
-
-
-@pytest.fixture
-def counters(now: datetime) -> None:
-    """Ten counters a minute; one of another name in the first minute."""
-    table_rows.insert_like(
-        MinuteCounter(flow="notify", value=1),
-        ("id", "minute", "biz_id", "subject", "name"),
-        (
-            (n + 1, sql.stored(now - (ROWS - n) // 10 * MINUTE), 1, n % 10,
-             "delivered" if n else "exhausted")
-            for n in range(ROWS)
-        ),
-    )  # fmt: skip
-    _analyze("msgplatform_minutecounter")
-
-
-def _analyze(table: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(f"ANALYZE {'TABLE ' if connection.vendor == 'mysql' else ''}{table}")
+        table = "TABLE " if connection.vendor == "mysql" else ""
+        cursor.execute(f"ANALYZE {table}msgplatform_auditlog")
         cursor.fetchall()
 
 
@@ -130,30 +112,18 @@ def test_a_time_and_an_action_are_indexes(admin_client: Client, now: datetime) -
     assert not shown(admin_client, f"{AUDIT}?at_since={until(now + MINUTE)}").result_list
 
 
-@pytest.mark.usefixtures("counters")
-def test_counters_by_minute_and_by_name(admin_client: Client, now: datetime) -> None:
-    minutes = [row.minute for row in shown(admin_client, COUNTERS).result_list]
-    assert minutes == sorted(minutes, reverse=True)
-    assert shown(admin_client, f"{COUNTERS}?name=delivered").recent_limit == LOOKED_AT
-    assert not shown(admin_client, f"{COUNTERS}?name=exhausted").result_list
-    first = until(now - (ROWS // 10 - 5) * MINUTE)
-    (row,) = shown(admin_client, f"{COUNTERS}?name=exhausted&minute_until={first}").result_list
-    assert row.pk == 1
-
-
-@pytest.mark.usefixtures("entries", "counters")
+@pytest.mark.usefixtures("entries")
 def test_no_list_reads_a_table(admin_client: Client) -> None:
     if connection.vendor == "sqlite":  # it does not count what it reads
         return
     for address in (
         AUDIT, f"{AUDIT}?q=museum", f"{AUDIT}?action=changed", f"{AUDIT}?action=key_revoked",
-        f"{AUDIT}?action=changed&q=museum", COUNTERS, f"{COUNTERS}?flow=notify",
-        f"{COUNTERS}?name=exhausted", f"{COUNTERS}?p=2",
+        f"{AUDIT}?action=changed&q=museum",
     ):  # fmt: skip
         shown(admin_client, address)
         before = rows_read()
         shown(admin_client, address)
         # The number of pages is counted up to a bound that is above the rows of this test: they are
         # read, and read again from the derived table.
-        counted = 2 * ROWS if "q=" not in address and "name=" not in address else 0
+        counted = 2 * ROWS if "q=" not in address else 0
         assert rows_read() - before < counted + ROWS / 4, address

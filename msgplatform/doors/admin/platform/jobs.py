@@ -1,6 +1,5 @@
-"""Bulk jobs, and the counters of minutes that their program adds up."""
+"""Bulk jobs."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,11 +12,10 @@ from django.utils.translation import gettext, gettext_lazy as _, ngettext
 
 from msgplatform.core import flows
 from msgplatform.core.errors import NotNow
-from msgplatform.doors.admin.filters import MomentFilter, PickFilter, row_id
-from msgplatform.doors.admin.rows import ReadOnlyAdmin, RecentRowsList
+from msgplatform.doors.admin.filters import row_id
+from msgplatform.doors.admin.rows import ReadOnlyAdmin
 from msgplatform.jobs import control
 from msgplatform.jobs.models import BulkJob
-from msgplatform.models import MinuteCounter
 
 
 @admin.register(BulkJob)
@@ -66,33 +64,3 @@ class BulkJobAdmin(ReadOnlyAdmin):
     @admin.action(description=_("Cancel"), permissions=["operate"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
         self._set_state(request, queryset, BulkJob.State.CANCELLED)
-
-
-class CounterFilter(PickFilter):
-    """The counters that statistics use. No index has the names in the table."""
-
-    title = _("counter")
-    parameter_name = "name"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        names: set[str] = set()
-        for activity in (flow.health.activity for flow in flows.all() if flow.health.activity):
-            names.update(name for measure in activity.stored_measures for name in measure.counters)
-            names.update(name for figure in activity.figures for name in figure.counters)
-        return [(name, name) for name in sorted(names)]
-
-
-@admin.register(MinuteCounter)
-class MinuteCounterAdmin(ReadOnlyAdmin):
-    list_display = ["minute", "flow", "biz_id", "subject", "name", "value"]
-    list_filter = ["flow", CounterFilter, ("minute", MomentFilter)]
-    list_filter_submit = True
-    list_before_template = "admin/recent_bar.html"
-    sortable_by = ()
-    recent_by = "minute"
-    # The columns of an index: a database that sorts by the minute alone sorts the whole table.
-    ordering = ["-minute", "-flow", "-biz_id", "-subject", "-name"]
-    list_class = RecentRowsList
-
-    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
-        return {"minute_since", "minute_until"}
