@@ -23,7 +23,7 @@ from msgplatform.doors.admin import AdminPage, Select, cells
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.fields import LinesField
-from msgplatform.doors.admin.filters import PickFilter
+from msgplatform.doors.admin.filters import AutocompleteFilter, ChoiceFilter
 from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.doors.admin.rows import RowsAdmin
 from msgplatform.models.alerts import Severity
@@ -183,27 +183,13 @@ _TONES = {State.WAITING: "warn", State.SENT: "good", State.FAILED: "bad", State.
 _MAX_NOTICES = 200
 
 
-class StateFilter(PickFilter):
-    title = _("state")
-    parameter_name, options = "state", State.choices
-
-
-class ChannelFilter(PickFilter):
-    title = _("alert channel")
-    parameter_name, column, is_id = "channel", "channel_id", True
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        rows = AlertChannel.objects.order_by("name").values_list("pk", "name")[:200]
-        return [(str(pk), name) for pk, name in rows]
-
-
 @admin.register(AlertMessage)
 class AlertMessageAdmin(RowsAdmin):
     sentence_fields = ("title", "text", "error")
     empty_text = _("Nothing was sent yet: alerts go out by the rules, to channels.")
     list_display = ["subject", "channel", "kind_text", "state_mark", "created_at", "sent_at"]
     list_display_links = None
-    list_filter = [StateFilter, ChannelFilter]
+    list_filter = [("state", ChoiceFilter), ("channel", AutocompleteFilter)]
     search_help_text = _("A message's id")
     page_template = "admin/alert_message.html"
 
