@@ -1,5 +1,5 @@
-"""The files in STATE_DIR that hold SECRET_KEY and ENCRYPTION_KEY where no variable does, and names
-of keys. Settings read the files, so this module is for the time before Django starts."""
+"""STATE_DIR, its files that hold SECRET_KEY and ENCRYPTION_KEY where no variable does, and names of
+keys. Settings read the files, so this module is for the time before Django starts."""
 
 import base64
 import hashlib
@@ -11,12 +11,34 @@ from collections.abc import Callable
 from pathlib import Path
 
 from msgplatform import env
-from msgplatform.core.servers.private_server import claim_state_directory
+from msgplatform.core.servers.private_server import ServerFailed, private_directory
+
+# Files and folders in STATE_DIR, by the beginnings of their names; the last two are in a new home
+# folder and on a disk of its own.
+_STATE_NAMES = (
+    "audit_signing_key", "demo", "encryption_key", "erasures.jsonl", "last_backup", "logs",
+    "msgplatform.db", "redis-", "run", "secret_key", "smg-simulator", "static", ".", "lost+found",
+)  # fmt: skip
 
 
 def fingerprint(key: str) -> str:
     """A name of a key. The name does not reveal the key, which has 256 random bits."""
     return hashlib.sha256(f"msgplatform: {key}".encode()).hexdigest()[:16]
+
+
+def claim_state_directory(path: Path) -> Path:
+    """Make STATE_DIR a private directory. Raises ServerFailed, and changes nothing, if other users
+    may enter the folder and it holds more than the platform's files: /var would be closed."""
+    # `var` of a clone belongs to nobody else, whatever its tools keep there.
+    if path.is_dir() and path.stat().st_mode & 0o077 and path != env.BASE_DIR / "var":
+        for entry in path.iterdir():
+            if not entry.name.startswith(_STATE_NAMES):
+                raise ServerFailed(
+                    f"{path} holds {entry.name}, and other users may enter it. The platform needs "
+                    "a folder for itself: name one in STATE_DIR, or close this one to others: "
+                    f"chmod 700 {path}"
+                )
+    return private_directory(path)
 
 
 def make_missing() -> None:

@@ -23,16 +23,10 @@ from urllib.parse import quote
 
 from msgplatform.core.errors import Permanent, Unavailable
 from msgplatform.core.servers import child_process
-from msgplatform.env import BASE_DIR, INSTALL, MAX_SOCKET_PATH
+from msgplatform.env import INSTALL, MAX_SOCKET_PATH
 
 # Folders of daemons, which are not on every user's PATH.
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
-# Files and folders in STATE_DIR, by the beginnings of their names; the last two are in a new home
-# folder and on a disk of its own.
-_STATE_NAMES = (
-    "audit_signing_key", "demo", "encryption_key", "erasures.jsonl", "last_backup", "logs",
-    "msgplatform.db", "redis-", "run", "secret_key", "smg-simulator", "static", ".", "lost+found",
-)  # fmt: skip
 _POLL_SECONDS = 0.02
 _TAIL_LINES = 15
 _LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
@@ -65,21 +59,6 @@ def private_directory(path: Path) -> Path:
     if status.st_mode & 0o077:
         path.chmod(0o700)
     return path
-
-
-def claim_state_directory(path: Path) -> Path:
-    """Make STATE_DIR a private directory. Raises ServerFailed, and changes nothing, if other users
-    may enter the folder and it holds more than the platform's files: /var would be closed."""
-    # `var` of a clone belongs to nobody else, whatever its tools keep there.
-    if path.is_dir() and path.stat().st_mode & 0o077 and path != BASE_DIR / "var":
-        for entry in path.iterdir():
-            if not entry.name.startswith(_STATE_NAMES):
-                raise ServerFailed(
-                    f"{path} holds {entry.name}, and other users may enter it. The platform needs "
-                    "a folder for itself: name one in STATE_DIR, or close this one to others: "
-                    f"chmod 700 {path}"
-                )
-    return private_directory(path)
 
 
 def free_port() -> int:

@@ -17,11 +17,8 @@ from msgplatform import env as environment
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.flows.programs import BULK, Daemon, redis_roles
-from msgplatform.core.servers.private_server import (
-    RedisServer,
-    claim_state_directory,
-    private_directory,
-)
+from msgplatform.core.secrets.key_files import claim_state_directory
+from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.core.web import public_address
 from msgplatform.operation.supervision import address, preparation, releases
 from msgplatform.operation.supervision.config import Program

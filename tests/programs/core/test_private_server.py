@@ -15,11 +15,11 @@ import pytest
 import redis
 
 from bench.harness.mariadb import MariaDb
+from msgplatform.core.secrets.key_files import claim_state_directory
 from msgplatform.core.servers import child_process, private_server
 from msgplatform.core.servers.private_server import (
     ServerFailed,
     ServerMissing,
-    claim_state_directory,
     find_redis,
     free_port,
     private_directory,
