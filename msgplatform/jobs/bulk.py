@@ -104,8 +104,6 @@ class BulkRunner(Worker):
     def _turn_of_jobs(self) -> bool:
         """Do one page of one job. True if there was a job."""
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
-        if not open_jobs.exists():  # a claim writes; an idle turn only reads
-            return False
         claim = claims.claim(
             open_jobs.order_by("lease_until", "id"),  # NULL first: a new job
             limit=1,

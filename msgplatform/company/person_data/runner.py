@@ -202,8 +202,6 @@ class ErasureRunner(Upkeep):
             self._list.keep()
             report_alerts()
         open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
-        if not open_rows.exists():  # check first: a claim would write
-            return False
         claim = claims.claim(
             open_rows.order_by("lease_until", "id"), limit=1, lease=LEASE_SECONDS,
             changes={"state": _State.RUNNING},
