@@ -14,6 +14,6 @@ class MsgplatformConfig(AppConfig):
         from msgplatform.core import alerts, daemons
         from msgplatform.monitor.alert_store import AlertTable
 
-        alerts.set_store(AlertTable())
+        alerts.stores.append(AlertTable())
         daemons.threads.append("msgplatform.monitor.watch.watch.watch")
         post_migrate.connect(roles.update, dispatch_uid="msgplatform.roles")

@@ -106,25 +106,11 @@ class Sender(Protocol):
 
 Handler = Callable[[AlertEvent], None]
 _handlers: dict[str, Handler] = {}
-_stores: list[Store] = []
-_senders: list[Callable[[], Sender]] = []
+stores: list[Store] = []  # one; without it every alert counts as a change
+# Makes the sender of a program's watch; without it alerts stay in the console.
+sender_makers: list[Callable[[], Sender]] = []
 # Alerts of this process that came while the database was away; the oldest are dropped.
 _waiting: deque[AlertEvent] = deque(maxlen=100)
-
-
-def set_store(store: Store) -> None:
-    """Set the store. Without a store every alert counts as a change."""
-    _stores[:] = [store]
-
-
-def set_sender(make: Callable[[], Sender]) -> None:
-    """The watch of each program makes a sender. Without a sender alerts stay in the console."""
-    _senders[:] = [make]
-
-
-def senders() -> list[Sender]:
-    """A new sender of each kind, for one watch."""
-    return [make() for make in _senders]
 
 
 def register(name: str, handler: Handler) -> None:
@@ -167,7 +153,7 @@ def reconcile(
     """
     try:
         # Read open alerts first, so that an alert which is raised meanwhile is not resolved.
-        open_keys = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
+        open_keys = {key for store in stores for kind in kinds for key in store.open_keys(kind)}
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
         _log_error("open_alerts_not_read", error, kinds=sorted(kinds))
         return False
@@ -177,7 +163,7 @@ def reconcile(
             event = AlertEvent(condition.kind, condition.subject, condition.text, key)
             raise_event(event, comes_again=True)
     try:
-        for store in _stores:
+        for store in stores:
             store.renew([condition for key, condition in conditions.items() if key in open_keys])
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
         _log_error("alerts_not_renewed", error, keys=len(open_keys & conditions.keys()))
@@ -195,7 +181,7 @@ def hand_out_waiting() -> None:
 
 def open_kinds() -> dict[str, int]:
     """Kind → number of open alerts. Raises the errors of the store."""
-    return {kind: count for store in _stores for kind, count in store.open_kinds().items()}
+    return {kind: count for store in stores for kind, count in store.open_kinds().items()}
 
 
 def _resolution(key: str) -> AlertEvent:
@@ -221,7 +207,7 @@ def _log_error(event: str, error: Exception, **facts: object) -> None:
 def _hand_out(event: AlertEvent, comes_again: bool) -> None:
     change: AlertEvent | None = event
     try:
-        for store in _stores:
+        for store in stores:
             change = store.store(event)
     except Exception as error:
         is_away = isinstance(error, DatabaseError) and transactions.is_away(error)

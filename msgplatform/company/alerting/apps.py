@@ -10,4 +10,4 @@ class AlertingConfig(AppConfig):
         from msgplatform.company.alerting.turn import Sender
         from msgplatform.core import alerts
 
-        alerts.set_sender(Sender)
+        alerts.sender_makers.append(Sender)

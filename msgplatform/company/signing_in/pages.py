@@ -36,7 +36,9 @@ from msgplatform.models import AuditLog
 
 LINK_SECONDS = 15 * 60
 _SALT = "msgplatform.login_link"
-_provider_addresses: list[Callable[[HttpRequest], str]] = []
+# The provider's address to which people are redirected at logout; "" for sessions that did not
+# begin there.
+provider_addresses: list[Callable[[HttpRequest], str]] = []
 
 
 class _LoginView(LoginView):
@@ -107,17 +109,11 @@ def log_in_by_link(request: HttpRequest) -> HttpResponse:
     return answer
 
 
-def register_provider(address: Callable[[HttpRequest], str]) -> None:
-    """Store the provider's address to which people are redirected at logout; "" for sessions that
-    did not begin there."""
-    _provider_addresses.append(address)
-
-
 @require_POST
 @never_cache
 def log_out(request: HttpRequest) -> HttpResponse:
     """The theme's page. A session of the provider gets a page that leads there."""
-    url = next(filter(None, (address(request) for address in _provider_addresses)), "")
+    url = next(filter(None, (address(request) for address in provider_addresses)), "")
     if not url:
         return admin.site.logout(request)
     logout(request)

@@ -19,7 +19,7 @@ class SingleSignOnConfig(AppConfig):
         if not settings.DAEMON:
             from msgplatform.company.signing_in import pages
 
-            pages.register_provider(_address)
+            pages.provider_addresses.append(_address)
 
 
 def _check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:

@@ -41,17 +41,13 @@ def start(
 
     A span without `parent` begins a trace.
     """
-    span: Span = _starters[0](name, parent, kind, at, links, _prefix(attributes))
+    span: Span = starters[0](name, parent, kind, at, links, _prefix(attributes))
     return span
 
 
-# Begins a span, with the positional arguments of `operation/trace_export/export.py`.
-_starters: list[Callable[..., Span]] = []
-
-
-def set_exporter(starter: Callable[..., Span]) -> None:
-    """Set the function that begins exported spans. Without an exporter there are no traces."""
-    _starters[:] = [starter]
+# Begins an exported span, with the positional arguments of `operation/trace_export/export.py`.
+# Without it there are no traces.
+starters: list[Callable[..., Span]] = []
 
 
 def end(span: Span, *, at: int | None = None, error: str = "", **attributes: Value) -> None:

@@ -150,7 +150,7 @@ class Watch:
         # Names of the Redis servers that the last look found unavailable.
         self._unavailable: set[str] = set()
         self._without_database = False
-        self._senders = alerts.senders()
+        self._senders = [make() for make in alerts.sender_makers]
         # True if this process holds the lease, or none can: without the work Redis every process
         # sends.
         self._may_send = False

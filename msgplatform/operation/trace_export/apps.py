@@ -15,7 +15,7 @@ class TraceExportConfig(AppConfig):
     name = "msgplatform.operation.trace_export"
 
     def ready(self) -> None:
-        spans.set_exporter(_start)
+        spans.starters.append(_start)
 
 
 def _start(*arguments: Any) -> Any:

@@ -74,7 +74,7 @@ def test_the_alert_of_what_is_set_aside_is_raised(
 ) -> None:
     """Once for each item, with the error in the log."""
     raised: list[alerts.AlertEvent] = []
-    monkeypatch.setattr(alerts, "_stores", [])
+    monkeypatch.setattr(alerts, "stores", [])
     monkeypatch.setattr(alerts, "_handlers", {"test": raised.append})
 
     def set_aside(item: int, error: Exception) -> alerts.AlertEvent | None:
