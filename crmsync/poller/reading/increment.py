@@ -287,7 +287,10 @@ class _Select:
         bare_rows = self._read(f"SELECT {self._row_columns} {clause}", parameters)
         unreadable: dict[Key, Exception] = {}
         keys = [row.key for row in bare_rows]
-        whole_rows = isolate(keys, self._of_readable, unreadable.__setitem__, _is_of_source)
+        whole_rows = isolate(
+            keys, self._of_readable, unreadable.__setitem__,
+            lambda error: isinstance(error, PlatformError),  # concerns the whole source, and no row
+        )  # fmt: skip
         by_key = {row.key: row for row in whole_rows}
         # Keep the times of the first statement: a row that has changed since is read again.
         return [
@@ -376,8 +379,3 @@ def _shortest_float(value: Any) -> Any:
 
 def _time_and_hash(row: Row) -> tuple[str, int]:
     return row.time, hash(repr((row.deleted, row.version, row.values)))
-
-
-def _is_of_source(error: Exception) -> bool:
-    """True if the error concerns the whole source, and no row."""
-    return isinstance(error, PlatformError)
