@@ -38,14 +38,10 @@ def export(
         if (section := kinds.section_of(kind)) != last_section:
             last_section = section
             yield from ("", f"{section}:")
-        address = kinds.address_of(kind, row)
-        name = kinds.name_of(address)
+        name = kinds.name_of(kinds.address_of(kind, row))
         name_text = text.write_inline(name)  # over 128 characters: no simple key to `write`
-        if not kinds.can_name(kind, address):
-            yield f"  # {name_text} is not here: a file cannot name it."
-            continue
-        if empty_list := _empty_list(kind, row):
-            yield f"  # {name_text} is not here: it has no {empty_list}, and cannot be applied."
+        if fault := _fault(kind, row):
+            yield f"  # {name_text} is not here: {fault}."
             continue
         body, secrets = _body(kind, row), dict[str, Any]()
         for field_name, secret in _stored_secrets(kind, row):  # a reference says which one it is
@@ -66,10 +62,9 @@ def content(sections: Collection[str] = (), systems: Collection[str] = ()) -> di
     """The file as a value: sections with names and bodies, without secrets."""
     bodies: dict[str, Any] = {VERSION_KEY: VERSION}
     for kind, row in _objects(sections, systems):
-        address = kinds.address_of(kind, row)
-        if kinds.can_name(kind, address) and not _empty_list(kind, row):
-            section = kinds.section_of(kind)
-            bodies.setdefault(section, {})[kinds.name_of(address)] = _body(kind, row)
+        if not _fault(kind, row):
+            name = kinds.name_of(kinds.address_of(kind, row))
+            bodies.setdefault(kinds.section_of(kind), {})[name] = _body(kind, row)
     return bodies
 
 
@@ -92,13 +87,14 @@ def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
         yield f"{beginning}{line}" if line else ""
 
 
-def _empty_list(kind: Kind, row: Any) -> str:
-    """The name of a list that a body needs and the row does not have, such as the channels of a
-    rule; '' if there is none."""
+def _fault(kind: Kind, row: Any) -> str:
+    """The reason why the row is not in a file; '' if it is. A rule without channels is not."""
+    if not kinds.can_name(kind, kinds.address_of(kind, row)):
+        return "a file cannot name it"
     for name, field in fields_of(kind.serializer_class).items():
         is_needed = isinstance(field, serializers.ManyRelatedField) and not field.allow_empty
         if is_needed and not getattr(row, str(field.source)).all():
-            return name
+            return f"it has no {name}, and cannot be applied"
     return ""
 
 
