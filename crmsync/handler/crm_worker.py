@@ -213,7 +213,13 @@ class CrmWorker:
                 # Killed here: the lease runs out, and the records are looked up before they are
                 # sent again.
                 failpoint("after_send_before_mark")
-            self._mark(order, self._unmarked)
+            answers = self._unmarked.answers
+            # Pause first: a pause can be repeated, but after the marks the order is dropped.
+            refusals = [a.outcome.message for a in answers if isinstance(a.outcome, Auth)]
+            if refusals:
+                pause(self._crm, refusals[0])
+            marks.apply(self._crm, order.order, self._unmarked)
+            self._count(len(answers))
         except UNAVAILABLE:
             raise
         except Exception:  # when its lease ends the records are due again
@@ -222,14 +228,6 @@ class CrmWorker:
         # Killed here: everything is marked, and `core.queues.recovery` drops the claimed order.
         failpoint("after_mark_before_done")
         self._drop(order)
-
-    def _mark(self, order: ClaimedOrder, result: DeliveryResult) -> None:
-        # Pause first: a pause can be repeated, but after the marks the order is dropped.
-        refusals = [a.outcome.message for a in result.answers if isinstance(a.outcome, Auth)]
-        if refusals:
-            pause(self._crm, refusals[0])
-        marks.apply(self._crm, order.order, result)
-        self._count(len(result.answers))
 
     def _record_spans(self, order: Order, result: DeliveryResult, began_at: int) -> None:
         answers = [answer for answer in result.answers if not isinstance(answer.outcome, Unsent)]

@@ -105,11 +105,8 @@ def _lead_indexes(policies_by_id: Policies) -> list[Index]:
 
         return Index((field,), open_reader, (), is_shared=True)
 
-    def with_remote_id(values: Values, _policies: Policies) -> QuerySet[Record]:
-        return Record.objects.filter(remote_id=values["remote_id"])
-
     return [
-        index("remote_id", with_remote_id),
+        index("remote_id", lambda values, _: Record.objects.filter(remote_id=values["remote_id"])),
         index("state", _in_state),
         index("error_class", _with_error),
     ]

@@ -93,7 +93,9 @@ class MySql(Engine):
         return f"TIMESTAMPDIFF(MICROSECOND, {time}, UTC_TIMESTAMP(6)) / 1000000.0"
 
     def checksum(self, columns: Iterable[str]) -> str | None:
-        return f"CRC32({_join_texts(columns)})"
+        # CONCAT_WS would skip NULL, which must differ from every text.
+        texts = ", ".join(f"IFNULL({column}, CHAR(1))" for column in columns)
+        return f"CRC32(CONCAT_WS(CHAR(0), {texts}))"
 
     def sum_of_checksums(self, columns: Iterable[str]) -> str | None:
         """The sum of squares: CRC32 is linear, so its own sum often stays equal when two rows swap
@@ -392,12 +394,6 @@ class MySql(Engine):
     def seek_condition(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
         # A comparison of pairs would not use the index.
         return f"(({time} = %s AND {key} > %s) OR {time} > %s)", (0, 1, 0)
-
-
-def _join_texts(columns: Iterable[str]) -> str:
-    # CONCAT_WS would skip NULL, which must differ from every text.
-    texts = ", ".join(f"IFNULL({column}, CHAR(1))" for column in columns)
-    return f"CONCAT_WS(CHAR(0), {texts})"
 
 
 def _set_clause(assignments: Mapping[str, str]) -> str:
