@@ -18,7 +18,7 @@ class SigningInConfig(AppConfig):
 
         register(_check_settings, env.CHECKS_TAG)
         # django-allauth stores the secrets of second factors.
-        reencrypt.register_json("mfa.Authenticator", "data", ("secret", "seed"))
+        reencrypt.json_fields["mfa.Authenticator"] = ("data", ("secret", "seed"))
 
 
 def _check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:

@@ -59,14 +59,9 @@ class JSONColumn(Column, frozen=True):
     keys: tuple[str, ...]
 
 
-# Label of a model → its field and the keys in it.
-_json_fields: dict[str, tuple[str, tuple[str, ...]]] = {}
-
-
-def register_json(model_label: str, field: str, keys: tuple[str, ...]) -> None:
-    """Texts under these keys of a JSON field are encrypted; a key may be missing in a row. A model
-    that is not installed is left out."""
-    _json_fields[model_label] = (field, keys)
+# Label of a model → its field and the keys in it; a key may be missing in a row. A model that is
+# not installed is left out.
+json_fields: dict[str, tuple[str, tuple[str, ...]]] = {}
 
 
 def columns() -> list[Column]:
@@ -81,8 +76,8 @@ def columns() -> list[Column]:
                 for field in options.local_concrete_fields
                 if isinstance(field, EncryptedTextField)
             ]
-        if options.label in _json_fields:
-            field_name, keys = _json_fields[options.label]
+        if options.label in json_fields:
+            field_name, keys = json_fields[options.label]
             encrypted_columns.append(JSONColumn(model, field_name, using, keys))
     return encrypted_columns
 

@@ -9,7 +9,7 @@ jobs: RQ cleans its registries whenever it counts them, and reads jobs with pick
 
 from typing import Any, NoReturn
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError
 
 from msgplatform.core import flows
 
@@ -27,9 +27,6 @@ class Command(BaseCommand):
         super().run_from_argv(
             [*argv[:2], *(argument for argument in argv[2:] if argument in _ASK_FOR_HELP)]
         )
-
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("args", nargs="*", help="ignored")
 
     def handle(self, *_args: Any, **_options: Any) -> NoReturn:
         commands = ", ".join(daemon.command for flow in flows.all() for daemon in flow.daemons)
