@@ -34,14 +34,7 @@ from crmsync.models.sources import HIVE
 from crmsync.orders import Request
 from msgplatform.core.data import chunks, transactions
 from msgplatform.core.person.identity import Person
-from msgplatform.core.person.stores import (
-    SLICE,
-    PersonStore,
-    Row,
-    Slice,
-    TextTable,
-    text_store,
-)
+from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, TextTable, text_store
 from msgplatform.core.personal import MARK
 
 _OPERATIONS = 20  # operations of one slice: each may hold hundreds of requests

@@ -84,8 +84,7 @@ def blocker(state: CrmState) -> str:
 
 
 def local(moment: datetime) -> str:
-    text: str = formats.localize(timezone.localtime(moment))
-    return text
+    return str(formats.localize(timezone.localtime(moment)))
 
 
 def _open_breaker(state: CrmState, live_crms: LiveCrms, now: datetime) -> str:

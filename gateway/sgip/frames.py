@@ -12,13 +12,7 @@ from .constants import (
     RESPONSE_BIT,
     CommandId,
 )
-from .errors import (
-    FrameError,
-    OverlongFrame,
-    TruncatedFrame,
-    UnknownCommand,
-    UnservedCommand,
-)
+from .errors import FrameError, OverlongFrame, TruncatedFrame, UnknownCommand, UnservedCommand
 from .fields import HEADER, Command, SequenceNumber
 
 C = TypeVar("C", bound=Command)

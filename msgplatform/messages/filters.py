@@ -17,13 +17,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.messages import (
-    MAX_ID,
-    MAX_OPTIONS,
-    FilterField,
-    Option,
-    Systems,
-)
+from msgplatform.core.flows.messages import MAX_ID, MAX_OPTIONS, FilterField, Option, Systems
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
 from msgplatform.monitor.failure_groups import answer_name
