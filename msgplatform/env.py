@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import dj_database_url
 import msgspec
-from django.utils.translation import gettext_noop
 
 from msgplatform.core.cells import MAX_CELLS, Cell
 from msgplatform.core.data import engines
@@ -46,6 +45,7 @@ CHECKS_TAG = "msgplatform"
 MAX_SOCKET_PATH = 107
 # A URL with one of these schemes and without a host means this machine.
 _LOCAL_SCHEMES = frozenset({"redis", "rediss", "unix"})
+gettext_noop = str  # Django's function of this name asks for the settings, which import this
 
 
 class Problem(msgspec.Struct, frozen=True):
