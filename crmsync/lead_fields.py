@@ -15,7 +15,7 @@ from django.core.validators import validate_email
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _, gettext_lazy
 
-from msgplatform.core.characters import is_blank, phone_number
+from msgplatform.core.characters import has_controls, is_blank, phone_number
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.person.identity import phone_digits
 
@@ -94,9 +94,11 @@ def validate_field(entry: Any) -> None:
         )
     if name in RESERVED:
         raise ValidationError(_("%s is used by the platform; choose another name.") % name)
-    if not isinstance(label, str) or len(label) > MAX_LABEL:
-        raise ValidationError(_("%(name)s: a label has at most %(most)d characters.")
-                              % {"name": name, "most": MAX_LABEL})  # fmt: skip
+    if not isinstance(entry.get("required"), bool | None):  # a platform file's `no` is a text
+        raise ValidationError(_("%s: “required” is true or false.") % name)
+    if not isinstance(label, str) or len(label) > MAX_LABEL or has_controls(label):
+        words = _("%(name)s: a label is one line of at most %(most)d characters, without controls.")
+        raise ValidationError(words % {"name": name, "most": MAX_LABEL})
     # The platform has no label for fields that it does not know.
     if not label and name not in TYPES:
         raise ValidationError(_("%(name)s: write its label behind it, as in “%(name)s: …”.")

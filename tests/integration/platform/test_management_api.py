@@ -397,7 +397,15 @@ def test_gateways_and_accounts_are_as_the_console_checks_them(manager: Manager) 
         ("sms/accounts/a", {**ACCOUNT, "morelateto_mt_flag": 4}, "morelateto_mt_flag"),
         ("landing-pages/spring", {**PAGE, "allowed_origins": ["www.example.com"]},
          "allowed_origins"),
-        ("landing-pages/spring", {**PAGE, "form_fields": [{"name": "budget"}]}, "form_fields"),
+        *(
+            ("landing-pages/spring", {**PAGE, "form_fields": [form_field]}, "form_fields")
+            for form_field in (
+                {"name": "budget"}, {"name": "phone", "required": "no"},
+                {"name": "phone", "required": 1},
+                {"name": "phone", "required": True, "label": "a\nb"},
+                {"name": "phone", "required": True, "label": "a\u202eb"},
+            )
+        ),
         ("landing-pages/spring", {**PAGE, "title": ""}, "title"),
         ("landing-pages/a b", PAGE, "appkey"),
     ):  # fmt: skip

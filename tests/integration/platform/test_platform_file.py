@@ -244,6 +244,12 @@ def test_only_the_first_of_many_faults_say_what_was_meant() -> None:
         ),
         ("consumers:", "systems: {}\nconsumers:", "systems is there already, in line 2"),
         ("consumers:", '  "%6Frders": {}\nconsumers:', "systems.%6Frders: It is there already, in"),
+        (
+            "consumers:",
+            "landing-pages:\n  spring: {system: orders, title: Spring, form_fields: [{name: email,"
+            " required: no}]}\nconsumers:",
+            "platform.yaml:6: landing-pages.spring.form_fields: email: “required” is true",
+        ),
         ("Order service", "\x07", "A control character"),
         ("[order.*]", "[" * 200 + "]" * 200, "levels deep"),
     ],
