@@ -12,7 +12,7 @@ from rest_framework import serializers
 
 from crmsync.adapters.registry import open_adapter, registry
 from crmsync.adapters.settings import addresses_in, read_settings
-from crmsync.models import Crm
+from crmsync.models import Crm, Policy, Record
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.json.values import map_leaves
 from msgplatform.setup.declaration import Before, Faults
@@ -87,14 +87,17 @@ class CrmResource(Resource):
         "with enabled true takes it up again."
     )
     notes = (
-        "Nothing is sent before a policy carries a source to it. Another account or database needs "
-        "a CRM of its own: the records of this one have ids of the present account."
+        "Nothing is sent before a policy carries a source to it. Another kind, account or database "
+        "needs a CRM of its own: the records of this one have ids of the present account."
     )
 
     @classmethod
     def fixed_fields(cls, row: Crm) -> Mapping[str, str]:
-        """The queues are named after the CRM."""
-        return {"name": ""}
+        """The queues are named after the CRM, and the records have ids of its kind."""
+        policies = Policy.objects.filter(crm=row).values("pk")
+        words = "Records have ids of the present adapter: another one needs a CRM of its own."
+        has_records = Record.objects.filter(policy_id__in=policies).exists()
+        return {"name": "", **({"adapter": words} if has_records else {})}
 
     @classmethod
     def audit_value(cls, name: str, value: Any) -> Any:

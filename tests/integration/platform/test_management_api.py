@@ -639,8 +639,10 @@ def test_of_two_policies_with_one_prefix_at_once_one_is_made(
     assert [name for name, _sentence in faults] == ["key_prefix"]
 
 
-def test_a_prefix_stays_when_records_were_sent(manager: Manager) -> None:
+def test_prefix_and_kind_of_crm_stay_when_records_were_sent(manager: Manager) -> None:
     """In another case, too: “Shop-” is another key in the CRM."""
+    other = {"adapter": "http", "settings": {"url": "https://crm.example"}, "credentials": {}}
+    assert manager.send("PUT", "crms/sales", other).status_code == 201
     manager.send("PUT", "crms/sales", CRM)
     manager.send("PUT", "sources/shop", SOURCE)
     body = {**POLICY, "key_prefix": "shop-"}
@@ -655,6 +657,8 @@ def test_a_prefix_stays_when_records_were_sent(manager: Manager) -> None:
         answer = manager.send("PUT", "policies/shop/sales", {**POLICY, "key_prefix": prefix})
         assert fields(answer) == ["key_prefix"], prefix
     assert manager.send("PUT", "policies/shop/sales", {**body, "batch_size": 5}).status_code == 200
+    assert fields(manager.send("PUT", "crms/sales", other)) == ["adapter"]
+    assert manager.send("PUT", "crms/sales", {**CRM, "concurrency": 2}).status_code == 200
 
 
 # -- secrets and keys ----------------------------------------------------------------------------
