@@ -100,6 +100,13 @@ class MomentField(serializers.DateTimeField):
         return super().enforce_timezone(value)
 
 
+@extend_schema_field({"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$"})
+class ClockField(serializers.TimeField):
+    """A time of day. Another field names its zone, and an offset is refused."""
+
+    input_formats = ("%H:%M:%S", "%H:%M")
+
+
 class TextListField(serializers.ListField):
     """A list of texts; the model checks them."""
 
@@ -187,6 +194,7 @@ OF_MODELS = {
     models.PositiveSmallIntegerField: WholeNumberField,
     models.SlugField: WordField,
     models.TextField: TextField,
+    models.TimeField: ClockField,
 }
 
 

@@ -1013,10 +1013,17 @@ def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
             {"heartbeat_seconds": 60, "url": "https://ping.example.com/a"},
             "heartbeat_seconds",
         ),
-    ]
+        *(
+            ("alert-rules/all", {"channels": ["ops"], "quiet_from": text, "quiet_until": "06:00"},
+             "quiet_from")
+            for text in ("22:00:00Z", "22:00+08:00", "22", 22)
+        ),
+    ]  # fmt: skip
     for path, body, field in bodies:
         answer = problem(manager.send("PUT", path, body), 400, "invalid-input")
         assert [error["field"] for error in answer["errors"]] == [field]
+    quiet = {"channels": ["ops"], "quiet_from": "22:00", "quiet_until": "06:00:00"}
+    assert manager.send("PUT", "alert-rules/all", quiet).json()["quiet_from"] == "22:00:00"
     kept = problem(manager.send("DELETE", "alert-channels/ops"), 409, "not-now")
     assert "It is the only channel of all" in kept["detail"]
     AlertRule.objects.update(kinds=["left.*"])  # those of a flow that left FLOWS
