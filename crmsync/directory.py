@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from django.utils.translation import gettext_noop as _
+from django.utils.translation import gettext, gettext_noop as _
 
 from crmsync import models
 from crmsync.adapters.base import CRMAdapter
@@ -14,6 +14,7 @@ from crmsync.adapters.registry import open_adapter
 from crmsync.policies import mapping
 from msgplatform.core import outbound
 from msgplatform.core.daemons.snapshot import Rows, Snapshot
+from msgplatform.core.errors import InvalidInput
 
 UNUSABLE_CRM = "crm.unusable"
 UNUSABLE_POLICY = "crm.policy"
@@ -152,6 +153,11 @@ class Policies(Snapshot[Mapping[int, models.Policy]]):
 
 
 def check_mapping(policy: models.Policy) -> models.Policy:
-    """Returns the policy. Raises InvalidInput for a mapping that cannot be used."""
+    """Returns the policy. Raises InvalidInput for a mapping, or a choice of rows, that cannot be
+    used."""
     mapping.parse(policy.mapping).check_columns(policy.source.value_columns)
+    for column in policy.choosing_columns:
+        if column not in policy.source.value_columns:
+            words = gettext("The source has no column %s, by which the policy chooses rows.")
+            raise InvalidInput(words % column)
     return policy

@@ -234,6 +234,12 @@ class Policy(models.Model):
         return not self.appkeys or values.get("appkey") in self.appkeys
 
     @property
+    def choosing_columns(self) -> list[str]:
+        """The columns of the source by which rows are carried or not."""
+        choices = (("biz_id", self.biz_id is not None), ("appkey", bool(self.appkeys)))
+        return [name for name, is_limited in choices if is_limited]
+
+    @property
     def is_stopped(self) -> bool:
         """True if the guard waits for a person's decision."""
         return self.stopped_at is not None and not self.decision

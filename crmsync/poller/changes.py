@@ -285,7 +285,7 @@ def sweep(
     """
     if not source.columns.version:
         raise SourceMismatch("the source has no version column to compare")
-    names = requests.choosing_columns(policy) if policy else []
+    names = policy.choosing_columns if policy else []
     database = Database(source)
     key = database.quote(source.columns.key)
     # `+ 0` makes every version a number: bits come as bytes, and SQLite keeps any text.

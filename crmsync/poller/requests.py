@@ -73,12 +73,6 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     return row_requests
 
 
-def choosing_columns(policy: Policy) -> list[str]:
-    """The columns of a source by which rows are carried or not."""
-    choices = (("biz_id", policy.biz_id is not None), ("appkey", bool(policy.appkeys)))
-    return [name for name, is_limited in choices if is_limited]
-
-
 def without_values(row: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that may be the cause."""
     key, problem = row.key, _("The row cannot be stored: %s.") % type(error).__name__

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.harness.plans import read_plan
 from crmsync import presence
 from crmsync.directory import Crms, Policies
-from crmsync.models import Crm, Policy, Record, Watermark, lead_triggers
+from crmsync.models import Crm, Policy, Record, Source, Watermark, lead_triggers
 from crmsync.monitor import backlog, conditions, counters, metrics as gauges
 from crmsync.orders import Order, RetryQueue
 from crmsync.presence import LiveCrm, PolicyFacts
@@ -214,6 +214,13 @@ class TestAlerts:
         assert look() == {"crm.paused", "crm.removals", "crm.unusable", "crm.policy"}
         Crm.objects.update(enabled=False)
         assert look() == set()
+
+    def test_a_column_by_which_rows_are_chosen_is_gone(self, policy: Policy) -> None:
+        Policy.objects.update(mapping="name = name", appkeys=["ad-1"])
+        assert list(Policies().load()) == [policy.pk]
+        Source.objects.update(value_columns=["name"])
+        assert not Policies().load()
+        assert "no column appkey" in Alert.objects.get(kind="crm.policy").text
 
     def test_a_transaction_that_is_left_open(self, policy: Policy) -> None:
         report(policy, horizon_age=601, exact=False)
