@@ -48,12 +48,13 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         if names - values.keys():  # a field without a valid value reports that itself
             return values
         row = copy(self.instance)  # the form's own row must not change while it is invalid
+        is_stored = self.instance.pk is not None
         columns = {column.name for column in row._meta.concrete_fields}
-        for name in columns & values.keys():
+        # A value that is not saved stays as it is stored: the form cuts a time's microseconds.
+        for name in columns.intersection(values, self.changed_data if is_stored else values):
             setattr(row, name, values[name])
         relations = {relation.name for relation in row._meta.many_to_many}
         self.resource.related = {name: values[name] for name in relations & values.keys()}
-        is_stored = self.instance.pk is not None
         if is_stored and self.changed_data == ["enabled"] and not values["enabled"]:
             return values  # it needs no correction to be switched off
         before = Before(self.instance, frozenset(self.kept_secrets())) if is_stored else None

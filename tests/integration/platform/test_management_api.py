@@ -811,6 +811,10 @@ def test_the_life_of_a_key(manager: Manager) -> None:
     assert publishes(second.json()["key"]) == 401
     manager.send("PUT", "systems/orders", ORDERS)
     assert publishes(second.json()["key"]) == 202
+    ApiKey.objects.filter(revoked_at=None, name="checkout").update(expires_at=timezone.now())
+    end = manager.send("GET", address).json()["expires_at"]
+    expired = {"scopes": ["events:read"], "expires_at": end}
+    assert manager.send("PUT", address, expired).json()["expires_at"] == end
     keys.create(Biz.objects.get(name="orders"), "checkout", ["events:write"])
     for method in ("PUT", "DELETE"):
         answer = manager.send(method, address, {"scopes": ["events:write"]})

@@ -1,10 +1,13 @@
 """What the console's forms refuse: each with a sentence at its field, and nothing is written."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from msgplatform.doors.api.access import keys
 from msgplatform.jobs.models import BulkJob
 from msgplatform.models import ApiKey, Biz
 from notify.models import BizReceive, Receive
@@ -114,6 +117,17 @@ def test_a_key_of_an_earlier_release_keeps_its_name(admin_client: Client) -> Non
     address, form = f"/admin/msgplatform/apikey/{key.pk}/change/", {**KEY, "biz": biz.pk}
     answers = [admin_client.post(address, {**form, "name": name}) for name in ("CI/CD", "C/D")]
     assert [answer.status_code for answer in answers] == [302, 200]
+
+
+def test_a_key_that_has_expired_is_changed_and_stays_expired(admin_client: Client) -> None:
+    end = timezone.now() - timedelta(days=1)
+    key = keys.create(Biz.objects.create(name="system"), "till", KEY["scopes"])[0]
+    ApiKey.objects.update(expires_at=end)
+    address = f"/admin/msgplatform/apikey/{key.pk}/change/"
+    form = {**KEY, "name": "shop", "expires_at_0": f"{end:%Y-%m-%d}", "expires_at_1": f"{end:%X}"}
+    assert admin_client.post(address, {**form, "expires_at_0": "2020-01-01"}).status_code == 200
+    assert admin_client.post(address, form).status_code == 302
+    assert ApiKey.objects.values_list("name", "expires_at").get() == ("shop", end)
 
 
 def test_a_pair_is_subscribed_once(admin_client: Client) -> None:

@@ -143,8 +143,9 @@ class Key(Resource):
         checks: list[Callable[[], Any]] = [
             lambda: keys.check_scopes(row.scopes, is_management),
             lambda: keys.check_limit(row.systems or (), is_management),
-            lambda: keys.check_expiry(row.expires_at),
         ]
+        if before is None or row.expires_at != before.row.expires_at:
+            checks.append(lambda: keys.check_expiry(row.expires_at))
         if before is None or row.name != before.row.name:  # a name of an earlier release stays
             checks.append(lambda: keys.check_name(row.name, is_management))
         for check in checks:
