@@ -38,6 +38,10 @@ class FieldsField(LinesField):
     def __init__(self, **options: Any) -> None:
         super().__init__(check=lead_fields.validate_field, rows=6, **options)
 
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        # The API and platform files may leave out what is false or empty.
+        return super().has_changed([self.read(self.show(item)) for item in initial or ()], data)
+
     def clean(self, value: Any) -> Any:
         fields = super().clean(value)
         lead_fields.validate_fields(fields)
