@@ -1,12 +1,10 @@
 """Where alerts go: channels and rules; and the messages that wait, were sent or failed."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -16,13 +14,12 @@ from django.utils.translation import gettext, gettext_lazy as _
 from msgplatform.company.alerting import outbox
 from msgplatform.company.alerting.address_field import AddressField
 from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
-from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource, check_kind
+from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
 from msgplatform.core import personal
-from msgplatform.core.errors import InvalidInput, Undecryptable
+from msgplatform.core.errors import Undecryptable
 from msgplatform.doors.admin import AdminPage, Select, cells
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import sees_personal
-from msgplatform.doors.admin.fields import LinesField
 from msgplatform.doors.admin.filters import AutocompleteFilter, ChoiceFilter
 from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.doors.admin.rows import RowsAdmin
@@ -135,18 +132,9 @@ class AlertChannelAdmin(ResourceAdmin):
         return day.get_summary_weekday_display() if row.summary_weekday else cells.NOTHING
 
 
-def _check_kind(kind: str) -> None:
-    """Raises ValidationError for a line that fits no kind of alert."""
-    try:
-        check_kind(kind)
-    except InvalidInput as error:
-        raise ValidationError(str(error)) from None
-
-
 @admin.register(AlertRule)
 class AlertRuleAdmin(ResourceAdmin):
     resource = AlertRuleResource
-    form_fields = {"kinds": partial(LinesField, check=_check_kind)}
     list_display = ["name", "state", "covered_alerts", "channel_names", "quiet_hours"]
     search_fields = ["name"]
     sortable_by = ["name"]

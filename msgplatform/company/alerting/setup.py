@@ -140,17 +140,14 @@ class AlertChannelResource(Resource):
         return ["shown", "failing_since", "failures_in_row", "last_error"]
 
 
-def check_kind(kind: str) -> None:
-    """Raises InvalidInput for a text that fits no kind of alert."""
+def kind_fault(kind: str) -> str:
+    """A sentence about a text that fits no kind of alert; '' for another one."""
     kinds = sorted(runbooks.by_kind())
-    if kind.endswith("*"):
-        is_known = any(name.startswith(kind[:-1]) for name in kinds)
-    else:
-        is_known = kind in kinds
-    if not is_known:
-        flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in kinds}))
-        words = _("There is no kind of alert “%(kind)s”: write one of the runbook's, or %(all)s.")
-        raise InvalidInput(words % {"kind": kind[:64], "all": flows})
+    if kind in kinds or (kind.endswith("*") and any(name.startswith(kind[:-1]) for name in kinds)):
+        return ""
+    flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in kinds}))
+    words = _("There is no kind of alert “%(kind)s”: write one of the runbook's, or %(all)s.")
+    return words % {"kind": kind[:64], "all": flows}
 
 
 class AlertRuleSerializer(WholeSerializer):
@@ -197,11 +194,9 @@ class AlertRuleResource(Resource):
     def faults(self, row: AlertRule, before: Before | None) -> Faults:
         # Stored kinds stay: their flow may have left FLOWS.
         for kind in row.kinds:
-            if before is None or kind not in before.row.kinds:
-                try:
-                    check_kind(kind)
-                except InvalidInput as error:
-                    yield "kinds", str(error)
+            is_stored = before is not None and kind in before.row.kinds
+            if not is_stored and (sentence := kind_fault(kind)):
+                yield "kinds", sentence
         channels = self.related.get("channels", ())
         if names := [channel.name for channel in channels if channel.is_heartbeat]:
             words = _("A heartbeat gets no messages: leave out %s.")

@@ -990,9 +990,18 @@ def test_a_wrong_rule_is_explained(admin_client: Client) -> None:
               "quiet_from": "22:00", "channels": [beat.pk]}  # fmt: skip
     answer = admin_client.post("/admin/msgplatform/alertrule/add/", values)
     text = unescape(answer.content.decode())
-    assert "Line 2: There is no kind of alert “notify.fail”" in text
+    assert "There is no kind of alert “notify.fail”" in text
     assert "A heartbeat gets no messages: leave out beat." in text
     assert "set both times, or none" in text
+    # Stored kinds are those of a flow that left FLOWS.
+    row = AlertRule.objects.create(name="night", kinds=["left.*"])
+    values |= {"kinds": "left.*", "quiet_from": "", "channels": [channel("ops").pk]}
+    address = f"/admin/msgplatform/alertrule/{row.pk}/change/"
+    answer = admin_client.post(address, {**values, "kinds": "left.*\ngone.*"})
+    assert "no kind of alert “gone.*”" in unescape(answer.content.decode())
+    assert admin_client.post(address, {**values, "enabled": "on"}).status_code == 302
+    assert admin_client.post(address, values).status_code == 302
+    assert list(AlertRule.objects.values_list("enabled", "kinds")) == [(False, ["left.*"])]
 
 
 def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
