@@ -1014,7 +1014,7 @@ def test_the_management_api_sets_up_and_tests(robots: Robots) -> None:
     assert "url" not in created.json()
     assert manager.send("PUT", "alert-channels/ops", {}).status_code == 200, "it keeps the address"
     assert manager.send("PUT", "alert-rules/all", {"channels": ["ops"]}).status_code == 201
-    bodies: list[tuple[str, dict[str, object], str]] = [
+    bodies: list[tuple[str, dict[str, Any], str]] = [
         ("alert-rules/none", {"channels": []}, "channels"),
         ("alert-rules/kinds", {"channels": ["ops"], "kinds": ["sms.*", "notify.fail"]}, "kinds"),
         (
