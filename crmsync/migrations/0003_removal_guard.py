@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='policy',
             name='guard_percent',
-            field=models.PositiveSmallIntegerField(db_default=20, default=20, help_text="A run that would delete more than this share of the policy's records in the CRM, or clear fields of so many, stops and waits for a person. 100: never.", validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100)], verbose_name='removals that stop, in percent'),
+            field=models.PositiveSmallIntegerField(db_default=20, default=20, help_text="Removals delete a record or clear a field. If those of 24 hours together are more than this share of the policy's records in the CRM, no more are sent until a person decides; other changes go on. 100: never.", validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100)], verbose_name='removals that stop, in percent'),
         ),
         migrations.AddField(
             model_name='policy',

@@ -58,8 +58,12 @@ class Crm(Named):
         ),
     )  # fmt: skip
     concurrency = models.PositiveSmallIntegerField(
-        _("calls at a time"), default=1, validators=[MinValueValidator(1), MaxValueValidator(16)]
-    )
+        _("calls at a time"), default=1, validators=[MinValueValidator(1), MaxValueValidator(16)],
+        help_text=_(
+            "Orders that are sent at the same time. In each of them the kind http makes as many "
+            "calls at a time as its setting `concurrency` says: the two multiply."
+        ),
+    )  # fmt: skip
     retry_seconds = models.JSONField(
         _("waits before another try"),
         default=default_retry_seconds,

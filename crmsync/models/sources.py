@@ -157,7 +157,10 @@ class Policy(models.Model):
     )  # fmt: skip
     hours = models.CharField(
         _("hours"), max_length=100, blank=True, default="",
-        help_text=_("Only then: 08:00-20:00, or several, joined by commas; empty: always."),
+        help_text=_(
+            "The source is read in these hours only: 08:00-20:00, or several, joined by commas; "
+            "empty: always. Requested runs, sends and retries go on at any hour."
+        ),
     )  # fmt: skip
     batch_size = models.PositiveIntegerField(
         _("batch size"), default=MAX_BATCH,
@@ -187,8 +190,9 @@ class Policy(models.Model):
         _("removals that stop, in percent"), default=20, db_default=20,
         validators=[MinValueValidator(1), MaxValueValidator(100)],
         help_text=_(
-            "A run that would delete more than this share of the policy's records in the CRM, or "
-            "clear fields of so many, stops and waits for a person. 100: never."
+            "Removals delete a record or clear a field. If those of 24 hours together are more "
+            "than this share of the policy's records in the CRM, no more are sent until a person "
+            "decides; other changes go on. 100: never."
         ),
     )  # fmt: skip
     guard_records = models.PositiveIntegerField(

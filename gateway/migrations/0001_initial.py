@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
             name='SmsGateway',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', msgplatform.core.fields.ExactSlugField(help_text='A short word for lists and statistics: letters, digits and hyphens', max_length=64, unique=True, verbose_name='name')),
+                ('name', msgplatform.core.fields.ExactSlugField(help_text='For lists and statistics: letters, digits, hyphens and underscores', max_length=64, unique=True, verbose_name='name')),
                 ('enabled', models.BooleanField(default=True, help_text='Off: nothing is sent over it, and our connections to the SMG are closed. The SMG may still connect to us, so that the Reports and MOs on their way arrive.', verbose_name='enabled')),
                 ('host', models.CharField(help_text='Name or address of the SMG', max_length=200, validators=[gateway.models.validators.host], verbose_name='host')),
                 ('port', models.PositiveIntegerField(default=8801, help_text="8801 is SGIP's own", validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(65535)], verbose_name='port')),
@@ -197,7 +197,7 @@ class Migration(migrations.Migration):
             name='SmsAccount',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', msgplatform.core.fields.ExactSlugField(help_text='What a call says in `account`: letters, digits and hyphens', max_length=64, unique=True, verbose_name='name')),
+                ('name', msgplatform.core.fields.ExactSlugField(help_text='What a call says in `account`: letters, digits, hyphens and underscores', max_length=64, unique=True, verbose_name='name')),
                 ('enabled', models.BooleanField(default=True, verbose_name='enabled')),
                 ('is_default', models.BooleanField(default=False, help_text='Used when a call names no account', verbose_name='default')),
                 ('sp_number', models.CharField(help_text="What recipients see as the sender; MOs to it are this account's", max_length=21, validators=[django.core.validators.RegexValidator('^[0-9]+$', 'Digits only.')], verbose_name='SP number')),

@@ -30,7 +30,7 @@ class SmsGateway(Named):
 
     name = ExactSlugField(
         _("name"), max_length=64, unique=True,
-        help_text=_("A short word for lists and statistics: letters, digits and hyphens"),
+        help_text=_("For lists and statistics: letters, digits, hyphens and underscores"),
     )  # fmt: skip
     enabled = models.BooleanField(
         _("enabled"), default=True,
@@ -210,7 +210,7 @@ class SmsAccount(Named):
     )  # fmt: skip
     name = ExactSlugField(
         _("name"), max_length=64, unique=True,
-        help_text=_("What a call says in `account`: letters, digits and hyphens"),
+        help_text=_("What a call says in `account`: letters, digits, hyphens and underscores"),
     )  # fmt: skip
     enabled = models.BooleanField(_("enabled"), default=True)
     is_default = models.BooleanField(

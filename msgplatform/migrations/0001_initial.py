@@ -264,7 +264,7 @@ class Migration(migrations.Migration):
                 ('expires_at', models.DateTimeField(blank=True, null=True, verbose_name='expires')),
                 ('revoked_at', models.DateTimeField(blank=True, null=True, verbose_name='revoked')),
                 ('last_used_at', models.DateTimeField(blank=True, editable=False, null=True, verbose_name='last used')),
-                ('biz', models.ForeignKey(blank=True, help_text='Empty: a management key, which sets up the platform and sends nothing', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='api_keys', to='msgplatform.biz', verbose_name='system')),
+                ('biz', models.ForeignKey(blank=True, help_text='Empty: a management key, which sets up the platform and publishes nothing but tests.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='api_keys', to='msgplatform.biz', verbose_name='system')),
             ],
             options={
                 'verbose_name': 'API key',

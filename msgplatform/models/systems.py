@@ -66,7 +66,9 @@ class ApiKey(models.Model):
         blank=True,
         related_name="api_keys",
         verbose_name=_("system"),
-        help_text=_("Empty: a management key, which sets up the platform and sends nothing"),
+        help_text=_(
+            "Empty: a management key, which sets up the platform and publishes nothing but tests."
+        ),
     )
     name = models.CharField(_("name"), max_length=100, help_text=_("Where it is used"))
     # Exact, because MySQL's default collation does not tell upper from lower case.

@@ -70,7 +70,7 @@ class Circumstances(msgspec.Struct, frozen=True):
         if status == Status.EXHAUSTED:
             if delivery.error == expiry.ERROR:
                 return _("Given up: its breaker stayed open for as long as all attempts would have "
-                         "taken.")  # fmt: skip
+                         "taken, and for at least NOTIFY_BREAKER_KEEP_HOURS.")  # fmt: skip
             last_answer = answer(delivery) or _("no answer")
             parameters = {"count": delivery.send_times, "answer": last_answer}
             return _("No attempt is left after %(count)d failed; the last: %(answer)s") % parameters
@@ -160,14 +160,16 @@ def no_recipient_reasons(message: Any, biz: Biz | None) -> Iterator[Value]:
     names = {"type": message.event_type, "system": biz or message.biz_id}
     if message.channel:
         names["channel"] = message.channel
-        yield _("Nobody subscribes to %(type)s of %(system)s in the channel %(channel)s.") % names
+        text = _("When it was accepted, nobody subscribed to %(type)s of %(system)s in the channel "
+                 "%(channel)s.")  # fmt: skip
     else:
-        yield _("Nobody subscribes to %(type)s of %(system)s.") % names
+        text = _("When it was accepted, nobody subscribed to %(type)s of %(system)s.")
+    yield text % names
     other_count = BizReceive.objects.filter(biz_id=message.biz_id).order_by()[:_MAX_COUNTED].count()
     if other_count:
         text = ngettext(
-            "Its %d subscription is for others, was made later, or is discarded.",
-            "Its %d subscriptions are for others, were made later, or are discarded.",
+            "The system has %d subscription: of other types or channels, newer, or discarded.",
+            "The system has %d subscriptions: of other types or channels, newer, or discarded.",
             other_count,
         )
         yield text % other_count

@@ -108,16 +108,16 @@ class ReadCall(Call, frozen=True, kw_only=True):
 class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
     __doc__ = gettext_noop(
         "`url`, `method` and `body` are the call that stores records, `records_per_call` of them; "
-        "`concurrency` calls are made at once, each given up after `timeout` seconds, but at the "
-        "latest after 60 s or a quarter of CRM_LEASE_SECONDS. `is_upsert`: repeating it makes no "
-        "second record. `update` is the call for a record whose remote id is known, and `delete` "
-        "that for a deleted one; without them `url` is called. A 404 of either means that the CRM "
-        "does not hold the record; where `read` is set, only if that call does not find it either. "
-        "`read` fetches a record, also to find the remote id that `delete` names; `read_by_id` "
-        "fetches the one with {remote_id}, to find out which fields of a record that people made "
-        "are empty; `test` is for the test button. `fields` lists the fields that the CRM has; "
-        "empty when any may be sent. `headers` have places of the record, such as {key}, where a "
-        "call takes one record, and places of its fields where no call reads records."
+        "`concurrency` calls of one order are made at once, each given up after `timeout` seconds, "
+        "but at the latest after 60 s or a quarter of CRM_LEASE_SECONDS. `is_upsert`: repeating it "
+        "makes no second record. `update` is the call for a record whose remote id is known, and "
+        "`delete` that for a deleted one; without them `url` is called. A 404 of either means that "
+        "the CRM does not hold the record; where `read` is set, only if that call does not find it "
+        "either. `read` fetches a record, also to find the remote id that `delete` names; "
+        "`read_by_id` fetches the one with {remote_id}, to find out which fields of a record that "
+        "people made are empty; `test` is for the test button. `fields` lists the fields that the "
+        "CRM has; empty when any may be sent. `headers` have places of the record, such as {key}, "
+        "where a call takes one record, and places of its fields where no call reads records."
     )
 
     url: str

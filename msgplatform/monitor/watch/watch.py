@@ -105,8 +105,7 @@ def _standstill(beat: Heartbeat) -> Condition:
     return Condition.of(
         key(kinds.SILENT, beat.role),
         _("%(program)s runs, and its work stands still"),
-        _("Process %(pid)d on %(host)s (%(part)s) has finished nothing since %(since)s, and goes "
-          "on trying: %(why)s"),
+        _("Process %(pid)d on %(host)s (%(part)s) has finished nothing since %(since)s: %(why)s"),
         program=beat.program, pid=beat.pid, host=beat.host, part=part,
         since=moment(datetime.fromtimestamp(since, UTC)),
         why=why or lazy_message("one turn of its work does not end."),

@@ -72,8 +72,9 @@ class Update:
             path = Path(str(connections[alias].settings_dict["NAME"]))
             if path.is_absolute() and path.is_file():  # SQLite, which copies a table that it alters
                 size += path.stat().st_size
-        if (free := shutil.disk_usage(settings.STATE_DIR).free) < _FREE_BYTES + size:
-            raise Refused(f"The disk of {settings.STATE_DIR} has only {free >> 20} MB.")
+        if (free := shutil.disk_usage(settings.STATE_DIR).free) < (min_bytes := _FREE_BYTES + size):
+            raise Refused(f"The disk of {settings.STATE_DIR} has {free >> 20} MB free, and the "
+                          f"update needs {min_bytes >> 20} MB: make room.")  # fmt: skip
         names = {record.current.name, new_release.name}
         if record.previous:
             names.add(record.previous.name)

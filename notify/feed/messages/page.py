@@ -128,7 +128,8 @@ def _status_entry(event: EventQueue) -> TimelineEntry:
     detail = _("done up to %s") % event.position if event.position else ""
     if event.status == _STATUS.SET_ASIDE:
         why = " · ".join(part for part in (event.reason, detail) if part)
-        return TimelineEntry(None, _("Set aside until somebody replays it"), "failed", why)
+        title = _("Set aside until somebody replays or dismisses it")
+        return TimelineEntry(None, title, "failed", why)
     if event.status == _STATUS.IN_SLICES:
         return TimelineEntry(None, _("Being written in slices"), "queued", detail)
     return TimelineEntry(None, _("Waiting for the dispatcher"), "waiting", detail)
@@ -200,7 +201,7 @@ def _event_card(event: EventQueue, name: str, facts: dict[str, Value]) -> Recipi
 
 def _why(event: EventQueue, status: EventQueue.Status) -> str:
     if status == _STATUS.SET_ASIDE:
-        return _("Set aside until somebody replays it: %s") % (event.reason or "–")
+        return _("Set aside until somebody replays or dismisses it: %s") % (event.reason or "–")
     if status == _STATUS.IN_SLICES:
         return _("It is written in slices, because it has very many recipients.")
     if status == _STATUS.HANDLED:

@@ -253,7 +253,8 @@ class TestTimeline:
             status=EventQueue.Status.SET_ASIDE, reason="ValueError: no"
         )
         assert steps(id)[1] == (
-            "Set aside until somebody replays it", "failed", "ValueError: no · done up to friend:m7"
+            "Set aside until somebody replays or dismisses it", "failed",
+            "ValueError: no · done up to friend:m7",
         )  # fmt: skip
         resend_events([id])
         assert event(id).position == "friend:m7"

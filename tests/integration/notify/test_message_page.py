@@ -157,13 +157,13 @@ def test_nobody_subscribes(admin_client: Client) -> None:
     assert "No maker runs" in str(page(pk).no_recipient_reasons[1])
     Maker().splitter.split()
     sentences = page(pk).no_recipient_reasons
-    assert str(sentences[0]) == "Nobody subscribes to order.paid of orders."
+    assert str(sentences[0]) == "When it was accepted, nobody subscribed to order.paid of orders."
     (link,) = [s for s in sentences if isinstance(s, PageLink) and "Add" in s.text]
     form = admin_client.get(link.url).content.decode()
     assert "order.paid" in form
     assert f'<option value="{biz.pk}" selected' in form
     subscription(biz, "late")
-    assert any("was made later" in str(sentence) for sentence in page(pk).no_recipient_reasons)
+    assert any("newer, or discarded" in str(sentence) for sentence in page(pk).no_recipient_reasons)
 
 
 # -- sending again -------------------------------------------------------------------------------

@@ -160,7 +160,8 @@ def routes(
     }
     put_notes = (
         f"Afterwards the {noun} is as the body says: a field that is left out, or null, has its "
-        f"default. The same request again changes nothing. {kind.notes}"
+        "default, unless its description says that it stays. The same request again changes "
+        f"nothing. {kind.notes}"
     )
     describe: Any = extend_schema_view(
         get=extend_schema(

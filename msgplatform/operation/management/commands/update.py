@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--back", action="store_true", help="to the release before")
         parser.add_argument(
-            "--without-backup", action="store_true", help="do not ask for a backup of today"
+            "--without-backup", action="store_true", help="ask for no backup of the last 24 hours"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
