@@ -27,7 +27,7 @@ def lease_outlasts_request(
         return []
     return [
         checks.Error(
-            f"NOTIFY_LEASE_SECONDS={lease} is shorter than twice a "
+            f"NOTIFY_LEASE_SECONDS={lease} is shorter than twice the time that a "
             f"request may take (NOTIFY_TIMEOUT_SECONDS={settings.NOTIFY_TIMEOUT_SECONDS:g})",
             hint=f"Set NOTIFY_LEASE_SECONDS to {minimum:g} or more, better to several times that.",
             id="notify.E001",

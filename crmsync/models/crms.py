@@ -26,7 +26,7 @@ def validate_retry_seconds(waits: Any) -> None:
         type(wait) in (int, float) and 0 <= wait <= _MAX_WAIT for wait in waits
     ):
         raise ValidationError(
-            gettext("Write up to %(most)d waits in seconds, each at most a day, such as 10, 60.")
+            gettext("Write up to %(most)d waits of at most a day, such as 10 s, 5 min or 2 h.")
             % {"most": _MAX_WAITS}
         )
 

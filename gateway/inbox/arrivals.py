@@ -208,11 +208,12 @@ class Arrivals:
         self._net.call(refuse_later)
         sequence = ":".join(map(str, arrival.request.sequence))
         log.error("set_aside", gateway=arrival.gateway, sequence=sequence, exc_info=error)
+        gateway = self._directory.known.receiving.get(arrival.gateway)
         event = alerts.AlertEvent.of(
             f"sms.mo:{arrival.gateway}",
-            _("A request of gateway %(id)s cannot be taken in"),
+            _("A request of the gateway %(name)s cannot be taken in"),
             _("%(what)s. The gateway sends it again."),
-            id=str(arrival.gateway),
+            name=gateway.name if gateway else str(arrival.gateway),
             what=f"{sequence}: {type(error).__name__}: {error}"[:900],
         )
         self._alerts.put(event)

@@ -116,8 +116,8 @@ def check(request: Request, directory: Directory, router: Router) -> CheckedRequ
             words = lazy_message("name an account: there is no default one")
         else:
             words = lazy_message(
-                "this system has no SMS account that is switched on: the operator adds one in the "
-                "console"
+                "this system has no SMS account that is switched on: ask the people who run the "
+                "platform for one"
             )
         raise InvalidInput(words, "account")
     numbers = _numbers(request.to, account)
@@ -180,7 +180,10 @@ def _check_fields(request: Request, account: Account) -> int:
         raise InvalidInput(str(error), "text") from None
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
-        raise InvalidInput(lazy_message("use at most %(most)d digits", most=digits), "extension")
+        words = lazy_message("leave it out: this account takes no extension")
+        if digits:
+            words = lazy_message("use at most %(most)d digits", most=digits)
+        raise InvalidInput(words, "extension")
     if len(account.row.sp_number + request.extension) > MAX_NUMBER:
         words = lazy_message("use at most %(most)d digits with the SP number", most=MAX_NUMBER)
         raise InvalidInput(words, "extension")

@@ -81,7 +81,10 @@ ACCOUNT = FilterField(
     read=_read_account,
     parameter_help="Only messages of the account of this name",
 )
-GATEWAY = FilterField(gettext_lazy("Gateway"), gettext_lazy("A gateway's id"), read=filters.number)
+GATEWAY = FilterField(
+    gettext_lazy("Gateway"), gettext_lazy("The number in the address of the gateway's page"),
+    read=filters.number,
+)  # fmt: skip
 ANSWER = filters.answer(gettext_lazy("Why it failed, as the page Failures shows it: result 5"))
 FIELDS: Fields = {
     "id": filters.message_id(gettext_lazy("A message's id")),
@@ -99,7 +102,8 @@ FIELDS: Fields = {
     "account": ACCOUNT,
     "state": filters.choice(gettext_lazy("State"), _Final),
     "gateway": replace(
-        GATEWAY, help=gettext_lazy("A gateway's id; messages in flight are left out")
+        GATEWAY,
+        help=gettext_lazy("The number in the address of the gateway's page; no messages in flight"),
     ),
     "answer": ANSWER,
     "since": filters.SINCE,

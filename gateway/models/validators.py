@@ -59,9 +59,9 @@ def keyword(value: str) -> None:
 def _check_items(value: Any, check: Callable[[Any], None]) -> None:
     """Raises ValidationError unless the value is a list of texts that pass the check."""
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise ValidationError(_("A list of texts."))
+        raise ValidationError(_('Write a list of texts, such as ["130", "131"].'))
     if len(value) > MAX_ITEMS:
-        raise ValidationError(_("At most %d.") % MAX_ITEMS)
+        raise ValidationError(_("Write at most %d.") % MAX_ITEMS)
     for item in value:
         check(item)
 

@@ -117,8 +117,8 @@ def id_of(rows: QuerySet[Any], text: str, field: str, unknown_error: str) -> int
             return entered_number
         if not rows.filter(pk=entered_number).exists():
             return int(id_by_name)
-        sentence = _("%(text)s is the name of number %(named)d, and the id of another one: write "
-                     "%(named)d, or the other one's name.")  # fmt: skip
+        sentence = _("“%(text)s” is a name and the id of another object: write %(named)d, the id "
+                     "of the object with this name, or the other object's name.")  # fmt: skip
         raise InvalidInput(sentence % {"text": text, "named": id_by_name}, field)
     if id_by_name is None:
         raise InvalidInput(unknown_error, field)

@@ -133,7 +133,7 @@ class ObjectField(serializers.JSONField):
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, dict):
-            raise serializers.ValidationError("An object.")
+            raise serializers.ValidationError('Write an object: {"name": "value"}.')
         return super().to_internal_value(data)
 
 

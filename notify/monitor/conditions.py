@@ -93,11 +93,11 @@ def conditions() -> Iterator[Condition]:
 def _of_missing_processes() -> Iterator[Condition]:
     """Subscriptions that have a process of their own, and none runs."""
     rows = _PUSHED.filter(own_process=True, status__in=BizReceive.ACTIVE).order_by("id")
-    missing_ids = set(rows.values_list("id", flat=True)) - presence.dedicated_subscriptions()
-    missing_for = presence.missing_processes.note(missing_ids)
+    names = {row.pk: str(row) for row in rows}
+    missing_for = presence.missing_processes.note(set(names) - presence.dedicated_subscriptions())
     # A flush of Redis empties the memory: an alert that is open stays open.
     open_keys = AlertTable().open_keys(OWN_PROCESS)
-    subject = _("Nobody delivers for the subscription %(id)d")
+    subject = _("No sender delivers for the subscription %(name)s")
     text = _(
         "It has a process of its own, and none runs: its deliveries wait. Start run_sender "
         "--subscription %(id)d, or switch off its own process in the console."
@@ -105,7 +105,7 @@ def _of_missing_processes() -> Iterator[Condition]:
     for pk, seconds in sorted(missing_for.items()):
         key = f"{OWN_PROCESS}:{pk}"
         if seconds >= PATIENCE_SECONDS or key in open_keys:
-            yield Condition.of(key, subject, text, id=pk)
+            yield Condition.of(key, subject, text, id=pk, name=names[pk])
 
 
 # -- the text about a failing subscription -------------------------------------------------------

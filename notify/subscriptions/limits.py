@@ -78,7 +78,7 @@ def schedule(value: Any) -> None:
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not 0 <= seconds <= MAX_DELAY_SECONDS:
             raise ValidationError(
-                _("%(value)r is not a number of seconds from 0 to %(most)d.")
+                _("%(value)r is not a valid delay: use 0 to %(most)d seconds (7 d).")
                 % {"value": seconds, "most": MAX_DELAY_SECONDS}
             )
 
@@ -92,7 +92,8 @@ def headers(value: Any) -> None:
     for name, content in value.items():
         is_own = name.lower() in _OWN_HEADERS or name.lower().startswith(CLOUD_EVENT_PREFIX)
         if is_own or not _HEADER_NAME.fullmatch(name):
-            raise ValidationError(_("%r cannot be set as a header.") % name)
+            text = _("%r cannot be set as a header: the platform sets it, or it is no header name.")
+            raise ValidationError(text % name)
         if not isinstance(content, str) or not _HEADER_VALUE.fullmatch(content):
             raise ValidationError(
                 _("The value of %s must be 1 to 1000 visible ASCII characters.") % name
@@ -116,7 +117,7 @@ def headers_beside(prefix: str, value: Any) -> None:
     own_names = own_headers(prefix)
     for name in value if isinstance(value, dict) else ():
         if name.lower() in own_names:
-            raise ValidationError({"headers": _("%r cannot be set as a header.") % name})
+            raise ValidationError({"headers": _("%r is a header that the platform sets.") % name})
 
 
 def networks(value: Any) -> None:
@@ -141,21 +142,21 @@ def event_type(value: str) -> None:
 
 def event_types(value: Any) -> None:
     """Check a list of patterns; a wildcard is `*`."""
-    _list_of(value, matching.PATTERN, _('Write a list of patterns such as ["order.*"].'))
+    fault = _("%(item)r is not a pattern: use up to 128 letters, digits and _ - : / . *")
+    _list_of(value, matching.PATTERN, _('Write a list of patterns such as ["order.*"].'), fault)
 
 
 def channels(value: Any) -> None:
-    _list_of(value, CHANNEL, _('Write a list of channel names such as ["eu"].'))
+    fault = _("%(item)r is not a channel: use up to 64 letters, digits and _ . : -")
+    _list_of(value, CHANNEL, _('Write a list of channel names such as ["eu"].'), fault)
 
 
-def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
+def _list_of(value: Any, form: re.Pattern[str], message: str, fault: str) -> None:
     if not isinstance(value, list) or len(value) > MAX_PATTERNS:
         raise ValidationError(message)
     for item in value:
         if not isinstance(item, str) or not form.fullmatch(item):
-            raise ValidationError(
-                _("%(message)s %(item)r is not one.") % {"message": message, "item": item}
-            )
+            raise ValidationError(fault % {"item": item})
 
 
 def failing_alert_after() -> timedelta | None:

@@ -191,10 +191,11 @@ def clean(identifiers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         if texts:
             clean_identifiers[kind] = sorted({readers[kind](text) for text in texts})
     if not clean_identifiers:
-        raise InvalidInput(_("Name the person by at least one of the four."), "phones")
+        text = _("Name the person by a phone number, an e-mail address, a user id or a lead's id.")
+        raise InvalidInput(text, "phones")
     for kind, values in clean_identifiers.items():
         if len(values) > MAX_IDENTIFIERS:
-            raise InvalidInput(_("At most %d.") % MAX_IDENTIFIERS, kind)
+            raise InvalidInput(_("Write at most %d.") % MAX_IDENTIFIERS, kind)
     return clean_identifiers
 
 

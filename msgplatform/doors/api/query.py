@@ -51,7 +51,7 @@ def values_of(request: Request, query: Iterable[OpenApiParameter]) -> dict[str, 
     for name, value in values.items():
         # Blanks around a filter are cut off: without this check the list would have everything.
         if not value.strip():
-            raise InvalidInput("It has only blanks.", name)
+            raise InvalidInput("Leave the parameter out, or give it a value.", name)
     for parameter in query:
         is_due = parameter.required or parameter.name in values
         if parameter.enum and is_due and values.get(parameter.name) not in parameter.enum:

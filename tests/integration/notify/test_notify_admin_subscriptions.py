@@ -318,8 +318,8 @@ def test_lists_are_written_a_line_each(biz: Biz, admin_client: Client) -> None:
         {**form, "schedule": "5 s\nsoon\n30 d", "event_types": "order.*\nno spaces"},
     ).content.decode()
     assert "Line 2: &#x27;soon&#x27; is not a valid delay" in wrong
-    assert "Line 3: 2592000 is not a number of seconds" in wrong
-    assert "Line 2: Write a list of patterns" in wrong
+    assert "Line 3: 2592000 is not a valid delay: use 0 to 604800 seconds" in wrong
+    assert "Line 2: &#x27;no spaces&#x27; is not a pattern" in wrong
 
 
 def test_the_state_is_not_in_the_form_of_an_existing_one(biz: Biz, admin_client: Client) -> None:

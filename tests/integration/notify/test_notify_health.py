@@ -339,6 +339,7 @@ def test_a_missing_process_of_its_own_makes_an_alert(
     look()
     alert = Alert.objects.get(kind="notify.own_process")
     assert f"run_sender --subscription {row.pk}" in alert.text
+    assert alert.subject == f"No sender delivers for the subscription {row}"
     assert (alert.open_key, alert.count) == (f"notify.own_process:{row.pk}", 1)
     monkeypatch.undo()
     work_redis().flushdb()

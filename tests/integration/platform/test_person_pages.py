@@ -165,7 +165,7 @@ def test_it_asks_again_who_somebody_is(officer: Client) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"phones": ""}, "at least one of the four"),
+        ({"phones": ""}, "by a phone number, an e-mail address"),
         ({"phones": "123"}, "123 is no phone number"),
         ({"users": "nobody/1"}, "There is no business system nobody"),
         ({"leads": "x"}, "x is no id of a lead"),

@@ -87,8 +87,8 @@ _ALL = (
     Kind("missing-scope", 403, "The API key lacks a scope",
          "`required_scope` names it. Give the key this scope in the console, or make another key."),
     Kind("limited-key", 403, "The API key is limited to some business systems",
-         "This is not theirs alone: it shows or changes something of the whole platform. Use a "
-         "management key without such a limit."),
+         "The request shows or changes something of the whole platform, not of these systems "
+         "alone. Use a management key without a limit."),
     Kind("not-found", 404, "There is nothing here", "The address or the id does not exist."),
     Kind("method-not-allowed", 405, "The method does not work here",
          "The header Allow lists the methods that do."),
@@ -98,12 +98,12 @@ _ALL = (
     Kind("conflict", 409, "The same key was used with another content",
          "An idempotency key stands for one request. Use a new key for a new request."),
     Kind("not-now", 409, "This cannot be done now", "`detail` says what prevents it."),
-    Kind("already-listening", 409, "Another listener is here",
+    Kind("already-listening", 409, "Another listener has the place",
          "One listener at a time gets the deliveries. Wait for as many seconds as the header "
          "Retry-After says, or take over with `take_over`."),
-    Kind("lease-lost", 409, "The lease has passed on",
-         "The delivery was given out again after this one's lease. Its result was not counted; ask "
-         "for the next delivery."),
+    Kind("lease-lost", 409, "The lease has ended",
+         "The lease under this `claim` ended, and the delivery was given out again. This result "
+         "was not counted; ask for the next delivery."),
     Kind("changed", 412, "Somebody else has changed it",
          "Its version is another one than `If-Match` names. `differences` has each field that "
          "differs, as it is `stored` and as it was `sent`. Read it again, and decide."),
