@@ -274,7 +274,7 @@ class BizReceiveAdmin(ResourceAdmin):
             context["may_operate"] = self.has_operate_permission(request)
             context["is_sandbox"] = sandbox.is_sandbox(row.receive.url)
             if not sees_personal(request):
-                for attempt in context["card"]["failures"]:
+                for attempt, _answer in context["card"]["failures"]:
                     attempt.response_body = ""
         return super().render_change_form(request, context, *args, **kwargs)
 
