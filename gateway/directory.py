@@ -18,8 +18,7 @@ from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http.addresses import Network
 
 GATEWAY_KIND, ACCOUNT_KIND = "sms.gateway_settings", "sms.account_settings"
-_UNUSABLE = _("%(error)s. Correct it in the console. Until then its messages wait, and calls that "
-              "need it are refused.")  # fmt: skip
+_UNUSABLE = _("%(error)s. Correct it in the console. Its messages wait, or its calls are refused.")
 _MOBILE = re.compile(r"1[3-9]")
 
 

@@ -403,7 +403,7 @@ SPECTACULAR_SETTINGS = {
 METRICS_TOKEN = env.secret("METRICS_TOKEN")
 
 # -- outbound ------------------------------------------------------------------------------------
-# `off`: nothing leaves the platform, for the rehearsal of a restore. No message goes to a consumer,
+# `no` or `off`: nothing leaves the platform, to rehearse a restore. No message goes to a consumer,
 # no program logs in at a gateway, calls a CRM or reads a source; messages are taken in and wait.
 OUTBOUND = env.flag("OUTBOUND", True)
 # Private networks that messages may be delivered to, separated by commas: `10.0.0.0/8`. Cloud

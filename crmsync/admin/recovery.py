@@ -34,7 +34,7 @@ _BULK = {"crm": "crm", "policy": "policy", "error": "error_class", "created_at_s
 class StateFilter(PickFilter):
     """Open ones, unless another state is chosen."""
 
-    title = _("state; open ones unless one is chosen")
+    title = _("state (open, unless you choose another one)")
     parameter_name, options = "state", [*_State.choices, (_ALL, _("every state"))]
 
     def queryset(
@@ -52,7 +52,7 @@ class RecoveryAdmin(NamedRowsAdmin):
     list_display_links = ["since"]
     list_filter = [CrmFilter, PolicyFilter, ErrorFilter, StateFilter,
                    ("created_at", MomentFilter)]  # fmt: skip
-    search_help_text = _("Key of a record, or an operation's id, whole")
+    search_help_text = _("The whole key of a record, or the whole id of an operation")
     list_before_template = "admin/crmsync/recovery_bar.html"
     page_template = "admin/crmsync/recovery.html"
     actions = ["retry", "dismiss"]
@@ -201,19 +201,18 @@ _ACTS = {"retry": actions.retry, "dismiss": actions.dismiss}
 def _act(request: HttpRequest, ids: Sequence[int], what: str) -> None:
     """Retry or dismiss these entries, and report their number."""
     count = _ACTS[what](ids, request.user.get_username())
-    text = ngettext("%d is tried again.", "%d are tried again.", count)
+    text = ngettext("%d entry is tried again.", "%d entries are tried again.", count)
     if what == "dismiss":
         text = ngettext(
-            "%d was dismissed: it is sent again only when its row changes.",
-            "%d were dismissed: they are sent again only when their rows change.",
-            count,
-        )
+            "%d entry was dismissed: it is sent again only when its row changes.",
+            "%d entries were dismissed: they are sent again only when their rows change.", count,
+        )  # fmt: skip
     if count:
         messages.success(request, text % count)
     if skipped_count := len(ids) - count:
         text = ngettext(
-            "%d was left alone: it is no longer open, or its record is confirmed already.",
-            "%d were left alone: they are no longer open, or their records are confirmed already.",
+            "%d entry was left alone: it is closed, or its record is confirmed already.",
+            "%d entries were left alone: they are closed, or their records are confirmed already.",
             skipped_count,
         )
         messages.info(request, text % skipped_count)

@@ -231,7 +231,7 @@ def _set_aside(crm: Crm, order: Order, answer: Answer, error: Exception) -> aler
 def _broken(crm: Crm, text: str) -> alerts.AlertEvent:
     return alerts.AlertEvent.of(
         f"crm.fault:{crm.id}",
-        _("Records of the CRM %(name)s are set aside by a fault"),
+        _("Records of the CRM %(name)s are dead by a fault of its adapter"),
         _("%(fault)s. They are in the recovery log; correct the adapter and try them again."),
         name=crm.name,
         fault=text,

@@ -50,9 +50,8 @@ def _removal(state: CrmState) -> str:
     policy = state.policy
     if not policy.is_stopped:
         return _("it deletes or clears something: sent when its run has read everything")
-    return _("a person has to confirm %(removals)d of %(records)d records, deleted or cleared") % {
-        "removals": policy.stopped_removals, "records": policy.stopped_records,
-    }  # fmt: skip
+    text = _("removals wait for a person on the policy's page: %(removals)d of %(records)d records")
+    return text % {"removals": policy.stopped_removals, "records": policy.stopped_records}
 
 
 def joined(blocker: str, message: str) -> str:

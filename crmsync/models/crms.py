@@ -25,10 +25,8 @@ def validate_retry_seconds(waits: Any) -> None:
     if not is_list or not all(
         type(wait) in (int, float) and 0 <= wait <= _MAX_WAIT for wait in waits
     ):
-        raise ValidationError(
-            gettext("Write up to %(most)d waits of at most a day, such as 10 s, 5 min or 2 h.")
-            % {"most": _MAX_WAITS}
-        )
+        text = gettext("Write up to %(most)d waits of at most a day, such as 10 s, 5 min or 2 h.")
+        raise ValidationError(text % {"most": _MAX_WAITS})
 
 
 class Crm(Named):
@@ -39,15 +37,13 @@ class Crm(Named):
     SANDBOX: ClassVar[str] = "sandbox"
 
     name = ExactCharField(
-        _("name"),
-        max_length=40,
-        unique=True,
+        _("name"), max_length=40, unique=True,
         validators=[
             # The name is part of queue names, in which RQ allows no ":".
             RegexValidator(r"^[a-z0-9][a-z0-9-]*\Z", _("Use lower-case letters, digits and -."))
         ],
         help_text=_("Names its queues, such as crm-main-sales; cannot be changed later."),
-    )
+    )  # fmt: skip
     adapter = models.CharField(_("kind"), max_length=50)
     settings = models.JSONField(_("settings"), default=dict, blank=True)
     credentials = EncryptedJSONField(
@@ -65,15 +61,13 @@ class Crm(Named):
         ),
     )  # fmt: skip
     retry_seconds = models.JSONField(
-        _("waits before another try"),
-        default=default_retry_seconds,
-        blank=True,
+        _("waits before another try"), default=default_retry_seconds, blank=True,
         validators=[validate_retry_seconds],
         help_text=_(
             "Before each try after the first. When the last try fails too, the record is dead and "
             "waits in the recovery log for a person."
         ),
-    )
+    )  # fmt: skip
     enabled = models.BooleanField(
         _("enabled"), default=True, help_text=_("Off: nothing is read for it and nothing sent.")
     )

@@ -221,9 +221,9 @@ def _source_trouble(
                 f"{SOURCE}:{policy.pk}",
                 _("Rows of the source %(name)s have no time"),
                 _(
-                    "%(count)d rows or more have no time in %(column)s, so that they never "
-                    "reach %(crm)s. Set it in the source's database, and let the database "
-                    "set it in each row."
+                    "Rows without a time in %(column)s: %(count)d or more. They never reach "
+                    "%(crm)s. Set it in the source's database, and let the database set it in "
+                    "each row."
                 ),
                 name=str(policy.source),
                 count=report.without_time,
@@ -284,7 +284,7 @@ def examine() -> Iterator[Finding]:
             )  # fmt: skip
         elif report.without_time:
             yield Finding(
-                "warn", f"{name}: {report.without_time} rows or more have no time and are not read",
+                "warn", f"{name}: rows without a time, never read: {report.without_time} or more",
                 f"set {policy.source.time_column} in the source's database",
             )  # fmt: skip
         else:

@@ -48,7 +48,7 @@ _FIELDS: Fields = {
     "state": filters.choice(
         gettext_lazy("State"),
         [(final.value, final.label) for final in RESENDABLE],
-        nothing=gettext_lazy("failed; of named messages every one"),
+        nothing=gettext_lazy("failed; with message ids: all three"),
     ),
     "biz": filters.BIZ,
     "account": ACCOUNT,

@@ -170,7 +170,7 @@ class SmsListView(MessageListView):
 @describe.register
 def describe_limit(exc: LimitReached, view: Any) -> Problem:
     """The limit is a fault of one item in a batch; the caller of a single text has to wait."""
-    detail = f"{exc}: repeat after {exc.wait} seconds."
+    detail = f"{exc}: repeat after {exc.wait} s."
     return Problem(KINDS["throttled"], detail, {"Retry-After": str(exc.wait)})
 
 

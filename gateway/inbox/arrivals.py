@@ -151,7 +151,6 @@ class Arrivals:
         if foreign and self._next_alert.take():
             first, report_in = foreign[0], reports[foreign[0]]
             gateway = self._directory.known.receiving.get(first.gateway)
-            name = gateway.name if gateway else str(first.gateway)
             event = alerts.AlertEvent.of(
                 f"sms.report:{first.gateway}",
                 _("The gateway %(name)s reports on messages of another gateway"),
@@ -159,7 +158,7 @@ class Arrivals:
                     "%(example)s, for one. Such Reports do not count. If one operator gave you "
                     "both gateways, give both the same operator in the console."
                 ),
-                name=name,
+                name=gateway.name if gateway else str(first.gateway),
                 example=f"{report_in.node}:{report_in.ts}:{report_in.seqno}",
             )
             self._alerts.put(event)

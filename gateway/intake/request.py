@@ -180,9 +180,7 @@ def _check_fields(request: Request, account: Account) -> int:
         raise InvalidInput(str(error), "text") from None
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
-        words = lazy_message("leave it out: this account takes no extension")
-        if digits:
-            words = lazy_message("use at most %(most)d digits", most=digits)
+        words = lazy_message("use digits: this account takes at most %(most)d of them", most=digits)
         raise InvalidInput(words, "extension")
     if len(account.row.sp_number + request.extension) > MAX_NUMBER:
         words = lazy_message("use at most %(most)d digits with the SP number", most=MAX_NUMBER)

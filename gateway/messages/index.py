@@ -82,9 +82,8 @@ ACCOUNT = FilterField(
     parameter_help="Only messages of the account of this name",
 )
 GATEWAY = FilterField(
-    gettext_lazy("Gateway"), gettext_lazy("The number in the address of the gateway's page"),
-    read=filters.number,
-)  # fmt: skip
+    gettext_lazy("Gateway"), gettext_lazy("The number in its page's address"), read=filters.number
+)
 ANSWER = filters.answer(gettext_lazy("Why it failed, as the page Failures shows it: result 5"))
 FIELDS: Fields = {
     "id": filters.message_id(gettext_lazy("A message's id")),
@@ -102,8 +101,7 @@ FIELDS: Fields = {
     "account": ACCOUNT,
     "state": filters.choice(gettext_lazy("State"), _Final),
     "gateway": replace(
-        GATEWAY,
-        help=gettext_lazy("The number in the address of the gateway's page; no messages in flight"),
+        GATEWAY, help=gettext_lazy("The number in its page's address; no messages in flight")
     ),
     "answer": ANSWER,
     "since": filters.SINCE,

@@ -126,7 +126,7 @@ def waiting_reason(message: Finished, gateway: SmsGateway | None) -> str:
         return _("Its gateway %s is switched off.") % name
     try:
         if gateway.pk not in presence.connected_gateways(presence.live()):
-            return _("Nobody is connected to its gateway %s: it waits for a connection.") % name
+            return _("No sender is connected to its gateway %s: it waits for a connection.") % name
     except RedisError:
         return _("The SMS Redis does not answer: whether its gateway is connected is not known.")
     return _("It waits for its turn at the gateway %s.") % name

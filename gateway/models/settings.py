@@ -113,11 +113,9 @@ class SmsGateway(Named):
         help_text=_("Commands without an answer on one connection"),
     )
     speed_limit = models.FloatField(
-        _("speed limit"),
-        default=0.0,
-        validators=[MinValueValidator(0.0)],
-        help_text=_("Short messages a second over all connections; 0: none"),
-    )
+        _("speed limit"), default=0.0, validators=[MinValueValidator(0.0)],
+        help_text=_("Short messages a second over all connections; 0: no limit"),
+    )  # fmt: skip
     # A list as people write it. `directory` turns it into prefixes of recipients' numbers.
     prefixes = models.JSONField(
         _("number prefixes"),
@@ -233,7 +231,7 @@ class SmsAccount(Named):
         default=list,
         blank=True,
         validators=[validators.keywords],
-        help_text=_("An MO to a shared number that begins with one of these is ours."),
+        help_text=_("The account gets MOs to a shared number whose text begins with one of these."),
     )
     corp_id = models.CharField(
         _("corp id"), max_length=5, validators=[_digits],

@@ -29,9 +29,8 @@ def host(value: str) -> None:
         ip_address(value)
         return
     if not _HOST_NAME.fullmatch(value):
-        raise ValidationError(
-            _("A name or an IP address only, without a port, a space or http://.")
-        )
+        text = _("A name or an IP address only, without a port, a space or http://.")
+        raise ValidationError(text)
 
 
 def network(value: str) -> None:

@@ -101,8 +101,7 @@ def examine() -> Iterator[Finding]:
         why = "; ".join(_problems(pk, states)) or "no sender serves it"
         yield Finding(
             "bad", f"SMS: no connection to the gateway {name}: {why}",
-            "compare host, port and our login on the gateway's page in the console with the "
-            "operator's, and see that run_sms_sender runs",
+            "compare host, port and our login with the operator's; see that run_sms_sender runs",
         )  # fmt: skip
 
 

@@ -259,7 +259,7 @@ class Migration(migrations.Migration):
                 ('prefix', msgplatform.core.fields.ExactCharField(editable=False, max_length=16, unique=True, verbose_name='prefix')),
                 ('hash', models.CharField(editable=False, max_length=64)),
                 ('scopes', models.JSONField(blank=True, default=list, verbose_name='scopes')),
-                ('systems', models.JSONField(blank=True, default=list, help_text='A management key that is limited to business systems sees and changes only what belongs to them. Empty: no limit', null=True, verbose_name='limited to')),
+                ('systems', models.JSONField(blank=True, default=list, help_text='A management key that is limited to business systems sees and changes only what belongs to these. Empty: no limit.', null=True, verbose_name='limited to')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
                 ('expires_at', models.DateTimeField(blank=True, null=True, verbose_name='expires')),
                 ('revoked_at', models.DateTimeField(blank=True, null=True, verbose_name='revoked')),

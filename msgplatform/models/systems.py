@@ -60,16 +60,12 @@ class ApiKey(models.Model):
     """
 
     biz = models.ForeignKey(
-        Biz,
-        models.CASCADE,
-        null=True,
-        blank=True,
-        related_name="api_keys",
+        Biz, models.CASCADE, null=True, blank=True, related_name="api_keys",
         verbose_name=_("system"),
         help_text=_(
             "Empty: a management key, which sets up the platform and publishes nothing but tests."
         ),
-    )
+    )  # fmt: skip
     name = models.CharField(_("name"), max_length=100, help_text=_("Where it is used"))
     # Exact, because MySQL's default collation does not tell upper from lower case.
     prefix = ExactCharField(_("prefix"), max_length=16, unique=True, editable=False)
@@ -78,15 +74,12 @@ class ApiKey(models.Model):
     # Names of business systems. Not a relation, because deleting the last system would remove the
     # key's limit. NULL means empty: programs of the last release add keys with NULL.
     systems = models.JSONField(
-        _("limited to"),
-        default=list,
-        blank=True,
-        null=True,
+        _("limited to"), default=list, blank=True, null=True,
         help_text=_(
             "A management key that is limited to business systems sees and changes only what "
-            "belongs to them. Empty: no limit"
+            "belongs to these. Empty: no limit."
         ),
-    )
+    )  # fmt: skip
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
     revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True)

@@ -143,7 +143,7 @@ def _schema_problem(alias: str) -> Finding | None:
     except DatabaseError:
         return None
     repair = migration_stages.migrate_command(alias)
-    return Finding("bad", f"{count} migrations are not applied", repair) if count else None
+    return Finding("bad", f"migrations that are not applied: {count}", repair) if count else None
 
 
 def _schema_problems() -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def _secrets() -> Iterator[Finding]:
         total += counts
         for state, (level, repair) in _WRONG_SECRETS.items():
             if counts[state]:
-                yield Finding(level, f"{column}: {counts[state]} values {state}", repair)
+                yield Finding(level, f"{column}: values {state}: {counts[state]}", repair)
     current = total[encryption.State.CURRENT]
     if current == total.total():
         count = len(settings.ENCRYPTION_KEYS) - 1
@@ -316,10 +316,10 @@ def _failures() -> Iterator[Finding]:
         for failure in groups[:_MAX_LISTED]:
             yield Finding(
                 "bad",
-                f"{flow.title}: {failure.count} failures: {failure.where}: {failure.answer}",
+                f"{flow.title}: {failure.where}: {failure.answer}: failures: {failure.count}",
                 "send them again or acknowledge them on the console's page Failures",
             )
         if (count := len(groups) - _MAX_LISTED) > 0:
-            yield Finding("bad", f"{flow.title}: {count} more groups of failures")
+            yield Finding("bad", f"{flow.title}: more groups of failures: {count}")
     if not has_failures:
         yield Finding("ok", "no failures that nobody has looked at")

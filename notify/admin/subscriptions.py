@@ -201,8 +201,8 @@ def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
     parts = parts or [gettext("Nothing waits for a later time.")]
     if failures_count:
         text = ngettext(
-            "%d failure is not tried any more: resend it on the page Failures.",
-            "%d failures are not tried any more: resend them on the page Failures.",
+            "%d failure is not tried any more: send it again on the page Failures.",
+            "%d failures are not tried any more: send them again on the page Failures.",
             failures_count,
         )
         parts.append(text % failures_count)

@@ -158,7 +158,7 @@ class Marker(Worker):
                 text = _("The result of delivery %(id)s waits for a lock on its row: %(why)s")
             else:
                 self._poison(result, error)
-                text = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
+                text = _("Delivery %(id)s is poison: its result cannot be written: %(why)s")
         else:
             self._after_commit(1, tally)
             text = _("Delivery %(id)s is marked, but its attempt could not be logged: %(why)s")

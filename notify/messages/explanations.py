@@ -107,10 +107,9 @@ class Circumstances(msgspec.Struct, frozen=True):
         if self.lanes is None or ahead is None:
             return _("It waits for its turn.")
         if ahead >= MAX_AHEAD:
-            return _("It waits for its turn: %d or more before it.") % MAX_AHEAD
-        text = ngettext(
-            "It waits for its turn: %d before it.", "It waits for its turn: %d before it.", ahead
-        )  # fmt: skip
+            return _("It waits for its turn: %d deliveries or more go first.") % MAX_AHEAD
+        text = ngettext("It waits for its turn: %d delivery goes first.",
+                        "It waits for its turn: %d deliveries go first.", ahead)  # fmt: skip
         return text % ahead
 
     def _behind_breaker(self, delivery: Any) -> str:

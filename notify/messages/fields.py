@@ -130,8 +130,8 @@ FIELDS: Fields = {
     "text": FilterField(
         gettext_lazy("Text"),
         gettext_lazy(
-            "A part of the payload or of an answer, upper and lower case as it is; together with a "
-            "system, a subscription or a time"
+            "A part of the payload or of an answer; upper and lower case differ. Needs a system, a "
+            "subscription or a time as well"
         ),
         personal=True,
         parameter_help="Only events with this text, upper and lower case as it is, in the payload "

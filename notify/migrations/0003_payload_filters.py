@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='bizreceive',
             name='filter',
-            field=models.JSONField(blank=True, help_text='A condition on what a message says: {"data": {"total": {"$gt": 100}}}; empty: every message', null=True, validators=[notify.subscriptions.payload_filter.check], verbose_name='filter'),
+            field=models.JSONField(blank=True, help_text='A condition on what a message says: {"data": {"total": {"$gt": 100}}}; empty: every message.', null=True, validators=[notify.subscriptions.payload_filter.check], verbose_name='filter'),
         ),
         migrations.AddField(
             model_name='bizreceive',

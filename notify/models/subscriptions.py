@@ -41,8 +41,8 @@ class Receive(Named):
         default=Delivery.PUSH,
         db_default=Delivery.PUSH,
         help_text=_(
-            "listen: for development. It has no URL; a program on an engineer's machine (msgp "
-            "listen) fetches its messages one after the other."
+            "Fetched by a listener (listen): for development. It has no URL; a program on an "
+            "engineer's machine (msgp listen) fetches its messages one after the other."
         ),
     )
     url = models.CharField(
@@ -176,7 +176,7 @@ class BizReceive(models.Model):
         validators=[payload_filter.check],
         help_text=_(
             'A condition on what a message says: {"data": {"total": {"$gt": 100}}}; empty: every '
-            "message"
+            "message."
         ),
     )
     filter_since = models.DateTimeField(_("filter holds since"), null=True, editable=False)
@@ -220,7 +220,7 @@ class BizReceive(models.Model):
         _("in-flight limit"),
         default=32,
         validators=[MinValueValidator(1), MaxValueValidator(1000)],
-        help_text=_("Requests in flight at the same time"),
+        help_text=_("Requests in flight at the same time."),
     )
     rate_limit = models.FloatField(
         _("rate limit"),
@@ -254,7 +254,7 @@ class BizReceive(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(limits.MAX_LOG_DAYS)],
-        help_text=_("Then headers and body are removed; empty: for as long as the message is kept"),
+        help_text=_("Then headers and body are removed; empty: kept as long as the message."),
     )
     # Attempts with ids below have no answers that are older than `log_days`.
     answers_removed_below = models.BigIntegerField(default=0, db_default=0, editable=False)

@@ -71,16 +71,13 @@ def url_of(value: str, is_listened: bool) -> None:
 
 def schedule(value: Any) -> None:
     if not isinstance(value, list) or len(value) > MAX_ATTEMPTS:
-        raise ValidationError(
-            _("Write a list of at most %d numbers such as [5, 300, 1800].") % MAX_ATTEMPTS
-        )
+        text = _("Write a list of at most %d numbers such as [5, 300, 1800].")
+        raise ValidationError(text % MAX_ATTEMPTS)
     for seconds in value:
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not 0 <= seconds <= MAX_DELAY_SECONDS:
-            raise ValidationError(
-                _("%(value)r is not a valid delay: use 0 to %(most)d seconds (7 d).")
-                % {"value": seconds, "most": MAX_DELAY_SECONDS}
-            )
+            text = _("%(value)r is not a valid delay: use 0 to %(most)d seconds (7 d).")
+            raise ValidationError(text % {"value": seconds, "most": MAX_DELAY_SECONDS})
 
 
 def headers(value: Any) -> None:
@@ -95,15 +92,14 @@ def headers(value: Any) -> None:
             text = _("%r cannot be set as a header: the platform sets it, or it is no header name.")
             raise ValidationError(text % name)
         if not isinstance(content, str) or not _HEADER_VALUE.fullmatch(content):
-            raise ValidationError(
-                _("The value of %s must be 1 to 1000 visible ASCII characters.") % name
-            )
+            text = _("The value of %s must be 1 to 1000 visible ASCII characters.")
+            raise ValidationError(text % name)
 
 
 def header_prefix(value: str) -> None:
     """Check the part before -id, -timestamp and -signature."""
     if not _PREFIX.fullmatch(value):
-        raise ValidationError(_("Use small letters, digits and - such as webhook."))
+        raise ValidationError(_("Use lower-case letters, digits and -, such as webhook."))
 
 
 def own_headers(prefix: str) -> list[str]:

@@ -173,9 +173,8 @@ def _reservations(check: SourceCheck, row: Source) -> Any:
         ) % {"seconds": row.lag_seconds}
         yield f"{_BOUNDS[facts.bounded_by]} {late_changes}"
     if facts.without_time:
-        yield gettext("%(count)d rows or more have no time in %(time)s: they are never read.") % {
-            "count": facts.without_time, "time": row.time_column,
-        }  # fmt: skip
+        text = gettext("Rows without a time in %(time)s: %(count)d or more. They are never read.")
+        yield text % {"count": facts.without_time, "time": row.time_column}
     if not check.is_indexed:
         yield gettext(
             "There is no index by %(time)s and %(key)s: every look reads the whole table."

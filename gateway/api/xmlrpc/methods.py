@@ -56,7 +56,7 @@ def fault_of(error: Exception) -> Fault | None:
         case LimitReached() | drf.Throttled():
             reason = str(error) if isinstance(error, LimitReached) else "Too many calls"
             seconds = max(1, int(getattr(error, "wait", None) or 1))
-            return Fault(THROTTLED, f"{reason}: repeat after {seconds} seconds.")
+            return Fault(THROTTLED, f"{reason}: repeat after {seconds} s.")
         case errors.InvalidInput():
             field = f"{error.field}: " if error.field else ""
             return Fault(INVALID, f"{field}{error}")

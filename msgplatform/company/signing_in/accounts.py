@@ -33,7 +33,7 @@ _OF_ALL = Rate(200, 300)
 # For people whose proof is not accepted.
 ASK_FOR_LINK = gettext_noop(
     "Ask the people who run this platform for a link to log in (manage.py login_link). "
-    "Then set up a second factor: it proves it from then on."
+    "Then set up a second factor, which proves who you are from then on."
 )
 
 

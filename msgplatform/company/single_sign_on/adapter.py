@@ -110,7 +110,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             text = _("No user of this platform is linked with this account.")
             advice = _(
                 "Sign in with your password or by your company first, then link it under Your "
-                "sessions. Whoever runs this platform makes a user for you."
+                "sessions. The people who run this platform make a user for you."
             )
             detail = {"provider": account.provider, "subject": account.uid}
             raise ImmediateHttpResponse(

@@ -202,7 +202,7 @@ class BulkForm(FilterForm):
         min_value=1,
         max_value=100_000,
         required=False,
-        help_text=_("Empty: the receiver's own limit, else as fast as possible"),
+        help_text=_("Empty: the rate limit of their only subscription, else as fast as possible"),
         widget=TextInput({"type": "number", "min": 1}),
     )
 

@@ -122,7 +122,7 @@ def report_id_nodes() -> None:
     count = IdNode.objects.filter(lease_until__gt=Now()).count()
     condition = Condition.of(
         IDS,
-        _("Few programs more can make ids"),
+        _("Only a few more programs can make ids"),
         _(
             "%(count)s of %(all)s id nodes of the database are in use, one by each process "
             "that makes ids. A process without one accepts and splits nothing: run fewer "

@@ -57,10 +57,10 @@ class UnreadAlerts:
                 continue
             condition = Condition.of(
                 key(WATCH, kind),
-                _("Alerts %(kind)s cannot be looked up"),
+                _("The condition of the alert %(kind)s cannot be looked up"),
                 _(
-                    "%(error)s. Nobody hears of new ones, and those that are open stay open. The "
-                    "entry conditions_not_read in the log of a program has more."
+                    "%(error)s. Nobody hears of new alerts of this kind, and open ones stay open. "
+                    "The entry conditions_not_read in the log of a program has more."
                 ),
                 kind=kind,
                 error=f"{type(error).__name__}: {error}"[:500],

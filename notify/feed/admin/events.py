@@ -100,7 +100,7 @@ class EventAdmin(RowsAdmin):
                    ("kind", ChoiceFilter), ("biz", AutocompleteFilter),
                    ("qid", IdTimeFilter)]  # fmt: skip
     search_fields = ["qid"]
-    search_help_text = _("Id of an event or of a post, or a user, whole")
+    search_help_text = _("The whole id of an event, of a post or of a user")
     list_before_template = "admin/feed/events_bar.html"
     page_template = "admin/feed/event.html"
     list_class = EventList

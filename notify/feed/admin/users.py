@@ -45,7 +45,7 @@ class UserForm(forms.Form):
         label=_("User"),
         max_length=MAX_UID,
         widget=TextInput({"autocomplete": "off", "spellcheck": "false", "required": True}),
-        help_text=_("The id that the system gives, whole"),
+        help_text=_("The whole id that the system gives the user"),
     )
 
     def clean_system(self) -> Biz:

@@ -213,12 +213,12 @@ def _why(event: EventQueue, status: EventQueue.Status) -> str:
     # A person who is limited to business systems must not learn the backlog of other systems.
     ahead = systems.count(event.biz_id)
     if len(systems) >= MAX_AHEAD:
-        text = _("It waits for the dispatcher: %(count)d of its business system among the oldest "
-                 "%(most)d events before it.")  # fmt: skip
+        text = _("It waits for the dispatcher: of the %(most)d oldest events before it, %(count)d "
+                 "are of its business system.")  # fmt: skip
         return text % {"count": ahead, "most": MAX_AHEAD}
     text = ngettext(
-        "It waits for the dispatcher: %d of its business system before it.",
-        "It waits for the dispatcher: %d of its business system before it.",
+        "It waits for the dispatcher: %d event of its business system goes first.",
+        "It waits for the dispatcher: %d events of its business system go first.",
         ahead,
     )
     return text % ahead

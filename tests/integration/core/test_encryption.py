@@ -146,7 +146,7 @@ class TestUnreadable:
 
     def test_the_doctor_counts_it(self) -> None:
         found = {finding.what: finding for finding in doctor.examine()}
-        finding = found["notify.Receive.secret: 1 values under a key that is unknown"]
+        finding = found["notify.Receive.secret: values under a key that is unknown: 1"]
         assert finding.level == "bad"
         assert "ENCRYPTION_KEY" in finding.repair
 
@@ -161,7 +161,7 @@ class TestRotation:
         total = all_states()[State.OLD]
         assert total == 5 * 2 + 2
         levels = {f.what: f.level for f in doctor.examine()}
-        assert levels["gateway.SmsGateway.login_password: 1 values under an old key"] == "warn"
+        assert levels["gateway.SmsGateway.login_password: values under an old key: 1"] == "warn"
         said = rotate("--page=2")
         assert "notify.Receive.secret: 2 of 5\n" in said
         assert "remove the others" in said

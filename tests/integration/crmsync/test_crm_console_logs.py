@@ -234,7 +234,7 @@ class TestRecoveryLog:
             {"action": "retry", "_selected_action": [third.pk], "index": 0},
             follow=True,
         )
-        assert "1 is tried again." in answer.content.decode()
+        assert "1 entry is tried again." in answer.content.decode()
         assert not RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).exists()
 
     def test_who_may_act(self, entry: RecoveryEntry) -> None:

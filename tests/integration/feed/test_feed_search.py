@@ -294,7 +294,7 @@ class TestTimeline:
 
         post(biz, "ann")
         waits = post(biz, "ann")
-        assert "1 of its business system before it" in card(waits).why
+        assert "1 event of its business system goes first" in card(waits).why
         drain()
         assert (card(waits).tone, card(waits).why, card(waits).resend_effect) == ("good", "", "")
         assert str(card(waits).facts["Now"]) == "Stands in 1 timeline"
@@ -324,14 +324,14 @@ class TestTimeline:
         page = message_page.page(waiting)
         assert page is not None
         assert page.recipients[0].why == (
-            "It waits for the dispatcher: 1 of its business system before it."
+            "It waits for the dispatcher: 1 event of its business system goes first."
         )
         monkeypatch.setattr(message_page, "MAX_AHEAD", 2)
         page = message_page.page(waiting)
         assert page is not None
         assert page.recipients[0].why == (
-            "It waits for the dispatcher: 0 of its business system among the oldest 2 events "
-            "before it."
+            "It waits for the dispatcher: of the 2 oldest events before it, 0 are of its business "
+            "system."
         )
 
     def test_an_event_of_upkeep(self, biz: Biz) -> None:

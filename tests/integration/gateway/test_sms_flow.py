@@ -385,7 +385,7 @@ class TestPage:
 
     def test_the_recipient_says_why(self, shop: Caller, settings: Any) -> None:
         message = send(shop.biz)
-        assert "Nobody is connected to its gateway unicom" in self.card(message).why
+        assert "No sender is connected to its gateway unicom" in self.card(message).why
         gateway = SmsGateway.objects.get().pk
         presence.report("a", [LinkState(gateway, "submit", "smg", 0.0)])
         assert "waits for its turn" in self.card(message).why

@@ -484,7 +484,7 @@ class TestDailyLimit:
     def test_it_is_a_limit_and_nothing_wrong(self, proxy: Any, shop: Caller) -> None:
         code, sentence = refused(proxy.sms.send, shop.key, NUMBER, "x")
         assert code == methods.THROTTLED
-        assert re.fullmatch(r".* limit of 1 messages a day .* repeat after \d+ seconds\.", sentence)
+        assert re.fullmatch(r".* limit of 1 messages a day .* repeat after \d+ s\.", sentence)
         (verdict,) = proxy.sms.send_many(shop.key, [{"to": NUMBER, "text": "x"}])
         assert verdict["code"] == "limit"
 

@@ -79,7 +79,7 @@ def again(client: Client, pk: int, recipient: object = "") -> str:
     ("delivery", "subscribed", "said"),
     [
         ({"send_times": 1, "next_at": timedelta(hours=1)}, {}, "waits for the next one"),
-        ({"next_at": timedelta(0)}, {}, "waits for its turn: 0 before it"),
+        ({"next_at": timedelta(0)}, {}, "waits for its turn: 0 deliveries go first"),
         ({"status": Status.QUEUED, "next_at": timedelta(hours=1)}, {}, "in a sender's hands"),
         ({"status": Status.HELD}, {"status": BizReceive.Status.PAUSED}, "subscription is paused"),
         ({}, {"status": BizReceive.Status.DISCARDED}, "it will be skipped"),
@@ -137,7 +137,7 @@ def test_how_many_are_before_it(row: BizReceive) -> None:
         due = sql.now() - timedelta(seconds=100 - n)
         values = {"status": Status.PENDING, "next_at": due, "claimed_by": ""}
         ReceiveMsg.objects.filter(msg_id=pk).update(**values)
-    assert "3 before it" in card(pks[3]).why
+    assert "3 deliveries go first" in card(pks[3]).why
 
 
 def test_a_subscription_that_was_deleted(row: BizReceive, admin_client: Client) -> None:

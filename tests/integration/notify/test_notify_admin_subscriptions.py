@@ -462,7 +462,7 @@ def test_deliver_now_says_what_it_does_not_send(biz: Biz, admin_client: Client) 
         )  # fmt: skip
     answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/", follow=True).content.decode()
     assert "Nothing waits for a later time. 3 failures are not tried any more" in answer
-    assert "resend them on the page Failures" in answer
+    assert "send them again on the page Failures" in answer
 
 
 def test_deliver_now_right_after_a_resume_finds_what_the_maker_has_yet_to_take_up(biz: Biz) -> None:

@@ -90,7 +90,7 @@ def test_archived_ones_are_previewed_too(row: BizReceive, admin_client: Client) 
 
 def test_the_pace_is_the_subscription_s_unless_asked(row: BizReceive, admin_client: Client) -> None:
     shown = preview(admin_client, "notify", action="resend")
-    assert "Pace: 2 a second (the receiver's own limit)" in re.sub(
+    assert "Pace: 2 a second (the subscription's rate limit)" in re.sub(
         r"\s+", " ", shown.content.decode().replace("&#x27;", "'")
     )
     start(admin_client, "notify", shown, action="resend")

@@ -94,7 +94,7 @@ def test_a_program_with_an_alert_counts_once(
     alerts.raise_event(AlertEvent("platform.silent", role, "", key=f"platform.silent:{role}"))
     assert status(admin_client, "/admin/") == "1 problem"
     page = admin_client.get("/console/").content.decode()
-    assert f"No heartbeat:</b> {role}. Messages wait. A process that is there hangs" in page
+    assert f"No heartbeat:</b> {role}. Messages wait. If the program's process is there" in page
     Alert.objects.update(acknowledged_at=sql.now())
     assert status(admin_client, "/admin/") == "1 acknowledged"
 

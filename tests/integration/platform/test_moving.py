@@ -463,6 +463,6 @@ def test_the_commands_and_the_lines_for_the_proxy(
     with pytest.raises(CommandError, match="not allowed with argument"):
         call_command(*lines_for_here, "--resume")
     call_command("import_system", str(move.path), "--resume", stderr=stderr)
-    assert "1 subscriptions are resumed" in stderr.getvalue()
+    assert "Subscriptions resumed: 1" in stderr.getvalue()
     with pytest.raises(CommandError, match="no business system named ordres"):
         call_command("export_system", "ordres")

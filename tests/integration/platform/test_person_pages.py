@@ -236,7 +236,7 @@ def test_the_command_does_the_same(capsysbinary: pytest.CaptureFixture[bytes]) -
     assert hash in listed
     assert hash == people.hashes({"phones": [PHONE]})[0]
     assert command("find", *given) == "Nothing is held of this person.\n"
-    assert command("repeat") == "1 erasures run once more.\n"
+    assert command("repeat") == "Erasures that run once more: 1\n"
     assert Erasure.objects.get().state == Erasure.State.PENDING
 
 

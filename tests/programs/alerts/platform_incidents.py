@@ -40,7 +40,7 @@ def a_gateway_is_switched_off_with_a_message(places: Places) -> Course:
     SmsGateway.objects.filter(name="closed").delete()
 
 
-@incident("platform.watch", r"Alerts sms\.failures cannot be looked up ValueError", act=2)
+@incident("platform.watch", r"alert sms\.failures cannot be looked up ValueError", act=2)
 def a_count_cannot_be_read(places: Places) -> Course:
     FailureGroup.objects.create(
         flow="sms", subject=1, answer="x", count=1, lost=1, since=sql.now(), sample=1,

@@ -122,7 +122,7 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for 
         label=_("Only these business systems"),
         required=False,
         widget=UnfoldAdminSelect2MultipleWidget,
-        help_text=_("The person sees and changes only what belongs to them. Nothing chosen: all."),
+        help_text=_("The person sees and changes only what belongs to these. Nothing chosen: all."),
     )
 
     class Meta:
@@ -162,7 +162,7 @@ class LimitedUserForm(UserChangeForm):  # type: ignore[misc]  # it has no types
         label=_("Business systems"),
         required=False,
         widget=UnfoldAdminSelect2MultipleWidget,
-        help_text=_("Of somebody who is limited. Nothing chosen: the person sees no system."),
+        help_text=_("For the switch above. Nothing chosen: the person sees no system."),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -187,7 +187,7 @@ class ApiKeyForm(ResourceForm):
         stored_names, names = set(self.instance.systems or ()), values.get("systems", [])
         is_wider = bool(stored_names) and (not names or not stored_names.issuperset(names))
         if is_wider and not all(can_give(self.user, scope) for scope in self.instance.scopes):
-            words = gettext("The key has scopes that you cannot give: its limit stays, or narrows.")
+            words = gettext("The key has scopes that you cannot give: only narrow its limit.")
             self.add_error("systems" if "systems" in self.fields else None, words)
         return values
 

@@ -89,7 +89,7 @@ def parts(request: HttpRequest) -> list[Part]:
     steps = [
         FirstStep(
             _("A business system"),
-            _("Whoever hands over messages: a shop, an app, another program of yours."),
+            _("A program that hands over messages: a shop, an app, or another one of yours."),
             Biz.objects.exists(),
             "admin:msgplatform_biz_add",
             ("msgplatform.add_biz",),

@@ -115,7 +115,7 @@ class Command(BaseCommand):
         if not sys.stdin.isatty():
             raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
         count = len(trial.of(Action.REMOVED))
-        return input(f"Remove or switch off {count} objects? [yes/no] ").strip() == "yes"
+        return input(f"Objects to remove or switch off: {count}. Go on? [yes/no] ").strip() == "yes"
 
     @staticmethod
     def _new_secrets(path: Path | None) -> TextIO:

@@ -11,8 +11,7 @@ from msgplatform.models import AuditLog
 class Command(BaseCommand):
     help = (
         "Make a key for the management API and print it, this once. By default it may do all that "
-        "the API can, such as set up, start bulk jobs and send failures again, but for people and "
-        "one person's data. It publishes nothing of its own but tests."
+        "the API can, but for people and one person's data; it publishes nothing but tests."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

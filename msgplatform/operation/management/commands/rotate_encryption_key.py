@@ -51,7 +51,7 @@ class Command(BaseCommand):
                 break
         total = sum(map(reencrypt.count, columns), sealed_total)
         for state in State:
-            self.stdout.write(f"{total[state]} values {state}")
+            self.stdout.write(f"values {state}: {total[state]}")
         if total[State.OLD] or total[State.CLEAR]:
             raise CommandError(
                 "A program has written with an old key meanwhile: first restart all programs with "

@@ -34,7 +34,7 @@ class Command(BaseCommand):
             default=[],
             type=_processes,
             metavar="COMMAND=N",
-            help="run N processes of a daemon, as in run_sender=4; may be repeated (default 1)",
+            help="run N processes of a program, as in run_sender=4; may be repeated (default 1)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -63,7 +63,7 @@ class Command(BaseCommand):
                 self.stdout.write(printable(line))
             return
         if what == "repeat":
-            self.stdout.write(f"{erasures.repeat_all(_ACTOR)} erasures run once more.")
+            self.stdout.write(f"Erasures that run once more: {erasures.repeat_all(_ACTOR)}")
             return
         identifiers = {f"{name}s": options[name] for name, _metavar, _help in _IDENTIFIERS}
         try:

@@ -36,7 +36,7 @@ class Command(BaseCommand):
                     self.stdout.write(f"{name} {code};")
             elif options["resume"]:
                 count = importing.resume(file)
-                self.stderr.write(f"{count} subscriptions are resumed.")
+                self.stderr.write(f"Subscriptions resumed: {count}")
             else:
                 count = importing.import_file(file, self.stderr.write)
                 self.stderr.write(
