@@ -469,6 +469,7 @@ def test_failures(msgp: CommandLine, manager: CommandLine, cluster: SmsCluster) 
         assert "503" in failure["answer"]
         assert "broken" in manager("failures").out
         consumer.status = 204
+        assert "msgp failures" in manager.refusal("resend", failure["id"], "--preview", code=2)
         done = manager("resend", failure["id"], "--follow", "--json")
         assert (done.objects[0]["total"], done.objects[-1]["state"]) == (1, "done")
         assert msgp("follow", id).lines[-1].endswith("broken delivered 204")

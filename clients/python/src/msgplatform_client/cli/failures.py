@@ -96,6 +96,10 @@ def resend(
         raise Failure("Name a group of `msgp failures`, or filters.", Exit.USAGE)
     if id and key:
         raise Failure("A key is for filters: a group has none.", Exit.USAGE)
+    if id and is_preview:
+        raise Failure(
+            "--preview is for filters: `msgp failures` has the count of a group.", Exit.USAGE
+        )
     if id:
         body = {"rate": rate} if rate else {}
         job = session.request("POST", f"failures/{checked_id(id)}/resend", json=body).json()
