@@ -487,6 +487,8 @@ def test_failures(msgp: CommandLine, manager: CommandLine, cluster: SmsCluster) 
     assert "manage:failures" in msgp.refusal("failures", code=3)
     assert "filters" in manager.refusal("resend", code=2)
     assert "status=exhausted" in manager.refusal("resend", "--filter", "status", code=2)
+    twice = ("--filter", "status=exhausted", "--filter", "status=poison")
+    assert "twice" in manager.refusal("resend", *twice, "--preview", code=2)
     manager.refusal("resend", "999999999")
 
 

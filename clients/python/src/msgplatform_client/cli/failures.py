@@ -120,6 +120,8 @@ def _start(
     if wrong := [each for each in filters if not each.partition("=")[2]]:
         raise Failure(f"Write a filter as status=exhausted, not as {wrong[0]!r}.", Exit.USAGE)
     pairs = dict(each.split("=", 1) for each in filters)
+    if len(pairs) < len(filters):
+        raise Failure("A filter is named twice: it has one value.", Exit.USAGE)
     body: dict[str, Any] = {"flow": flow, "action": "resend", "filter": pairs}
     if is_preview or not is_certain:
         counted = session.request("POST", "jobs", json={**body, "preview": True}).json()
