@@ -33,11 +33,13 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """`previous` is the release to which an update can go back."""
+    """`previous` is the release to which an update can go back. `is_back`: True if `current` was
+    gone back to, and `previous` is the one that was left."""
 
     current: Release
     previous: Release | None
     address: Address
+    is_back: bool = False
 
 
 def own() -> Release:
@@ -64,10 +66,12 @@ def write(path: Path, record: Record) -> None:
 def note_start(path: Path, address: Address) -> None:
     """Name this release; the release of the last start becomes the previous one. Static files of
     other releases are removed."""
-    record, release, previous = read(path), own(), None
-    if record:
-        previous = record.previous if record.current == release else record.current
-    write(path, Record(release, previous, address))
+    record, release, previous, is_back = read(path), own(), None, False
+    if record and record.current == release:
+        previous, is_back = record.previous, record.is_back
+    elif record:
+        previous = record.current
+    write(path, Record(release, previous, address, is_back))
     names = {release.name, previous.name if previous else ""}
     for manifest in (Path(settings.STATE_DIR) / "static").glob("*/staticfiles.json"):
         if manifest.parent.name not in names:

@@ -97,9 +97,13 @@ class Update:
         self._replace(record)
 
     def go_back(self) -> None:
-        """To the previous release. Raises Refused if a migration that the release does not know has
-        taken something away, and NotWell."""
+        """To the previous release; a way back that was killed, or is done, is finished. Raises
+        Refused if a migration that the release does not know has taken something away, and
+        NotWell."""
         record = self.record()
+        if record.is_back:
+            self._replace(record)
+            return
         release = record.previous
         if release is None:
             raise Refused("There is no release before this one to go back to.")
@@ -120,7 +124,7 @@ class Update:
                         f"{'.'.join(key)} has run, and release {release.name} needs what it "
                         "removed. The way back is the backup (docs/backup.md)."
                     )
-        self._replace(Record(release, record.current, record.address))
+        self._replace(Record(release, record.current, record.address, is_back=True))
 
     def record(self) -> Record:
         """The release that runs. Raises Refused if no platform does."""
@@ -146,11 +150,13 @@ class Update:
             for names in self._programs():
                 self._replace_program(names, record)
         except (NotWell, RpcError, OSError, RedisError) as error:
-            if old_record.current == record.current:  # an update that was killed, and is repeated
-                if old_record.previous is None:
+            release = old_record.current
+            if release == record.current:  # an update that was killed, and is repeated
+                if record.is_back or old_record.previous is None:
                     raise
-                old_record = Record(old_record.previous, None, old_record.address)
-            self._say(f"{error}\nGoing back to release {old_record.current.name} …")
+                release = old_record.previous
+            self._say(f"{error}\nGoing back to release {release.name} …")
+            old_record = Record(release, record.current, record.address, not record.is_back)
             releases.write(self._file, old_record)
             for names in self._programs():
                 self._replace_program(names, old_record)

@@ -84,3 +84,7 @@ def test_each_release_has_its_own_until_it_is_gone(settings: Settings, tmp_path:
     releases.note_start(file, address)
     names = {folder.name for folder in (tmp_path / "static").iterdir()}
     assert names == {"0.0.2", __version__}
+    record = releases.Record(releases.own(), old_release, address, is_back=True)
+    releases.write(file, record)
+    releases.note_start(file, address)
+    assert releases.read(file) == record
