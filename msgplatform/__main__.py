@@ -12,8 +12,9 @@ def main() -> None:
     gc.set_threshold(20_000, 20, 20)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal or a pipe of another encoding shows an escape instead.
-            stream.reconfigure(errors="backslashreplace")
+            # A terminal or a pipe of another encoding shows an escape instead. A log gets each line
+            # at once.
+            stream.reconfigure(errors="backslashreplace", line_buffering=True)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command.startswith("run_"):

@@ -34,7 +34,6 @@ class Command(BaseCommand):
             for count in reencrypt.renew(column, options["page"]):
                 total_done += count
                 self.stdout.write(f"{column}: {total_done} of {rows}")
-                self.stdout.flush()
         # Payloads, in rounds until none is under an old key: the archiver moves payloads between
         # tables meanwhile. The states of the last round count.
         sealed_total: Counter[State] = Counter()
@@ -45,7 +44,6 @@ class Command(BaseCommand):
                 for states_of_page in reencrypt.renew_sealed(column):
                     states.update(states_of_page)
                     self.stdout.write(f"{column}: {states.total()}")
-                    self.stdout.flush()
                 sealed_total.update(states)
             if number and not sealed_total[State.OLD]:
                 break

@@ -1,4 +1,4 @@
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         state = Path(settings.STATE_DIR)
         run, mark = state / "run", state / backup.LAST
-        update = Update(run, supervisor_socket(), self.stdout.write)
+        update = Update(run, supervisor_socket(), self._say)
         try:
             with lock_updates(run) if run.is_dir() else nullcontext():
                 if options["back"]:
@@ -38,3 +38,7 @@ class Command(BaseCommand):
                     update.go_forward(mark.stat().st_mtime if mark.exists() else 0.0)
         except (PlatformError, OSError, *UNAVAILABLE) as error:
             raise CommandError(str(error)) from error
+
+    def _say(self, text: str) -> None:
+        with suppress(OSError):  # a reader that is gone breaks off no replacement
+            self.stdout.write(text)
