@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import signal
 import sys
 
 
@@ -20,6 +21,9 @@ def main() -> None:
     if command.startswith("run_"):
         # A daemon serves no page: without admin and API docs it is a third smaller.
         os.environ.setdefault("MSGPLATFORM_PROFILE", "daemon")
+    elif command not in ("up", "demo"):  # they stop their programs
+        # As Ctrl-C: what is half done is removed. 143 is 128 and the number of the signal.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if command == "up" and not {"-h", "--help"}.intersection(sys.argv):
             # Before the settings read them.

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 from allauth.usersessions.models import UserSession
 from django.core.management import CommandError, call_command
@@ -46,7 +48,7 @@ from tests.redis_client import connect
 from tests.servers import Servers
 from tests.support.archive_support import cold_database, old_id
 from tests.support.hanging_servers import hanging
-from tests.waiting import freeze
+from tests.waiting import freeze, pause
 
 pytestmark = [
     # The load is reached by the command only.
@@ -309,6 +311,37 @@ def test_a_backup_that_does_not_fit_is_not_repeated_and_leaves_nothing(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert calls.read_text() == "\n"
     assert not {tmp_path / "new", tmp_path / "keys"} & set(tmp_path.iterdir())
+
+
+def test_a_backup_that_is_ended_leaves_nothing(
+    folder: Path, servers: Servers, tmp_path: Path
+) -> None:
+    """A pipe gets each step at once."""
+    environment = {
+        **os.environ, "STATE_DIR": str(tmp_path / "state"),
+        "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
+    }  # fmt: skip
+    code, said = run(environment, "manage.py", "restore", str(folder))
+    assert code == 0, said
+    pid, tool = tmp_path / "pid", private_directory(tmp_path / "bin") / "redis-cli"
+    tool.write_text(f"#!/bin/sh\necho $$ > {pid}.part; mv {pid}.part {pid}; exec sleep 100")
+    tool.chmod(0o700)
+    environment["PATH"] = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    command = [sys.executable, "manage.py", "backup", str(tmp_path / "new")]
+    with subprocess.Popen(
+        [*command, "--keys", str(tmp_path / "new-keys")], env=environment, text=True,
+        stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        assert "Database default: " in process.stdout.readline()
+        begun = time.monotonic()
+        while not pid.exists():
+            assert process.poll() is None
+            pause(begun, 0.05)
+        process.terminate()
+    assert process.returncode == 143
+    assert not list(tmp_path.glob("new*"))
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 class TlsRedis(RedisServer):
