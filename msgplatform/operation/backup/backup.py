@@ -131,10 +131,13 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
             os.fsync(file.fileno())
         new_path.replace(folder / MANIFEST)
         removals.pop_all()
-    state = Path(settings.STATE_DIR)
-    # A machine that only makes backups has none.
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (state / LAST).touch()
+    mark = Path(settings.STATE_DIR) / LAST
+    try:
+        # A machine that only makes backups has none.
+        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark.touch()
+    except OSError as error:
+        say(f"`update` will not know of this backup: {mark} cannot be written ({error.strerror}).")
     return manifest
 
 

@@ -1,5 +1,6 @@
 """A backup is restored into an empty database; one that is damaged, or does not fit, is refused."""
 
+import io
 import json
 import os
 import resource
@@ -342,6 +343,14 @@ def test_a_backup_that_is_ended_leaves_nothing(
     assert process.returncode == 143
     assert not list(tmp_path.glob("new*"))
     assert not psutil.pid_exists(int(pid.read_text()))
+
+
+def test_a_backup_counts_though_this_machine_cannot_note_it(tmp_path: Path, settings: Any) -> None:
+    settings.STATE_DIR, out = private_directory(tmp_path / "state"), io.StringIO()
+    (settings.STATE_DIR / backup.LAST).symlink_to(tmp_path / "none" / "there")
+    call_command("backup", str(tmp_path / "new"), stdout=out)
+    assert "`update` will not know of this backup: " in out.getvalue()
+    assert (tmp_path / "new" / backup.MANIFEST).exists()
 
 
 class TlsRedis(RedisServer):
