@@ -540,6 +540,7 @@ def test_platform_files(
     assert "order.paid" in exported.read_text()
     assert not exported.read_text().startswith("{")  # it is no JSON
     assert "cellar" in manager("export", "--json").json["consumers"]
+    assert "at least one name" in manager.refusal("export", "--system", "")
     for form in ((), ("--json",)):
         assert "${" in manager("export", "--references", "--section", "consumers", *form).out
     module = tmp_path / "events.py"

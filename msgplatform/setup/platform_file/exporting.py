@@ -14,10 +14,11 @@ import msgspec
 from django.db.models import Model
 from rest_framework import serializers
 
-from msgplatform.core.errors import Undecryptable
+from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.json.values import is_same
 from msgplatform.core.secrets import encryption
 from msgplatform.core.secrets.fields import Unreadable
+from msgplatform.models import Biz
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
@@ -25,6 +26,16 @@ from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
 
 _INDENT = "    "
+
+
+def check_names(sections: Collection[str], systems: Collection[str]) -> None:
+    """Raises InvalidInput for an unknown name: an empty file would take the place of a good one."""
+    if unknown := sorted(set(sections) - kinds.sections().keys()):
+        names = ", ".join(kinds.sections())
+        raise InvalidInput(f"There is no section {', '.join(unknown)}. Use: {names}.", "section")
+    stored_names = Biz.objects.filter(name__in=systems).values_list("name", flat=True)
+    if unknown := sorted(set(systems).difference(stored_names)):
+        raise InvalidInput(f"There is no business system {', '.join(unknown)}.", "system")
 
 
 def export(

@@ -22,6 +22,7 @@ from demo.notify import scenario as events
 from demo.sms import plan as sms
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.company.alerting.models import AlertChannel, AlertRule
+from msgplatform.core.errors import InvalidInput
 from msgplatform.doors.api.management.platform_file import json_schema
 from msgplatform.models import AuditLog, Biz, KeptObject
 from msgplatform.operation.management.commands.apply import Command
@@ -148,6 +149,8 @@ def test_the_demo_is_written_and_applied_to_an_empty_platform(
     logged = AuditLog.objects.count()
     assert "0 added, 0 changed, 0 removed" in apply(path)
     assert AuditLog.objects.count() == logged
+    with pytest.raises(InvalidInput, match="no business system none"):
+        run("export", "--system", "none")
     # Without references, as it is kept in a repository: stored secrets stay.
     plain = written(tmp_path, run("export"), "plain.yaml")
     assert "0 added, 0 changed, 0 removed" in apply(plain, "--prune")

@@ -306,7 +306,7 @@ def test_what_is_exported_can_be_sent_back(manager: Manager) -> None:
     assert "X-Api-Key: ${CONSUMER_WAREHOUSE_HEADERS_X" in export(manager, "?references=true")
     assert "consumers:" not in export(manager, "?section=systems,subscriptions")
     assert "consumers:" not in export(manager, "?system=orders")
-    for query in ("section=none", "references=true", "section=,", "system=,"):
+    for query in ("section=none", "system=none", "references=true", "section=,", "system=,"):
         problem(manager.send("GET", f"platform?{query}"), 400, "invalid-input")
 
 

@@ -154,11 +154,10 @@ class PlatformView(QueryView):
         gets what belongs to them.
         """
         sections = _names(self.query_values, "section")
-        if unknown := sorted(sections - kinds.sections().keys()):
-            raise InvalidInput(f"There is no section {', '.join(unknown)}.", "section")
         systems, limit = _names(self.query_values, "system"), caller_of(request).systems
         if limit and (unknown := sorted(systems - limit)):
             raise InvalidInput(f"The key is limited, and not to {', '.join(unknown)}.", "system")
+        exporting.check_names(sections, systems)
         systems = systems or limit
         has_references = self.query_values.get("references") == "true"
         if not isinstance(request.accepted_renderer, YamlRenderer):

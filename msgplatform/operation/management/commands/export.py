@@ -1,11 +1,11 @@
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from msgplatform.core.characters import for_stdout
 from msgplatform.doors.api.management.platform_file import json_schema
-from msgplatform.setup.platform_file import exporting, kinds
+from msgplatform.setup.platform_file import exporting
 
 
 class Command(BaseCommand):
@@ -37,8 +37,6 @@ class Command(BaseCommand):
         if options["schema"]:
             self.stdout.write(for_stdout(json.dumps(json_schema(), indent=2, ensure_ascii=False)))
             return
-        if unknown := sorted(set(options["section"]) - kinds.sections().keys()):
-            names = ", ".join(kinds.sections())
-            raise CommandError(f"There is no section {', '.join(unknown)}. Use: {names}.")
+        exporting.check_names(options["section"], options["system"])
         for line in exporting.export(options["section"], options["system"], options["references"]):
             self.stdout.write(for_stdout(line))
