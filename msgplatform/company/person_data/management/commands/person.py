@@ -37,7 +37,7 @@ class Command(BaseCommand):
             for option, metavar, option_help in _IDENTIFIERS:
                 action.add_argument(
                     f"--{option}", action="append", default=[], metavar=metavar,
-                    help=f"{option_help}; repeatable",
+                    help=f"{option_help}; repeatable; -: lines of standard input, as no log has",
                 )  # fmt: skip
             if name == "erase":
                 action.add_argument("--reason", required=True, help="why; it is kept")
@@ -65,7 +65,12 @@ class Command(BaseCommand):
         if what == "repeat":
             self.stdout.write(f"Erasures that run once more: {erasures.repeat_all(_ACTOR)}")
             return
-        identifiers = {f"{name}s": options[name] for name, _metavar, _help in _IDENTIFIERS}
+        identifiers = {}
+        for name, _metavar, _help in _IDENTIFIERS:
+            values = options[name]
+            if values == ["-"] and not (values := sys.stdin.read().splitlines()):
+                raise CommandError(f"--{name} -: standard input has no line.")
+            identifiers[f"{name}s"] = values
         try:
             person = people.person_of(identifiers)
             if what == "erase":
