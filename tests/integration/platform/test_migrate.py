@@ -64,6 +64,26 @@ def test_what_was_left_since_the_update_before_is_asked_for(
     call_command("migrate", "--before", verbosity=0)
 
 
+def test_ctrl_c_is_taken_back() -> None:
+    """MariaDB keeps each change of a table, and would refuse it at the next try."""
+    statements: list[str] = []
+
+    def interrupt(execute: Any, statement: str, *rest: Any) -> Any:
+        if statement.startswith("ALTER TABLE"):
+            statements.append(statement)
+            if len(statements) == 2:
+                raise KeyboardInterrupt
+        return execute(statement, *rest)
+
+    call_command("migrate", "notify", "0002", verbosity=0)
+    with pytest.raises(KeyboardInterrupt), connection.execute_wrapper(interrupt):
+        call_command("migrate", "--before", verbosity=0)
+    with pytest.raises(CommandError, match="--before takes no names"):
+        call_command("migrate", "notify", "0003", before=True, verbosity=0)
+    call_command("migrate", "--before", verbosity=0)
+    assert list(BizReceive.objects.all()) == [], "its columns are there"
+
+
 def test_a_second_one_beside_it_takes_nothing_back() -> None:
     """On a server it is refused. SQLite has rolled back what failed: later columns are the first
     one's."""

@@ -95,6 +95,8 @@ class Command(migrate.Command):
             ) from error
 
     def _apply(self, *args: Any, **options: Any) -> None:
+        if options["before"] and options["app_label"]:
+            raise CommandError("--before takes no names: it applies the migrations of every app.")
         connection = connections[options["database"]]
         if missing := migration_stages.missing_tables(connection):
             raise CommandError(missing)
@@ -132,7 +134,7 @@ class Command(migrate.Command):
                     for app, name in (dict(early) or _APPLIED).items():
                         names = {"app_label": app, "migration_name": name}
                         super().handle(**{**options, **names})
-            except Exception:
+            except BaseException:  # Ctrl-C too
                 undo.take_back()
                 raise
             for app, name in late:
