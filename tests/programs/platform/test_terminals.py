@@ -70,7 +70,7 @@ def test_a_file_is_utf_8(terminal: Mapping[str, str], environment: Mapping[str, 
     assert TURNED in done.stdout.decode(), "unchanged in a file"
 
 
-def shown(environment: Mapping[str, str], *words: str) -> str:
+def shown(environment: Mapping[str, str], *words: str, typed: bytes = b"") -> str:
     """All that a terminal shows of a command."""
     terminal, program_side = pty.openpty()
     process = subprocess.Popen(
@@ -78,6 +78,7 @@ def shown(environment: Mapping[str, str], *words: str) -> str:
         stdout=program_side, stderr=program_side,
     )  # fmt: skip
     os.close(program_side)
+    os.write(terminal, typed)
     text = b""
     with contextlib.suppress(OSError):  # the program has ended
         while piece := os.read(terminal, 65536):
@@ -99,6 +100,14 @@ def test_a_terminal_gets_escapes_of_what_would_turn_it(
     text = shown(environment, *words)
     assert r"yes\u202eon" in text
     assert "\u202e" not in text
+
+
+def test_ctrl_d_is_a_no(environment: Mapping[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "platform.yaml"
+    file.write_text("event-types: {}\n")
+    text = shown(environment, "apply", "--prune", str(file), typed=b"\x04")
+    assert ("Remove or switch off 1" in text, "Traceback" in text) == (True, False), text
+    assert "Nothing was changed" in text
 
 
 def test_a_person_is_named_on_standard_input(environment: Mapping[str, str]) -> None:

@@ -115,7 +115,11 @@ class Command(BaseCommand):
         if not sys.stdin.isatty():
             raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
         count = len(trial.of(Action.REMOVED))
-        return input(f"Objects to remove or switch off: {count}. Go on? [yes/no] ").strip() == "yes"
+        question = f"Objects to remove or switch off: {count}. Go on? [yes/no] "
+        try:
+            return input(question).strip() == "yes"
+        except EOFError:  # Ctrl-D
+            return False
 
     @staticmethod
     def _new_secrets(path: Path | None) -> TextIO:
