@@ -7,7 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from msgspec.structs import asdict
 
-from crmsync.messages.fields import read_policy
+from crmsync.messages.fields import NO_POLICY, read_policy
+from crmsync.models import Operation, Policy
 from crmsync.recovery.operation_finder import OperationFinder
 from crmsync.recovery.replay import ReplayCounts, replay
 from msgplatform.core.data import sql
@@ -50,9 +51,14 @@ class Command(BaseCommand):
         started_at = sql.now()
         policy = options["policy"]
         try:
-            finder = OperationFinder(None if policy is None else read_policy(policy, "--policy"))
+            policy_id = None if policy is None else read_policy(policy, "--policy")
         except InvalidInput as error:
             raise CommandError(f"--policy: {error}") from None
+        # Operations of a policy that is gone are counted.
+        stores = Policy.objects.filter(pk=policy_id), Operation.objects.filter(policy_id=policy_id)
+        if policy and not any(rows.exists() for rows in stores):
+            raise CommandError(f"--policy: {NO_POLICY}")
+        finder = OperationFinder(policy_id)
         if options["operation"]:
             operations = finder.by_ids(options["operation"])
         else:
@@ -97,7 +103,8 @@ class Command(BaseCommand):
             )
         if finder.missing:
             raise CommandError(
-                "These operations are neither in the database nor in Redis: "
+                "These operations are neither in the database nor in Redis"
+                f"{f', with the policy {policy}' if policy else ''}: "
                 + ", ".join(map(str, finder.missing))
             )
 

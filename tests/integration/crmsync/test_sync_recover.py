@@ -358,6 +358,8 @@ def test_operations_of_a_policy_that_is_gone(policy: Policy) -> None:
 def test_an_operation_that_is_nowhere(policy: Policy) -> None:
     with pytest.raises(CommandError, match="neither in the database nor in Redis: 12"):
         recover("--operation", "12")
+    with pytest.raises(CommandError, match="--policy: there is no such policy"):
+        recover("--since", "2h", "--policy", str(policy.pk + 1))
 
 
 def test_without_redis_the_database_is_replayed(policy: Policy, settings: Any) -> None:
