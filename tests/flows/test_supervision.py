@@ -204,6 +204,17 @@ def test_a_second_request_to_stop_kills_what_does_not_end(folder):
         assert psutil.wait_procs(processes, timeout=120)[1] == []
 
 
+def test_a_second_update_does_not_end_the_up_that_starts():
+    """An update tells `up` of its end by SIGUSR1, which ends a process that does not listen yet."""
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGUSR1); print('goes on')"
+    program = (
+        "import sys; from msgplatform.operation.supervision.run import Inheritance\n"
+        f"Inheritance(1, 2, 3).hand_over([sys.executable, '-c', {code!r}], '.')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "goes on\n", (done.returncode, done.stderr)
+
+
 def test_a_request_to_stop_before_the_start_is_not_forgotten(folder):
     # A signal that reaches a child between supervisord's fork and exec is lost: it asks again,
     # with SIGKILL, after stop_seconds.

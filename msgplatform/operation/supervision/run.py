@@ -119,6 +119,8 @@ class Inheritance(msgspec.Struct, frozen=True):
             os.set_inheritable(file, True)
         os.environ[_INHERITANCE] = f"{self.lock} {self.reservation} {self.supervisord}"
         os.chdir(folder)
+        # A repeated update may send it before the next `up` listens.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         os.execv(command[0], command)  # noqa: S606 - our own command line
 
 
