@@ -37,7 +37,7 @@ class Command(BaseCommand):
             for option, metavar, option_help in _IDENTIFIERS:
                 action.add_argument(
                     f"--{option}", action="append", default=[], metavar=metavar,
-                    help=f"{option_help}; repeatable; -: lines of standard input, as no log has",
+                    help=f"{option_help}; repeatable; -: from standard input, a line each",
                 )  # fmt: skip
             if name == "erase":
                 action.add_argument("--reason", required=True, help="why; it is kept")
