@@ -152,6 +152,8 @@ class Platform:
         return self._supervisor.wait(seconds)
 
     def request_stop(self) -> None:
+        if not (self.is_stop_requested or self._supervisor.pid):
+            self._say("It stops when the tables are ready.")
         self._supervisor.request_stop()
 
     @property

@@ -6,6 +6,7 @@ that migrations load for as long as the platform runs.
 """
 
 import multiprocessing
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -42,6 +43,7 @@ def run(migrate: bool, say: Callable[[str], None]) -> None:
 
 
 def _run(migrate: bool, say: Callable[[str], None], sender: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, too
     try:
         _prepare_databases(migrate, say)
         static_files.collect()

@@ -1,6 +1,7 @@
 """A program of a new release, started before `migrate`, says what is to be done, and waits."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -94,3 +95,22 @@ def test_a_first_start_tells_no_warnings_of_what_is_not_started_yet(tmp_path: Pa
     assert first.startswith("Making the tables (default)")
     assert "no triggers" in " ".join(refused)
     assert "Grant TRIGGER" in " ".join(refused)
+
+
+def test_a_stop_of_a_first_start_is_told(tmp_path: Path) -> None:
+    """The tables are made to their end, which takes long."""
+    environment = {
+        **os.environ, "DATABASE_URL": f"sqlite:///{tmp_path / 'empty.db'}",
+        "STATE_DIR": str(tmp_path / "state"),
+    }  # fmt: skip
+    command = [sys.executable, "manage.py", "up", "--port", str(free_port())]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as up:  # fmt: skip
+        assert up.stderr
+        assert up.stderr.readline().startswith("Making the tables (default)")
+        up.terminate()
+        answer = up.stderr.readline()
+        os.killpg(up.pid, signal.SIGKILL)
+        assert answer == "It stops when the tables are ready.\n"
