@@ -120,9 +120,6 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
             return [stage for stage in stages if stage != _FACTOR_STAGE]
         return stages
 
-    def get_login_redirect_url(self, request: HttpRequest) -> str:
-        return reverse("console:overview")
-
     def get_client_ip(self, request: HttpRequest) -> str:
         return throttling.client_address(request)
 

@@ -51,9 +51,6 @@ class _LoginView(LoginView):
         )
         return answer
 
-    def get_default_redirect_url(self) -> str:
-        return reverse("console:overview")
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         frame = {
             **admin.site.each_context(self.request),
