@@ -229,9 +229,6 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
     def get_login_url(self, request: HttpRequest, **kwargs: Any) -> str:
         return reverse("company-login")
 
-    def get_callback_url(self) -> str:
-        return reverse("company_callback")
-
     def get_default_scope(self) -> list[str]:
         return list(dict.fromkeys(["openid", *settings.OIDC_SCOPES]))
 
