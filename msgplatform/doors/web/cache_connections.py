@@ -20,9 +20,6 @@ class CacheConnections:
         """The client of REDIS_URL, whatever address CACHES names."""
         return work_redis()
 
-    def disconnect(self, connection: Redis) -> None:
-        connection.connection_pool.disconnect()
-
 
 class ForgivingCache(RedisCache):  # type: ignore[misc]  # has no types
     """Makes codes of second factors count once, and counts guesses. While Redis is away it takes
