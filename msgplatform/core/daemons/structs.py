@@ -11,17 +11,14 @@ from contextlib import suppress
 import msgspec
 
 
-def prepare() -> int:
-    """Prepare every imported class that can be decoded; returns their number. Call this at the
-    start of a program, in its only thread."""
-    count = 0
+def prepare() -> None:
+    """Prepare every imported class that can be decoded. Call this at the start of a program, in its
+    only thread."""
     for struct in _subclasses(msgspec.Struct):
         # A class that is never decoded may have types that JSON cannot tell apart, or that only a
         # type checker knows.
         with suppress(TypeError, NameError):
             msgspec.json.Decoder(struct)
-            count += 1
-    return count
 
 
 def _subclasses(parent: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:

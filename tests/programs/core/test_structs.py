@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-from msgplatform.core.daemons import structs
 from msgplatform.env import BASE_DIR
 
 # Each round has classes that nobody has decoded yet, one in a field of the other. Without
@@ -51,12 +50,10 @@ def test_the_classes_of_the_web_are_made_ready() -> None:
     code = (
         "from msgplatform.doors.web import wsgi\nfrom django.urls import get_resolver\n"
         "get_resolver().url_patterns\n"
-        "from msgplatform.core.daemons import structs\nprint(structs.prepare())"
+        "from msgplatform.core.daemons import structs\nstructs.prepare()"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=BASE_DIR, capture_output=True, text=True, timeout=300,
         check=False,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
-    assert int(process.stdout) > 40
-    assert structs.prepare() > 0
