@@ -121,9 +121,8 @@ class Loop:
         ]
         # The database of a program that watches must be of its cell.
         self.is_in_its_cell = not worker.watches
-        self.listener = (
-            Listener(worker.wake_signal, worker.stopping.wake) if worker.wake_signal else None
-        )
+        if worker.wake_signal:
+            self.threads.append(Listener(worker.wake_signal, worker.stopping.wake))
 
     def run(self, drain_seconds: float) -> None:
         worker = self.worker
@@ -131,8 +130,6 @@ class Loop:
         self.heartbeat_thread.start()
         for thread in self.threads:
             thread.start()
-        if self.listener:
-            self.listener.start()
         try:
             worker.start()
             while not worker.stopping:
@@ -142,8 +139,6 @@ class Loop:
         finally:
             # A thread that hangs in a server's call is a daemon thread, and ends with the process.
             worker.stop()
-            if self.listener:
-                self.listener.stop()
             for thread in self.threads:
                 thread.stop()
             self.heartbeat_thread.stop(WITHDRAW_SECONDS)

@@ -64,7 +64,7 @@ class WakeSignal:
         return _UNTIL_SENT
 
 
-class Listener:
+class Listener(ThreadLoop):
     """Calls `wake` at each signal, and after each new connection, because signals may be lost
     before.
 
@@ -72,15 +72,9 @@ class Listener:
     """
 
     def __init__(self, wake_signal: WakeSignal, wake: Callable[[], None]) -> None:
-        self._channel, self._wake = wake_signal.channel, wake
+        self._channel, self._on_signal = wake_signal.channel, wake
         self._pubsub: PubSub | None = None
-        self._loop = ThreadLoop(f"hears-{self._channel}", self._listen, last=self._leave)
-
-    def start(self) -> None:
-        self._loop.start()
-
-    def stop(self) -> None:
-        self._loop.stop()
+        super().__init__(f"hears-{self._channel}", self._listen, last=self._leave)
 
     def _listen(self) -> float:
         if self._pubsub is None:
@@ -88,14 +82,14 @@ class Listener:
             pubsub = WORK.single_try_client().pubsub(ignore_subscribe_messages=True)
             pubsub.subscribe(self._channel)
             self._pubsub = pubsub
-            self._wake()  # signals before this subscription were lost
+            self._on_signal()  # signals before this subscription were lost
         try:
             message = self._pubsub.get_message(timeout=_LISTEN_SECONDS)
         except RedisError:
             self._leave()  # the next call subscribes anew
             raise
         if message:
-            self._wake()
+            self._on_signal()
         return 0.0
 
     def _leave(self) -> None:
