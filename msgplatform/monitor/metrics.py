@@ -93,15 +93,6 @@ class _Platform(Collector):
             yield family
 
 
-def by_owner() -> Iterator[tuple[str, Iterable[Metric]]]:
-    """(owner's title, its metrics): the platform, traces, web servers, then each flow."""
-    yield "Platform", METRICS
-    yield "Traces", figures.METRICS
-    yield "Web servers", request_counts.METRICS
-    for flow in flows.all():
-        yield str(flow.title), flow.health.declared_metrics
-
-
 def _flow_samples() -> Iterator[Sample]:
     for flow in flows.all():
         is_readable = True

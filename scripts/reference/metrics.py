@@ -8,7 +8,10 @@ from typing import Any
 import yaml
 from django.conf import settings
 
+from msgplatform.core import flows
 from msgplatform.core.flows.metric import PREFIX, Metric
+from msgplatform.core.tracing import figures
+from msgplatform.core.web import request_counts
 from msgplatform.monitor import metrics
 
 _HEAD = """\
@@ -30,10 +33,19 @@ Rules = list[dict[str, Any]]
 RULES = settings.BASE_DIR / "deploy" / "prometheus" / "rules.yml"
 
 
+def by_owner() -> Iterator[tuple[str, Iterable[Metric]]]:
+    """(owner's title, its metrics): the platform, traces, web servers, then each flow."""
+    yield "Platform", metrics.METRICS
+    yield "Traces", figures.METRICS
+    yield "Web servers", request_counts.METRICS
+    for flow in flows.all():
+        yield str(flow.title), flow.health.declared_metrics
+
+
 def page() -> str:
     """The whole page."""
     alerts = alerts_by_metric(read_rules(RULES))
-    return "\n".join([_HEAD, *(_section(*group, alerts) for group in metrics.by_owner())])
+    return "\n".join([_HEAD, *(_section(*group, alerts) for group in by_owner())])
 
 
 def _section(
@@ -71,9 +83,7 @@ def alerts_by_metric(rules: Rules) -> dict[str, list[str]]:
 
 def metrics_in(expression: str) -> Iterator[str]:
     """The full names of the platform's metrics that a PromQL expression reads."""
-    metrics_by_name = {
-        metric.full_name: metric for _, group in metrics.by_owner() for metric in group
-    }
+    metrics_by_name = {metric.full_name: metric for _, group in by_owner() for metric in group}
     # {__name__=~"…"} reads all whose names match.
     for pattern in re.findall(r'__name__=~"([^"]+)"', expression):
         yield from (name for name in metrics_by_name if re.fullmatch(pattern, name))

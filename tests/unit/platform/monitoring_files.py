@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 
 from msgplatform.env import BASE_DIR
-from msgplatform.monitor import metrics
 from scripts.reference import metrics as metrics_page
 
 RULES = BASE_DIR / "deploy" / "prometheus" / "rules.yml"
@@ -13,7 +12,7 @@ RULES = BASE_DIR / "deploy" / "prometheus" / "rules.yml"
 DASHBOARD = BASE_DIR / "deploy" / "grafana" / "msgplatform.json"
 
 
-DECLARED = {metric.full_name: metric for _, group in metrics.by_owner() for metric in group}
+DECLARED = {metric.full_name: metric for _, group in metrics_page.by_owner() for metric in group}
 
 
 def dashboard_expressions() -> Iterator[str]:
