@@ -37,7 +37,7 @@ from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.message_list import MessageListView, parameter
 from msgplatform.doors.api.query import ListView, moment
 from msgplatform.doors.api.schema import operation
-from msgplatform.messages.engine import read_filter
+from msgplatform.messages.filters import read_filter
 
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
 # A change has the time of its statement. After these seconds its transaction has ended

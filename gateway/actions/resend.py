@@ -30,7 +30,7 @@ from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally
 from msgplatform.core.flows.messages import MAX_ID, Check, Fields, Values, few, named
 from msgplatform.core.flows.page import Hit
 from msgplatform.messages import filters
-from msgplatform.messages.engine import read_filter, select_ids
+from msgplatform.messages.engine import select_ids
 
 log = logging.get(__name__)
 
@@ -198,7 +198,7 @@ def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
 
 
 def _values(filter: Mapping[str, Any]) -> Values:
-    values = read_filter(_FIELDS, filter, () if filter.get("ids") else ("since",))
+    values = filters.read_filter(_FIELDS, filter, () if filter.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=MAX_RESEND_DAYS))
     if values.get("state", SgipMt.Final.FAILED) not in RESENDABLE:
         raise InvalidInput(_("use one of %s") % ", ".join(RESENDABLE), "state")

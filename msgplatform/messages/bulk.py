@@ -15,6 +15,7 @@ from msgplatform.core.flows.actions import Applied, BulkAction, Selection
 from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import Fields, Source, Values
 from msgplatform.messages import engine
+from msgplatform.messages.filters import read_filter
 from msgplatform.messages.scan import Candidates, scan
 
 Select = Callable[[Values, datetime], Selection]
@@ -28,7 +29,7 @@ def bulk_action(
     empty `required` field."""
 
     def select_messages(entries: Mapping[str, Any], started_at: datetime) -> Selection:
-        return select(engine.read_filter(fields, entries, required), started_at)
+        return select(read_filter(fields, entries, required), started_at)
 
     return BulkAction(fields=fields, required=required, select=select_messages, **parts)
 

@@ -50,21 +50,13 @@ Readers = dict[tuple[int, int], Reader | None]
 T = TypeVar("T")
 
 
-def read_filter(
-    fields: Fields, entered: Mapping[str, Any], required: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The values of the fields that were entered. Raises InvalidInput naming the field."""
-    readers = {name: field.read for name, field in fields.items() if field.read}
-    return filters.values(entered, {**filters.READERS, **readers}, fields, required)
-
-
 def read_limited(fields: Fields, entered: Mapping[str, Any], systems: Systems) -> dict[str, Any]:
     """`read_filter` for a person who sees `systems`. The error for an object of another system is
     the same as for an object that does not exist."""
     if systems is None:
-        return read_filter(fields, entered)
+        return filters.read_filter(fields, entered)
     try:
-        values = read_filter(fields, entered)
+        values = filters.read_filter(fields, entered)
     except InvalidInput as error:
         if error.field in fields and fields[error.field].owners is not None:
             raise _not_theirs(error.field) from None

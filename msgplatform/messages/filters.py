@@ -17,7 +17,14 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.messages import MAX_ID, MAX_OPTIONS, FilterField, Option, Systems
+from msgplatform.core.flows.messages import (
+    MAX_ID,
+    MAX_OPTIONS,
+    Fields,
+    FilterField,
+    Option,
+    Systems,
+)
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
 from msgplatform.monitor.failure_groups import answer_name
@@ -27,26 +34,24 @@ MAX_SELECTION = 500  # ids in one statement
 ReadValue = Callable[[str, str], Any]  # (text, field) → the value of a filter
 
 
-def values(
-    entries: Mapping[str, Any],
-    readers: Mapping[str, ReadValue],
-    names: Iterable[str],
-    required_names: Iterable[str] = (),
+def read_filter(
+    fields: Fields, entries: Mapping[str, Any], required: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The values of the texts that are not empty. A filter without a reader is a text.
+    """The values of the fields that were entered. A field without a reader is a text.
 
     Raises InvalidInput naming the field, also when `until` is not later than `since`.
     """
     texts = {name: str(value).strip() for name, value in entries.items()}
     # An unknown filter is an error: ignoring it would select more than the person meant.
-    if unknown_names := texts.keys() - set(names):
-        raise InvalidInput(_("unknown filter; use %s") % ", ".join(names), min(unknown_names))
+    if unknown_names := texts.keys() - fields.keys():
+        raise InvalidInput(_("unknown filter; use %s") % ", ".join(fields), min(unknown_names))
     texts = {name: text for name, text in texts.items() if text}
-    for name in required_names:
+    for name in required:
         if name not in texts:
             raise InvalidInput(_("this field is required"), name)
     values_by_name = {
-        name: readers.get(name, searchable)(text, name) for name, text in texts.items()
+        name: (fields[name].read or READERS.get(name, searchable))(text, name)
+        for name, text in texts.items()
     }
     if "since" in texts and "until" in texts:
         # Compare times, not ids: all times before the first message have the same id, 0.

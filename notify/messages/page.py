@@ -16,8 +16,7 @@ from msgplatform.core.intake.idempotency import key_of
 from msgplatform.core.json import text as json_text
 from msgplatform.core.lazy_text import join_words
 from msgplatform.jobs.models import BulkJob
-from msgplatform.messages.engine import read_filter
-from msgplatform.messages.filters import number
+from msgplatform.messages.filters import number, read_filter
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Store, reading

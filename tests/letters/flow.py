@@ -47,7 +47,7 @@ class _Delivered:
     """Letters that were delivered and have a word; they go back to the sender."""
 
     def __init__(self, filter: Mapping[str, Any], _begun: datetime) -> None:
-        values = engine.read_filter({"text": FIELDS["text"]}, filter)
+        values = filters.read_filter({"text": FIELDS["text"]}, filter)
         rows = Letter.objects.filter(text__contains=values.get("text", ""), delivered=True)
         self._rows = rows.order_by("pk")
 

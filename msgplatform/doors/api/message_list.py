@@ -23,7 +23,7 @@ from msgplatform.doors.api.converters import ID
 from msgplatform.doors.api.pagination import KeysetPagination
 from msgplatform.doors.api.query import SINCE, UNTIL, ListView, moment
 from msgplatform.messages import engine
-from msgplatform.messages.filters import position
+from msgplatform.messages.filters import position, read_filter
 
 # Fields without a parameter: the key decides the system, and a message's id is its address.
 _FIELDS_WITHOUT_PARAMETER = ("biz", "id")
@@ -87,7 +87,7 @@ class MessageListView(ListView):
         # Times need a zone here; in the console the person's zone is used.
         time_texts = {name: texts.pop(name) for name in _TIME_PARAMETERS if name in texts}
         try:
-            values = engine.read_filter(self.store.fields, texts)
+            values = read_filter(self.store.fields, texts)
             moments = {name: moment(text, name) for name, text in time_texts.items()}
             if len(moments) == 2 and moments["until"] <= moments["since"]:
                 raise InvalidInput("Use a time later than the one of since.", "until")

@@ -26,6 +26,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.page import Recipient
 from msgplatform.core.rates.breaker import State
 from msgplatform.messages import engine
+from msgplatform.messages.filters import read_filter
 from msgplatform.models import Biz
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import crm, hive
@@ -481,7 +482,7 @@ class TestCost:
                 appkey=f"ad-{number}",
             )  # fmt: skip
             carry(crms[number % 2], lead, DEAD if number < 5 else CONFIRMED)
-        values = engine.read_filter(MESSAGES.fields, filter)
+        values = read_filter(MESSAGES.fields, filter)
         (source,) = MESSAGES.sources(values)
         with CaptureQueriesContext(connection) as queries:
             engine.Table(source, values).ids(MAX_ID, 500)
@@ -526,7 +527,7 @@ class TestCost:
             assert many <= few + 5, (filter, few, many)
 
     def rows_of_page(self, biz: Biz, filter: dict[str, str]) -> int:
-        values = {**engine.read_filter(LEADS.fields, filter), "biz": biz.pk}
+        values = {**read_filter(LEADS.fields, filter), "biz": biz.pk}
         LEADS.check(values)
         before = rows_read()
         found_ids, _following = engine.find_ids(LEADS, values, MAX_ID, 50)

@@ -14,6 +14,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.page import Hit, Recipient
 from msgplatform.messages import engine
+from msgplatform.messages.filters import read_filter
 from msgplatform.models import Biz
 from notify.feed.actions.actions import dismiss_events, resend_events
 from notify.feed.dispatcher import queue
@@ -382,7 +383,7 @@ def test_each_search_reads_an_index(biz: Biz, filter: dict[str, str], index: str
         [(pk, biz.pk, ("friend", "vip", "upkeep")[n % 3], "post", n % 4, "", "ann", now, "", "")
          for n, pk in enumerate(numbers)],
     )  # fmt: skip
-    values = engine.read_filter(MESSAGES.fields, filter)
+    values = read_filter(MESSAGES.fields, filter)
     (source,) = MESSAGES.sources(values)
     middle = numbers[ROWS // 2]
     with CaptureQueriesContext(connection) as queries:

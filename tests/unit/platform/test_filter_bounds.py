@@ -5,16 +5,16 @@ import pytest
 from msgplatform.core.errors import InvalidInput
 from msgplatform.messages import filters
 
-NAMES = ("since", "until")
+FIELDS = {"since": filters.SINCE, "until": filters.UNTIL}
 
 
 @pytest.mark.parametrize("until", ["2024-12-31", "2020-01-01 12:00", "0001-01-01"])
 def test_a_time_before_all_messages_is_the_first_id(until: str) -> None:
-    assert filters.values({"until": until}, filters.READERS, NAMES) == {"until": 0}
+    assert filters.read_filter(FIELDS, {"until": until}) == {"until": 0}
 
 
 def test_a_bound_that_is_not_given_is_not_there() -> None:
-    assert filters.values({"since": " ", "until": ""}, filters.READERS, NAMES) == {}
+    assert filters.read_filter(FIELDS, {"since": " ", "until": ""}) == {}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_bound_that_is_not_given_is_not_there() -> None:
 )
 def test_until_is_later_than_since(since: str, until: str) -> None:
     with pytest.raises(InvalidInput, match="later than") as caught:
-        filters.values({"since": since, "until": until}, filters.READERS, NAMES)
+        filters.read_filter(FIELDS, {"since": since, "until": until})
     assert caught.value.field == "until"
 
 
@@ -36,5 +36,5 @@ def test_until_is_later_than_since(since: str, until: str) -> None:
     ("since", "until"), [("2026-11-20", "2026-11-20 00:00:01"), ("2019-01-01", "2020-01-01")]
 )
 def test_a_period_may_be_short_or_long_ago(since: str, until: str) -> None:
-    found = filters.values({"since": since, "until": until}, filters.READERS, NAMES)
+    found = filters.read_filter(FIELDS, {"since": since, "until": until})
     assert found["since"] <= found["until"]
