@@ -35,11 +35,7 @@ R = TypeVar("R", bound=HttpResponseBase)
 
 
 @receiver(user_logged_in, dispatch_uid="msgplatform.confirmation")
-def record_login(sender: Any, request: HttpRequest, **other: Any) -> None:
-    record(request)
-
-
-def record(request: HttpRequest) -> None:
+def record(request: HttpRequest, **_signal: Any) -> None:
     """Store that the person of this session has just proved who they are."""
     request.session[_KEY] = time.time()
 
