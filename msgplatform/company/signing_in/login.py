@@ -128,11 +128,12 @@ def _seconds_to_wait(request: HttpRequest, name: str, add: int) -> float:
     """Seconds until another guess may be made for a name, from an address, and for both together;
     `add` counts a wrong one."""
     waits: list[float] = []
-    for origin, limit in throttling.origins(request, _rate(WRONG_FROM_ADDRESS)):
+    for origin, limit in throttling.origins(request, Rate(WRONG_FROM_ADDRESS, WINDOW_SECONDS)):
         waits.append(throttling.seconds_to_wait(f"login:address:{origin}", limit, add))
-    both = _rate(WRONG_FOR_NAME_AND_ADDRESS)
+    both = Rate(WRONG_FOR_NAME_AND_ADDRESS, WINDOW_SECONDS)
+    of_name = Rate(WRONG_FOR_NAME, WINDOW_SECONDS)
     for key in _name_keys(name):
-        waits.append(throttling.seconds_to_wait(f"login:{key}", _rate(WRONG_FOR_NAME), add))
+        waits.append(throttling.seconds_to_wait(f"login:{key}", of_name, add))
         # `origin` is the last one, the caller itself.
         waits.append(throttling.seconds_to_wait(f"login:both:{origin} {key}", both, add))
         if not add and max(waits):
@@ -155,10 +156,6 @@ def fold_name(name: str) -> str:
     collations ignore case and accents."""
     parts = unicodedata.normalize("NFKD", name.casefold())
     return "".join(char for char in parts if not unicodedata.combining(char)).strip()
-
-
-def _rate(limit: int) -> Rate:
-    return Rate(limit, WINDOW_SECONDS)
 
 
 @contextmanager
