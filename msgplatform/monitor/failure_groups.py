@@ -185,7 +185,3 @@ def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str
         str(group.subject),
     )
     return acknowledge(snapshot, place, group.answer, note, actor)
-
-
-def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
-    return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:limit])

@@ -93,7 +93,8 @@ def failures(request: HttpRequest) -> HttpResponse:
     acknowledgements: list[Acknowledgement] = []
     if systems is None:  # acknowledgements do not say whose messages they concern
         names = [flow.name for flow in visible_flows]
-        acknowledgements += failure_groups.latest_acknowledgements(names, ACKNOWLEDGED_SHOWN)
+        rows = Acknowledgement.objects.filter(flow__in=names).order_by("-id")
+        acknowledgements += rows[:ACKNOWLEDGED_SHOWN]
     for row in acknowledgements:
         row.answer = answer_title(row.answer)
         row.note = row.note if clear else personal.mask_sentence(row.note)
