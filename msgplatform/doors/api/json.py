@@ -100,9 +100,6 @@ def _decoder(struct: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(struct)
 
 
-_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
-
-
 def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     """Raises msgspec.ValidationError, or ParseError with the position."""
     body = body.removeprefix(BOM_UTF8)  # RFC 8259, 8.1: a parser may ignore it
@@ -154,7 +151,7 @@ def parse_any(body: bytes) -> Any:
     """Any JSON value, at most MAX_DEPTH levels deep, with each name once in an object. Raises
     ParseError."""
     try:
-        value = _parse(body, _ANY)
+        value = _parse(body, _decoder(Any))
     except msgspec.ValidationError as error:  # a number beyond a float's range
         raise ParseError(str(error).replace("`", "")) from None
     if depth(value) > MAX_DEPTH:
