@@ -226,11 +226,7 @@ urlpatterns = [
         ErasureCancelView.as_view(),
         name="erasure-cancel",
     ),
-    path(
-        "person-data/erasures/<slug:key>/end",
-        ErasureEndView.as_view(),
-        name="erasure-end",
-    ),
+    path("person-data/erasures/<slug:key>/end", ErasureEndView.as_view(), name="erasure-end"),
     path("person-data/export", PersonExportView.as_view(), name="person-export"),
     path("person-data/find", PersonFindView.as_view(), name="person-find"),
 ]

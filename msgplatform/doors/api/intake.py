@@ -97,7 +97,6 @@ class BatchView(APIView):
     body: type[msgspec.Struct]
     results: tuple[type[serializers.Serializer[Any]], str]  # serializer and description
     example: tuple[str, Mapping[str, Any]] | None = None
-    max_items = MAX_BATCH
     max_body_bytes = MAX_BATCH_BYTES
 
     def read(self, body: Any) -> Any:
@@ -128,7 +127,7 @@ class BatchView(APIView):
             except (ParseError, InvalidInput):
                 raise error from None
         items: list[msgspec.Raw] = getattr(body, name)
-        limit_items(items, self.max_items, name)
+        limit_items(items, MAX_BATCH, name)
 
         def read(raw: msgspec.Raw) -> Any:
             if mark and mark in bytes(raw):
