@@ -60,8 +60,10 @@ class PersonSerializer(WholeSerializer):
     superuser = serializers.BooleanField(
         source="is_superuser", read_only=True, help_text="true: may do everything"
     )
-    has_password = serializers.SerializerMethodField(
-        help_text="false: the person has not chosen one yet"
+    has_password = serializers.BooleanField(
+        source="has_usable_password",
+        read_only=True,
+        help_text="false: the person has not chosen one yet",
     )
     systems = serializers.SerializerMethodField(
         help_text="The business systems to which the person is limited; null: no limit"
@@ -72,9 +74,6 @@ class PersonSerializer(WholeSerializer):
         fields = ["name", "first_name", "last_name", "email", "enabled", "groups", "superuser",
                   "systems", "has_password", "last_login", "date_joined"]  # fmt: skip
         read_only_fields = ["last_login", "date_joined"]
-
-    def get_has_password(self, row: User) -> bool:
-        return row.has_usable_password()
 
     def get_systems(self, row: User) -> list[str] | None:
         limit = getattr(row, "limit", None)
