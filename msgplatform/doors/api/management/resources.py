@@ -137,6 +137,7 @@ def routes(
     """The addresses of a kind of things: their list, and one of them."""
     attributes = {
         "resource_class": kind,
+        "tag": kind.nouns,
         "required_scope": kind.scope,
         "serializer_class": kind.serializer_class,
         "answers_not_now": kind.conflicts,
@@ -151,7 +152,6 @@ def routes(
     name = kind.noun.replace(" ", "-")
     # The OpenAPI document's operations of one thing.
     noun, serializer = kind.noun, kind.serializer_class
-    tag: dict[str, Any] = {"tags": [kind.nouns]}
     a_noun = f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
     address = list(kind.parameters)
     responses: dict[int, Any] = {
@@ -165,17 +165,17 @@ def routes(
     )
     describe: Any = extend_schema_view(
         get=extend_schema(
-            **tag, summary=f"Show {a_noun}", description=f"The {noun} of this name.",
+            summary=f"Show {a_noun}", description=f"The {noun} of this name.",
             parameters=[*address, _ETAG],
         ),
         put=extend_schema(
-            **tag, summary=f"Create or replace {a_noun}", description=put_notes.strip(),
+            summary=f"Create or replace {a_noun}", description=put_notes.strip(),
             parameters=[*address, _IF_MATCH, _IF_NONE_MATCH, _ETAG],
             request=serializer, responses=responses,
             examples=[OpenApiExample(f"a whole {noun}", dict(kind.example), request_only=True)],
         ),
         delete=extend_schema(
-            **tag, summary=f"Delete {a_noun}", description=kind.on_delete,
+            summary=f"Delete {a_noun}", description=kind.on_delete,
             parameters=[*address, _IF_MATCH], responses={204: None},
         ),
     )  # fmt: skip
@@ -183,7 +183,6 @@ def routes(
     if kind.list_path:
         describe_list = extend_schema_view(
             get=extend_schema(
-                **tag,
                 summary=f"List {kind.nouns}",
                 description=kind.list_notes or f"Every {kind.noun}, by name.",
             )
