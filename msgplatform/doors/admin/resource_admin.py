@@ -176,9 +176,6 @@ def _form_field(resource: type[Resource], column: Any) -> Callable[..., forms.Fi
         return fields.SecretObjectField if json_field.write_only else fields.ObjectField
     if isinstance(json_field, json_fields.SecretTextField):
         # Required, although the column may be empty: an empty field keeps the stored value.
-        return partial(_required_secret, json_field.max_length)
+        fixed: dict[str, Any] = {"required": True, "max_length": json_field.max_length}
+        return lambda **options: fields.SecretTextField(**{**options, **fixed})
     return None
-
-
-def _required_secret(max_length: int | None, **options: Any) -> forms.Field:
-    return fields.SecretTextField(max_length=max_length, **{**options, "required": True})
