@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from msgplatform.core.connections import RedisError, briefly, work_redis
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.flows.metric import Metrics, Sample
@@ -26,13 +24,8 @@ _COUNT = METRICS.counter(
 )
 
 
-class ExportFailure(msgspec.Struct):
-    """The reason why the collector does not take the spans of a process."""
-
-    why: str
-
-
-_failures = Presence(work_redis, _FAILURES_KEY, ExportFailure, _FAILURE_SECONDS)
+# The reason why the collector does not take the spans of a process.
+_failures = Presence(work_redis, _FAILURES_KEY, str, _FAILURE_SECONDS)
 
 
 class Tally:
@@ -55,7 +48,7 @@ class Tally:
                     work_redis().hincrby(_SPANS_KEY, outcome, new)
                     self._reported[outcome] = total
             if self.failure:
-                _failures.report({self._name: ExportFailure(self.failure[:_MAX_WHY])})
+                _failures.report({self._name: self.failure[:_MAX_WHY]})
             elif self._has_failed:
                 _failures.withdraw(self._name)
             self._has_failed = bool(self.failure)
@@ -63,7 +56,7 @@ class Tally:
 
 def failures() -> dict[str, str]:
     """Process (host:pid) → why the collector does not take its spans. Raises RedisError."""
-    return {name: failure.why for name, failure in _failures.read().items()}
+    return _failures.read()
 
 
 def samples() -> Iterator[Sample]:

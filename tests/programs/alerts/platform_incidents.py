@@ -19,7 +19,6 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.data import sql
 from msgplatform.core.data.server import Writer
-from msgplatform.core.tracing.figures import ExportFailure
 from msgplatform.models import AuditLog, Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
@@ -143,8 +142,8 @@ def an_erasure_fails(places: Places) -> Course:
 @incident("platform.traces", r"1 programs, among them elsewhere:1: no answer in time\. Messages go")
 def a_collector_takes_no_spans(places: Places) -> Course:
     """A program of another machine says so."""
-    failing = Presence(work_redis, "platform:traces", ExportFailure, 3600.0)
-    failing.report({"elsewhere:1": ExportFailure("no answer in time")})
+    failing = Presence(work_redis, "platform:traces", str, 3600.0)
+    failing.report({"elsewhere:1": "no answer in time"})
     yield
     failing.withdraw("elsewhere:1")
 
