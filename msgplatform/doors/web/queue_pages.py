@@ -19,11 +19,11 @@ from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.decorators import user_passes_test
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+from django.views.generic import RedirectView
 from django_rq.settings import get_queues_map
 from django_rq.urls import get_admin_urlpatterns
 
@@ -56,9 +56,11 @@ def urls() -> list[URLPattern]:
             shown_pages.append(path(str(pattern.pattern), view, name=pattern.name))
         elif pattern.name in _REFUSED:
             refused_pages.append(path(str(pattern.pattern), _refuse, name=pattern.name))
+    orders = RedirectView.as_view(pattern_name="django_rq:jobs")
     return [
         path("", home, name="home"),
-        path("queues/<int:queue_index>/details/", _redirect_to_orders, name="queue_details"),
+        # In place of a queue's registries show its orders: our queues have nothing else.
+        path("queues/<int:queue_index>/details/", orders, name="queue_details"),
         *refused_pages,
         *shown_pages,
     ]
@@ -85,11 +87,6 @@ def _show_list(request: HttpRequest, notice: str = "", status: int = 200) -> Htt
         request, "queues.html", _("Queues"), status,
         queues=rows, redis_problem=problem, notice=notice,
     )  # fmt: skip
-
-
-def _redirect_to_orders(_request: HttpRequest, queue_index: int) -> HttpResponse:
-    """In place of a queue's registries show its orders: our queues have nothing else."""
-    return redirect("django_rq:jobs", queue_index)
 
 
 def _refuse(_request: HttpRequest, *_args: Any, **_kwargs: Any) -> HttpResponse:
