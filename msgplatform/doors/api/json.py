@@ -136,9 +136,7 @@ _MESSAGE = re.compile(
 
 
 def _invalid(error: msgspec.ValidationError) -> InvalidInput:
-    match = _MESSAGE.fullmatch(str(error))
-    if match is None:
-        return InvalidInput(str(error))
+    match: Any = _MESSAGE.fullmatch(str(error))  # every text matches
     path = match["path"] or ""
     if match["which"] is None:
         return InvalidInput(match["what"].replace("`", ""), path.lstrip("."))

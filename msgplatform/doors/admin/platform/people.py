@@ -90,8 +90,6 @@ class OwnPermissionsOnly(Confirmed):
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
         user: Any = request.user
-        if field is None:
-            return field
         if db_field.related_model is Permission:
             field.queryset = field.queryset.exclude(content_type__app_label__in=_WITHOUT_PAGES)
         if user.is_superuser:
