@@ -12,6 +12,7 @@ does not hold up a later job. The cursor is saved after each page, under the job
 runner's job goes on after the last saved page, and repeating a page changes nothing.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -81,10 +82,13 @@ class BulkRunner(Worker):
         there may be more work. An error of a part does not stop the other parts; the first error is
         raised at the end."""
         may_have_more, errors = False, list[Exception]()
-        turns = [self._turn_of_counters, *(task.turn for task in self._upkeep), self._turn_of_jobs]
+        turns: list[Callable[[], bool | None]] = [
+            self._housekeeping.turn_if_due, self._outcomes.turn_if_due,
+            *(task.turn for task in self._upkeep), self._turn_of_jobs,
+        ]  # fmt: skip
         for turn in turns:
             try:
-                may_have_more |= turn()
+                may_have_more |= bool(turn())
             except Exception as error:
                 is_of_database = isinstance(error, OperationalError | InterfaceError)
                 if is_of_database and bisect.is_unanswered(error):
@@ -95,11 +99,6 @@ class BulkRunner(Worker):
         if errors:
             raise errors[0]
         return may_have_more
-
-    def _turn_of_counters(self) -> bool:
-        self._housekeeping.turn_if_due()
-        self._outcomes.turn_if_due()
-        return False
 
     def _turn_of_jobs(self) -> bool:
         """Do one page of one job. True if there was a job."""

@@ -57,11 +57,10 @@ class Housekeeping:
         self._next = 0.0
         self._last: datetime | None = None  # the database's time of the last roll-up
 
-    def turn_if_due(self) -> bool:
-        """Do the work if it is due. True if the work was due."""
+    def turn_if_due(self) -> None:
         start = time.monotonic()
         if start < self._next:
-            return False
+            return
         has_more = False
         try:
             try:
@@ -77,7 +76,6 @@ class Housekeeping:
             end = time.monotonic()
             pause = min(_MAX_REST_SECONDS, (end - start) * _REST_FACTOR)
             self._next = end + pause + (0 if has_more else EVERY_SECONDS)
-        return True
 
 
 def roll_up(last: datetime | None = None) -> None:
