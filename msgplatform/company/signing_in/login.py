@@ -6,8 +6,6 @@ high, since whoever knows a name could otherwise keep its owner out. A Redis tha
 counts nothing: operators get in when they are needed most.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import unicodedata

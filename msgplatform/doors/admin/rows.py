@@ -1,8 +1,6 @@
 """Rows that only the platform writes, in tables of any size: bounded lists, lists of newest rows,
 and pages of rows instead of forms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
