@@ -124,18 +124,13 @@ class StatisticsForm(forms.Form):
 
     def query(self, activity: Activity) -> CounterQuery:
         values = self.cleaned_data
-        since: datetime = values["since"]
-        return CounterQuery(
-            activity, values["step"], since, values["until"], self.selection(), self._systems
-        )
-
-    def selection(self) -> dict[str, str]:
-        """Dimension → key of the group that the person chose."""
-        keys = {}
-        for dimension in self._dimensions:
-            if value := self.cleaned_data.get(dimension.name):
-                keys[dimension.name] = str(getattr(value, "pk", value))
-        return keys
+        selection = {  # dimension → key of the group that the person chose
+            dimension.name: str(getattr(value, "pk", value))
+            for dimension in self._dimensions
+            if (value := values.get(dimension.name))
+        }
+        since, until = values["since"], values["until"]
+        return CounterQuery(activity, values["step"], since, until, selection, self._systems)
 
     def zone(self) -> str:
         """The time zone of the shown times. Days are counted in the platform's zone."""
