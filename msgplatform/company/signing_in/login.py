@@ -67,12 +67,8 @@ class LoginForm(AuthenticationForm):
 class OwnPasswordForm(OwnPasswordChangeForm):
     """Asks for the old password, which is guessed as slowly as at the login."""
 
-    def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._request = request
-
     def clean_old_password(self) -> str:
-        with _guess(self._request, self.user.get_username()):
+        with _guess(context.request, self.user.get_username()):
             password: str = super().clean_old_password()
         return password
 

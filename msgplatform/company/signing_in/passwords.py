@@ -77,9 +77,6 @@ class _PasswordChange(PasswordChangeView):
     form_class = OwnPasswordForm
     success_url = reverse_lazy("admin:password_change_done")
 
-    def get_form_kwargs(self) -> dict[str, Any]:
-        return {**super().get_form_kwargs(), "request": self.request}
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**admin.site.each_context(self.request), **kwargs)
 
