@@ -226,9 +226,6 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
         adapter: CompanyAdapter = request.company_adapter  # type: ignore[attr-defined]
         return adapter
 
-    def get_login_url(self, request: HttpRequest, **kwargs: Any) -> str:
-        return reverse("company-login")
-
     def get_default_scope(self) -> list[str]:
         return list(dict.fromkeys(["openid", *settings.OIDC_SCOPES]))
 
