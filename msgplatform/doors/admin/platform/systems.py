@@ -97,22 +97,20 @@ class BizAdmin(ResourceAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
-        if change and "name" in form.changed_data:
-            _rename_in_limits(request, form.initial["name"], obj.name)
-
-
-def _rename_in_limits(request: HttpRequest, old_name: str, name: str) -> None:
-    """Limits of keys go along with the system: they must not pass to another one that gets the old
-    name. Called in the transaction that renames it."""
-    for key in ApiKey.objects.select_for_update().filter(biz=None):
-        if old_name in (before := key.systems or []):
-            key.systems = sorted({*before, name} - {old_name})
-            key.save(update_fields=["systems"])
-            changes = {"systems": [before, key.systems]}
-            audit(request, "api_key_changed", Key.title(key), changes=changes)
-    if any(old_name in names for names in getattr(settings, "OIDC_SYSTEMS", {}).values()):
-        text = _("OIDC_SYSTEMS names the system %(old)s: write %(new)s there.")
-        messages.warning(request, text % {"old": old_name, "new": name})
+        if not change or "name" not in form.changed_data:
+            return
+        # Limits of keys go along with the system, in the transaction that renames it: they must not
+        # pass to another one that gets the old name.
+        old_name, name = form.initial["name"], obj.name
+        for key in ApiKey.objects.select_for_update().filter(biz=None):
+            if old_name in (before := key.systems or []):
+                key.systems = sorted({*before, name} - {old_name})
+                key.save(update_fields=["systems"])
+                changes = {"systems": [before, key.systems]}
+                audit(request, "api_key_changed", Key.title(key), changes=changes)
+        if any(old_name in names for names in getattr(settings, "OIDC_SYSTEMS", {}).values()):
+            text = _("OIDC_SYSTEMS names the system %(old)s: write %(new)s there.")
+            messages.warning(request, text % {"old": old_name, "new": name})
 
 
 class ScopesInput(UnfoldAdminCheckboxSelectMultipleWidget):  # type: ignore[misc]  # no types
