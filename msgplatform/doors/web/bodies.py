@@ -127,39 +127,20 @@ class Allowance:
     """
 
     def __init__(self, requests: int, size: int, share: float) -> None:
-        self._max_requests, self._max_bytes = requests, size
-        self._share = share
-        self._requests: Counter[str] = Counter()
-        self._bytes: Counter[str] = Counter()
-        self._all_requests = self._all_bytes = 0
+        self.max_requests, self.max_bytes, self.share = requests, size, share
+        self.requests: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.all_requests = self.all_bytes = 0
 
     def take(self, address: str) -> Share:
         """Count one request until its `give_back`. Raises Full."""
-        if self._all_requests >= self._max_requests:
+        if self.all_requests >= self.max_requests:
             raise Full(_FULL)
-        if self._requests[address] >= self._max_requests * self._share:
+        if self.requests[address] >= self.max_requests * self.share:
             raise Full(_ONE_ADDRESS)
-        self._requests[address] += 1
-        self._all_requests += 1
+        self.requests[address] += 1
+        self.all_requests += 1
         return Share(self, address)
-
-    def add(self, address: str, size: int, can_refuse: bool) -> None:
-        """Count bytes. Raises Full if `can_refuse`; otherwise the bytes may exceed the bounds."""
-        if can_refuse and self._all_bytes + size > self._max_bytes:
-            raise Full(_FULL)
-        if can_refuse and self._bytes[address] + size > self._max_bytes * self._share:
-            raise Full(_ONE_ADDRESS)
-        self._bytes[address] += size
-        self._all_bytes += size
-
-    def give_back(self, address: str, size: int) -> None:
-        """A request has ended; `size` bytes were counted for it."""
-        self._all_requests -= 1
-        self._all_bytes -= size
-        self._bytes[address] -= size
-        self._requests[address] -= 1
-        if not self._requests[address]:  # otherwise counters would stay for every address
-            del self._requests[address], self._bytes[address]
 
 
 class Share:
@@ -171,13 +152,26 @@ class Share:
         self._allowance, self._address, self._size = allowance, address, 0
 
     def add(self, size: int, can_refuse: bool = True) -> None:
-        """Count another part of the body, or the answer. Raises Full if `can_refuse`."""
-        self._allowance.add(self._address, size, can_refuse)
+        """Count another part of the body, or the answer. Raises Full if `can_refuse`; otherwise the
+        bytes may exceed the bounds."""
+        total, address = self._allowance, self._address
+        if can_refuse and total.all_bytes + size > total.max_bytes:
+            raise Full(_FULL)
+        if can_refuse and total.bytes[address] + size > total.max_bytes * total.share:
+            raise Full(_ONE_ADDRESS)
+        total.bytes[address] += size
+        total.all_bytes += size
         self._size += size
 
     def give_back(self) -> None:
         """The request has ended."""
-        self._allowance.give_back(self._address, self._size)
+        total, address = self._allowance, self._address
+        total.all_requests -= 1
+        total.all_bytes -= self._size
+        total.bytes[address] -= self._size
+        total.requests[address] -= 1
+        if not total.requests[address]:  # otherwise counters would stay for every address
+            del total.requests[address], total.bytes[address]
 
 
 # -- answers ---------------------------------------------------------------------------------------
