@@ -35,8 +35,7 @@ class SignInMiddleware(MiddlewareMixin):
             return None
         text = _("Your role needs a second factor: set up an authenticator app or a security key.")
         if request.method != "GET" or request.headers.get("Sec-Fetch-Dest", "") == "empty":
-            status, kind = HTTPStatus.FORBIDDEN, "text/plain"
-            return HttpResponse(text, status=status, content_type=kind)
+            return HttpResponse(text, status=HTTPStatus.FORBIDDEN, content_type="text/plain")
         messages.warning(request, text)
         return redirect("mfa_index")
 

@@ -165,8 +165,7 @@ def backchannel_logout(request: HttpRequest, provider_id: str) -> HttpResponse:
     except requests.RequestException as error:  # of the provider, never of the token
         log.warning("backchannel_logout_waits", error=getattr(error, "kind", type(error).__name__))
         # Most providers repeat a call after this answer, and none after a 400.
-        headers = {"Retry-After": "5"}
-        return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
+        return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"})
     except (OAuth2Error, *_MALFORMED) as error:
         if _refusal_lines.take():  # a stranger can send a thousand of them a second
             log.warning("backchannel_logout_refused", error=type(error).__name__)

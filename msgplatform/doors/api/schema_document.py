@@ -120,9 +120,8 @@ class SchemaView(SpectacularAPIView):
             if media_type not in _documents:
                 schema = self.generator_class().get_schema(request=None, public=True)
                 _documents[media_type] = renderer.render(schema, media_type, {})
-        disposition = f'inline; filename="msgplatform.{renderer.format}"'
         return HttpResponse(
             _documents[media_type],
             content_type=media_type,
-            headers={"Content-Disposition": disposition},
+            headers={"Content-Disposition": f'inline; filename="msgplatform.{renderer.format}"'},
         )

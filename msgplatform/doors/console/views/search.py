@@ -131,8 +131,7 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
         return JsonResponse({"problem": str(error)}, status=400)
     except UNAVAILABLE:
         return JsonResponse({"problem": _("A server does not answer at present.")}, status=503)
-    context = {"flow": flow, "found": piece.hits}
-    rows = render_to_string("console/hits.html", context, request)
+    rows = render_to_string("console/hits.html", {"flow": flow, "found": piece.hits}, request)
     return JsonResponse({"rows": rows, "cursor": piece.cursor, "range": piece.range_text})
 
 
