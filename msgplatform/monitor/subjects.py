@@ -78,8 +78,7 @@ class Subject(msgspec.Struct, frozen=True):
                 where = lazy_message(self.deleted, id=group.subject)
             else:
                 where = lazy_message(self.none)
-            failure = as_failure(group, where=where, where_page=page, **details(group, row))
-            failures.append(failure)
+            failures.append(as_failure(group, where=where, where_page=page, **details(group, row)))
         return failures
 
 

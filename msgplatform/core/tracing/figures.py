@@ -24,8 +24,8 @@ _COUNT = METRICS.counter(
 )
 
 
-# The reason why the collector does not take the spans of a process.
-_failures = Presence(work_redis, _FAILURES_KEY, str, _FAILURE_SECONDS)
+# Process (host:pid) → why the collector does not take its spans.
+failures = Presence(work_redis, _FAILURES_KEY, str, _FAILURE_SECONDS)
 
 
 class Tally:
@@ -48,15 +48,10 @@ class Tally:
                     work_redis().hincrby(_SPANS_KEY, outcome, new)
                     self._reported[outcome] = total
             if self.failure:
-                _failures.report({self._name: self.failure[:_MAX_WHY]})
+                failures.report({self._name: self.failure[:_MAX_WHY]})
             elif self._has_failed:
-                _failures.withdraw(self._name)
+                failures.withdraw(self._name)
             self._has_failed = bool(self.failure)
-
-
-def failures() -> dict[str, str]:
-    """Process (host:pid) → why the collector does not take its spans. Raises RedisError."""
-    return _failures.read()
 
 
 def samples() -> Iterator[Sample]:

@@ -103,7 +103,7 @@ def report_memory() -> None:
 
 def report_traces() -> None:
     """One alert while programs cannot export the spans of traces. Raises RedisError."""
-    errors = figures.failures()
+    errors = figures.failures.read()
     conditions = []
     if errors:
         name = min(errors)
