@@ -107,7 +107,6 @@ class SgipMoAdmin(ArchiveAdmin):
     list_display_links = ["id_text"]
     list_filter = [OwnerFilter, ("id", IdTimeFilter)]
     search_help_text = _("Id or number")
-    masked_search_help_text = _("Id")
     fields = [
         "user_number", "sp_number", "owner", "gateway", "text", "whole", "coding", "sequence",
         "received_at", "archived_at",
@@ -117,6 +116,12 @@ class SgipMoAdmin(ArchiveAdmin):
     number = cells.column(
         _("number"), lambda row: cells.lines(row.user_number, gettext("to %s") % row.sp_number)
     )
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changelist: Any = super().get_changelist_instance(request)
+        if not sees_personal(request):
+            changelist.search_help_text = _("Id")
+        return changelist
 
     @admin.display(description=_("owner"))
     def owner(self, row: Any) -> str:

@@ -82,15 +82,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
     paginator = BoundedPaginator
     show_facets = ShowFacets.NEVER  # counting each choice of a filter would read the table
-    # The help text for people who may not see personal data; '': the usual one.
-    masked_search_help_text: Any = ""
     list_class = BoundedList
-
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        changelist: Any = super().get_changelist_instance(request)
-        if self.masked_search_help_text and not sees_personal(request):
-            changelist.search_help_text = self.masked_search_help_text
-        return changelist
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
