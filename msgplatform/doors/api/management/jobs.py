@@ -153,12 +153,11 @@ class JobListView(_Jobs, ListView):
             return Response({"total": preview.count, "more": preview.more})
         try:
             job = replace(job, system_id=action.owner_of(job.filter))  # type: ignore[union-attr]
-            new_job = control.start(job, preview, actor(request))
+            started_job = control.start(job, preview, actor(request))
         except IntegrityError:
-            if started_job := control.find_started(job):  # two equal requests at once
-                return Response(JobSerializer(started_job).data, status.HTTP_201_CREATED)
-            raise
-        return Response(JobSerializer(new_job).data, status.HTTP_201_CREATED)
+            if not (started_job := control.find_started(job)):  # two equal requests at once
+                raise
+        return Response(JobSerializer(started_job).data, status.HTTP_201_CREATED)
 
 
 class JobView(_Jobs, QueryView, RetrieveAPIView[BulkJob]):

@@ -177,9 +177,9 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         count = failure_groups.acknowledge_group(
             flow, snapshot, values["note"], request.user.get_username()
         )
-    if not count:
+    if count:
+        text = ngettext("%d message acknowledged.", "%d messages acknowledged.", count)
+        messages.success(request, text % count)
+    else:
         messages.warning(request, _("There is nothing left to acknowledge."))
-        return redirect("console:failures")
-    text = ngettext("%d message acknowledged.", "%d messages acknowledged.", count)
-    messages.success(request, text % count)
     return redirect("console:failures")
