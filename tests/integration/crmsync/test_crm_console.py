@@ -165,7 +165,7 @@ class TestCrms:
             ({"credentials": '{"url": "sqlite:////a%00b"}'}, "the database's URL has a NUL"),
             ({"concurrency": "17"}, "less than or equal to 16"),
             ({"retry_seconds": "soon"}, "is not a valid delay"),
-            ({"retry_seconds": "2 d"}, "each at most a day"),
+            ({"retry_seconds": "2 d"}, "of at most a day"),
             ({"retry_seconds": "1 s\n" * 10}, "Write up to 9 waits"),
         ],
     )

@@ -63,7 +63,7 @@ class TestUsers:
             assert not [name for name in others if f">{name}</a>" in page], show
         assert ">ann</a>" in self.user(admin_client, "eve", "&show=blocked")
         assert "Is blocked by nobody." in self.user(admin_client, "ann", "&show=blocked")
-        assert "has ever read a timeline" in self.user(admin_client, "nobody")
+        assert "has never read a timeline" in self.user(admin_client, "nobody")
 
     @pytest.mark.parametrize("show", ["followers", "follows"])
     def test_relations_are_read_page_by_page(
@@ -84,7 +84,7 @@ class TestUsers:
     def test_other_systems_have_other_users(self, admin_client: Client, biz: Biz) -> None:
         other = Biz.objects.create(name="other")
         feed_rows.related(other, ("cid", "follow", "ann"))
-        assert "has ever read a timeline" in self.user(admin_client, "ann")
+        assert "has never read a timeline" in self.user(admin_client, "ann")
         assert "No followers." in self.user(admin_client, "ann", "&show=followers")
 
 
