@@ -51,14 +51,14 @@ class Command(BaseCommand):
         started_at = sql.now()
         policy = options["policy"]
         try:
-            policy_id = None if policy is None else read_policy(policy, "--policy")
+            policy_id = 0 if policy is None else read_policy(policy, "--policy")
         except InvalidInput as error:
             raise CommandError(f"--policy: {error}") from None
         # Operations of a policy that is gone are counted.
         stores = Policy.objects.filter(pk=policy_id), Operation.objects.filter(policy_id=policy_id)
-        if policy and not any(rows.exists() for rows in stores):
+        if policy is not None and not any(rows.exists() for rows in stores):
             raise CommandError(f"--policy: {NO_POLICY}")
-        finder = OperationFinder(policy_id)
+        finder = OperationFinder(None if policy is None else policy_id)
         if options["operation"]:
             operations = finder.by_ids(options["operation"])
         else:
