@@ -143,9 +143,9 @@ def export(
 
     msgp export -o platform.yaml
     """
-    # An empty name is sent, and refused: without it the file would have everything.
+    # Only empty names are refused, as a comma: left out, the file would have everything.
     query = {"section": sections, "system": systems, "references": ["true"] if references else None}
-    parameters = {name: ",".join(values) for name, values in query.items() if values}
+    parameters = {name: ",".join(values) or "," for name, values in query.items() if values}
     # As people write it: JSON, the other form, has no references.
     accept = {"Accept": "application/yaml"}
     answer = session.request("GET", "platform", params=parameters, headers=accept, timeout=_TIMEOUT)
