@@ -40,7 +40,8 @@ class FieldsField(LinesField):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         # The API and platform files may leave out what is false or empty.
-        return super().has_changed([self.read(self.show(item)) for item in initial or ()], data)
+        whole = [{"required": False, "label": "", **item} for item in initial or ()]
+        return super().has_changed(whole, data)
 
     def clean(self, value: Any) -> Any:
         fields = super().clean(value)

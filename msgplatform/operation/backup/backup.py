@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -208,23 +208,21 @@ def run_tool(
         with subprocess.Popen(  # noqa: S603 - our own command line
             command, env=dict(environment), stderr=errors, **streams
         ) as process:
-            last, changed_at = progress(), time.monotonic()
-            while True:
-                try:
-                    code = process.wait(1)
-                    break
-                except subprocess.TimeoutExpired:
+            try:
+                last, changed_at = progress(), time.monotonic()
+                while (code := process.poll()) is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(1)
                     if (now := progress()) != last:
                         last, changed_at = now, time.monotonic()
-                except BaseException:
-                    process.kill()
-                    raise
-                if time.monotonic() - changed_at > idle_seconds:
-                    process.kill()
-                    raise ToolHangs(
-                        f"{Path(command[0]).name} has done nothing for {idle_seconds:.0f} s: "
-                        "does its server answer, and does a program keep a table locked?"
-                    )
+                    elif time.monotonic() - changed_at > idle_seconds:
+                        raise ToolHangs(
+                            f"{Path(command[0]).name} has done nothing for {idle_seconds:.0f} s: "
+                            "does its server answer, and does a program keep a table locked?"
+                        )
+            except BaseException:
+                process.kill()
+                raise
         errors.seek(0)
         return code, errors.read().decode(errors="replace").strip()
 

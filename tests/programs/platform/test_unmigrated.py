@@ -109,8 +109,9 @@ def test_a_stop_of_a_first_start_is_told(tmp_path: Path) -> None:
         start_new_session=True,
     ) as up:  # fmt: skip
         assert up.stderr
-        assert up.stderr.readline().startswith("Making the tables (default)")
-        up.terminate()
-        answer = up.stderr.readline()
-        os.killpg(up.pid, signal.SIGKILL)
-        assert answer == "It stops when the tables are ready.\n"
+        try:
+            assert up.stderr.readline().startswith("Making the tables (default)")
+            up.terminate()
+            assert up.stderr.readline() == "It stops when the tables are ready.\n"
+        finally:
+            os.killpg(up.pid, signal.SIGKILL)

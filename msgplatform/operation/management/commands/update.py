@@ -1,4 +1,6 @@
-from contextlib import nullcontext, suppress
+import os
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,5 +42,8 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _say(self, text: str) -> None:
-        with suppress(OSError):  # a reader that is gone breaks off no replacement
+        try:
             self.stdout.write(text)
+        except OSError:
+            # A reader that is gone breaks off no replacement, and is written to no more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
