@@ -77,14 +77,14 @@ def every_text_fails(places: Places) -> Course:
     FailureGroup.objects.filter(flow="sms").update(count=0)
 
 
-@incident("sms.gateway_settings", r"not appear to be an IPv4.*waits, or is refused")
+@incident("sms.gateway_settings", r"not appear to be an IPv4.*or its calls are refused")
 def a_network_is_no_network(places: Places) -> Course:
     row = gateway("no-network", port=1, networks=["here"])
     yield
     SmsGateway.objects.filter(pk=row.pk).update(networks=[], enabled=False)
 
 
-@incident("sms.account_settings", r"not iterable.*waits, or is refused")
+@incident("sms.account_settings", r"not iterable.*or its calls are refused")
 def keywords_are_no_list(places: Places) -> Course:
     row = account(Biz.objects.create(name="keywords"), "keywords", keywords=7)
     yield
