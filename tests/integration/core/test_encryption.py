@@ -176,7 +176,7 @@ class TestRotation:
         store("whsec_Y2xlYXI=")
         store(json.dumps(HEADERS), "headers")
         levels = {f.what: f.level for f in doctor.examine()}
-        assert levels["notify.Receive.secret: 1 values in clear text"] == "bad"
+        assert levels["notify.Receive.secret: values in clear text: 1"] == "bad"
         rotate()
         assert State.CLEAR not in all_states()
         row = Receive.objects.get()

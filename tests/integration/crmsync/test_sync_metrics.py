@@ -217,6 +217,7 @@ class TestAlerts:
 
     def test_a_column_by_which_rows_are_chosen_is_gone(self, policy: Policy) -> None:
         Policy.objects.update(mapping="name = name", appkeys=["ad-1"])
+        Source.objects.update(value_columns=["name", "appkey"])
         assert list(Policies().load()) == [policy.pk]
         Source.objects.update(value_columns=["name"])
         assert not Policies().load()
