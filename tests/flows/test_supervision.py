@@ -205,7 +205,7 @@ def test_a_second_request_to_stop_kills_what_does_not_end(folder):
 
 
 def test_a_second_update_does_not_end_the_up_that_starts():
-    """An update tells `up` of its end by SIGUSR1, which ends a process that does not listen yet."""
+    """An update sends `up` SIGUSR1 at its end. The signal ends a process without a handler."""
     code = "import os, signal; os.kill(os.getpid(), signal.SIGUSR1); print('goes on')"
     program = (
         "import sys; from msgplatform.operation.supervision.run import Inheritance\n"

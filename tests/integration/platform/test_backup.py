@@ -111,6 +111,14 @@ def empty_database(servers: Servers, tmp_path: Path, name: str) -> str:
     return servers.mariadb().create(name)
 
 
+def empty_installation(servers: Servers, tmp_path: Path) -> dict[str, str]:
+    """The environment of an installation that has nothing yet."""
+    return {
+        **os.environ, "STATE_DIR": str(tmp_path / "state"),
+        "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
+    }  # fmt: skip
+
+
 def run(environment: dict[str, str], *words: str) -> tuple[int, str]:
     done = run_program([sys.executable, *words], environment, 600)
     return done.returncode, done.stdout + done.stderr
@@ -177,10 +185,7 @@ def test_a_restore_that_failed_leaves_the_work_redis(
     work_redis.set("fact", 1)
     erasures = private_directory(tmp_path / "state") / backup.ERASURES
     erasures.write_text("newer\n")
-    environment = {
-        **os.environ, "STATE_DIR": str(tmp_path / "state"),
-        "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
-    }  # fmt: skip
+    environment = empty_installation(servers, tmp_path)
     command = ("manage.py", "restore", str(folder))
     code, said = run({**environment, "SMS_REDIS_URL": "redis://127.0.0.1:1/0"}, *command)
     assert (code, "sms_recover" in said) == (1, True), said
@@ -263,10 +268,7 @@ def test_what_does_not_fit_is_refused(folder: Path, change: Any, said: str) -> N
 def test_an_empty_database_takes_no_backup_of_others(
     folder: Path, servers: Servers, tmp_path: Path
 ) -> None:
-    environment = {
-        **os.environ, "STATE_DIR": str(tmp_path / "state"),
-        "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
-    }  # fmt: skip
+    environment = empty_installation(servers, tmp_path)
     manifest = (folder / backup.MANIFEST).read_text()
     for change, text in ((be_newer, "of a newer release"), (be_of_another_engine, "is one of")):
         change(folder, json.loads(manifest))
@@ -318,10 +320,7 @@ def test_a_backup_that_is_ended_leaves_nothing(
     folder: Path, servers: Servers, tmp_path: Path
 ) -> None:
     """A pipe gets each step at once."""
-    environment = {
-        **os.environ, "STATE_DIR": str(tmp_path / "state"),
-        "DATABASE_URL": empty_database(servers, tmp_path, "restored"),
-    }  # fmt: skip
+    environment = empty_installation(servers, tmp_path)
     code, said = run(environment, "manage.py", "restore", str(folder))
     assert code == 0, said
     pid, tool = tmp_path / "pid", private_directory(tmp_path / "bin") / "redis-cli"

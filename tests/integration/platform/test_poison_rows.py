@@ -381,8 +381,8 @@ def holding(statement: str, parameters: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def lock_waits() -> Iterator[list[int]]:
-    """Seconds for which statements of this thread wait for a lock in vain, as the server was told:
-    on a busy machine a clock counts more."""
+    """The lock wait timeout, in seconds, of each statement of this thread that ended by it. It is
+    read from the session, because a clock counts more on a busy machine."""
     waits: list[int] = []
 
     def note(execute: Callable[..., Any], *arguments: Any) -> Any:

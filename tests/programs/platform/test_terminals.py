@@ -114,15 +114,15 @@ def test_ctrl_d_is_a_no(environment: Mapping[str, str], tmp_path: Path) -> None:
 def test_a_person_is_named_on_standard_input(environment: Mapping[str, str]) -> None:
     """As no log of commands has it."""
 
-    def told(value: str, lines: str) -> str:
+    def output(value: str, lines: str) -> str:
         done = subprocess.run(
             [sys.executable, "manage.py", "person", "hash", "--phone", value], cwd=ROOT,
             env=environment, input=lines, capture_output=True, text=True, check=False, timeout=300,
         )  # fmt: skip
         return done.stdout + done.stderr
 
-    assert told("13800138000", "").strip() in told("-", "13800138000\n13800138001\n").split()
-    assert "--phone -: standard input has no line" in told("-", "")
+    assert output("13800138000", "").strip() in output("-", "13800138000\n13800138001\n").split()
+    assert "--phone -: standard input has no line" in output("-", "")
 
 
 def test_nobody_reads_the_pipe(environment: Mapping[str, str]) -> None:
